@@ -1,1 +1,66 @@
-"""x"""
+"""The contract as code: whatever crosses a topic, a file or an HTTP body. No I/O, no clock, no chance.
+
+Queries are answered by a small and, where its uncertainty calls for it, a large model
+(:class:`QueryEvent` → :class:`RoutedEvent`); people say what was right (:class:`FeedbackEvent`); both are joined to
+:class:`LabelledExample`, and with :class:`TrafficSummary` and :class:`Command` folded into
+:class:`CalibrationVersion`, by which the routers decide.
+"""
+
+from schemas.calibration import (
+    CalibrationMap,
+    CalibrationVersion,
+    CostRate,
+    Evidence,
+    Interval,
+    ModelCosts,
+    Signal,
+    Target,
+)
+from schemas.command import Command
+from schemas.entities import PairCounts, count_pairs, equal, normalise
+from schemas.errors import ConfigError, DecodeError, UcciError
+from schemas.feedback import FeedbackEvent
+from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
+from schemas.query import QueryEvent
+from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
+from schemas.settings import Settings, WorkloadSettings
+from schemas.status import DetectorStatus, DriftStatus, RouterStatus, WorkloadStatus
+from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
+
+__all__ = [
+    "CalibrationMap",
+    "CalibrationVersion",
+    "Command",
+    "ConfigError",
+    "CostRate",
+    "Decision",
+    "DecodeError",
+    "DetectorStatus",
+    "DriftStatus",
+    "Evidence",
+    "FeedbackEvent",
+    "FieldCounts",
+    "GridSpec",
+    "Interval",
+    "LabelRequest",
+    "LabelledExample",
+    "ModelCosts",
+    "ModelRun",
+    "OutcomeCounts",
+    "PairCounts",
+    "QueryCost",
+    "QueryEvent",
+    "RoutedEvent",
+    "RouterStatus",
+    "Settings",
+    "Signal",
+    "Target",
+    "TrafficSummary",
+    "UcciError",
+    "VersionTraffic",
+    "WorkloadSettings",
+    "WorkloadStatus",
+    "count_pairs",
+    "equal",
+    "normalise",
+]

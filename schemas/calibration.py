@@ -1,0 +1,282 @@
+"""CalibrationVersion: what a router needs to decide, and the evidence behind it.
+
+One version flows in by a compacted topic; decisions flow out. A version that contradicts itself (decreasing knots,
+a number that is not finite, a digest of something else) cannot be constructed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, JsonValue, model_validator
+
+from schemas.canonical import digest
+from schemas.draws import uniform
+from schemas.event import Count, Event, NonNegative, Part, Probability, Timestamp, Uncertainty, WorkloadName
+from schemas.routed import Decision, LabelRequest
+
+MAX_KNOTS = 4_096
+ESCALATE_ALL = -1.0
+ESCALATE_NONE = 1.0
+
+CalibrationState = Literal["active", "cold_start", "infeasible"]
+
+
+class CalibrationMap(Part):
+    """The map g as knots: uncertainty strictly increasing, error probability non-decreasing."""
+
+    uncertainty: Annotated[tuple[Uncertainty, ...], Field(max_length=MAX_KNOTS)]
+    error_probability: Annotated[tuple[Probability, ...], Field(max_length=MAX_KNOTS)]
+
+    @model_validator(mode="after")
+    def _is_a_map(self) -> Self:
+        knots, values = self.uncertainty, self.error_probability
+        if len(knots) != len(values):
+            raise ValueError(f"{len(knots)} uncertainty knots but {len(values)} error probabilities")
+        if any(b <= a for a, b in zip(knots, knots[1:], strict=False)):
+            raise ValueError("uncertainty: knots must increase strictly")
+        if any(b < a for a, b in zip(values, values[1:], strict=False)):
+            raise ValueError("error_probability: must not decrease")
+        return self
+
+
+class Target(Part):
+    """The promise: micro-F1 to hold, and the margin in standard errors with which a threshold must meet it."""
+
+    micro_f1: Annotated[float, Field(gt=0.0, lt=1.0)]
+    safety: Annotated[float, Field(ge=0.0, le=10.0)] = 0.5
+
+
+class Signal(Part):
+    """What u was measured on; a map is valid for one model, prompt and decoding mode only."""
+
+    kind: str = "token_margin"
+    small_model: str
+    decoding: Literal["free", "json_schema"] = "free"
+
+
+class ModelCosts(Part):
+    """Cost of one call of each model, in units of one small call."""
+
+    small: Annotated[float, Field(gt=0.0)] = 1.0
+    large: Annotated[float, Field(gt=0.0)]
+
+
+class Interval(Part):
+    """An estimate with the bounds of its confidence interval."""
+
+    estimate: float
+    lower: float
+    upper: float
+
+
+class CostRate(Part):
+    """Mean cost of a query three ways, in units of one small call."""
+
+    sequential: NonNegative
+    paper: NonNegative
+    large_only: NonNegative
+
+
+class Evidence(Part):
+    """The numbers behind a version.
+
+    Parameters
+    ----------
+    trigger : str
+        Why this version was made, for example ``bootstrap``, ``threshold_moved``, ``drift``, ``maximum_age``.
+    window_from, window_to : datetime or None
+        Span of routing times of the labels used.
+    labels, pairs : int
+        Labelled queries in the window, and those of them where both models ran.
+    effective_labels, effective_pairs : float
+        Kish sample sizes after weighting.
+    ece, brier : Interval or None
+        Prequential: each label scored by the version that routed it.
+    micro_f1 : Interval or None
+        Estimate at the chosen threshold; ``lower`` is the bound that the choice rests on.
+    escalation_rate : float or None
+        Expected share of queries with u above the threshold.
+    expected_cost : CostRate or None
+    best_micro_f1 : float or None
+        The highest estimate that any threshold reaches, told when the target is infeasible.
+    drift_state : str or None
+    details : dict
+        Further numbers by name, for people and plots.
+    """
+
+    trigger: str
+    window_from: Timestamp | None = None
+    window_to: Timestamp | None = None
+    labels: Count = 0
+    pairs: Count = 0
+    effective_labels: NonNegative = 0.0
+    effective_pairs: NonNegative = 0.0
+    ece: Interval | None = None
+    brier: Interval | None = None
+    micro_f1: Interval | None = None
+    escalation_rate: Probability | None = None
+    expected_cost: CostRate | None = None
+    best_micro_f1: Probability | None = None
+    drift_state: str | None = None
+    details: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class CalibrationVersion(Event):
+    """One version of the calibration of one workload (key: workload)."""
+
+    workload: WorkloadName
+    version: Annotated[int, Field(ge=1, le=2**53 - 1)]
+    created_at: Timestamp
+    map: CalibrationMap
+    uncertainty_threshold: Annotated[float, Field(ge=ESCALATE_ALL, le=ESCALATE_NONE)]
+    threshold: Probability | None
+    exploration_probability: Probability
+    label_probability_kept: Probability
+    label_probability_escalated: Probability
+    target: Target
+    state: CalibrationState
+    signal: Signal
+    costs: ModelCosts | None = None
+    evidence: Evidence
+    parent_version: Count | None = None
+    digest: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _digest_fits(cls, data: Any) -> Any:
+        """Compare with the object as it came, so that fields of a later contract stay covered by the digest."""
+        if isinstance(data, dict) and data.get("digest") and data["digest"] != digest(data):
+            raise ValueError("digest: does not fit the content; the record was altered or cut")
+        return data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.state != "cold_start" and not self.map.uncertainty:
+            raise ValueError(f"map: needs at least one knot in state {self.state}")
+        if self.exploration_probability > min(self.label_probability_kept, self.label_probability_escalated):
+            raise ValueError("exploration_probability: must not exceed the label probabilities")
+        return self
+
+    @classmethod
+    def sealed(cls, **content: Any) -> Self:
+        """Construct a version from its content and put the digest on it.
+
+        Parameters
+        ----------
+        **content
+            All fields but ``digest``.
+
+        Raises
+        ------
+        pydantic.ValidationError
+            If the content contradicts itself.
+        """
+        unsealed = cls(**content)
+        return unsealed.model_copy(update={"digest": digest(unsealed.model_dump(mode="json"))})
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether a digest is present; its fit is checked at construction."""
+        return bool(self.digest)
+
+    @cached_property
+    def _knots(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return np.asarray(self.map.uncertainty), np.asarray(self.map.error_probability)
+
+    @overload
+    def error_probability(self, uncertainty: float) -> float: ...
+    @overload
+    def error_probability(self, uncertainty: NDArray[np.float64]) -> NDArray[np.float64]: ...
+    def error_probability(self, uncertainty: float | NDArray[np.float64]) -> float | NDArray[np.float64]:
+        """Read the map g: linear between knots, clipped outside (paper, section 4.2).
+
+        Parameters
+        ----------
+        uncertainty : float or ndarray of float, any shape
+            u, in [0, 1].
+
+        Returns
+        -------
+        float or ndarray of the same shape
+            P(error | u), in [0, 1].
+
+        Raises
+        ------
+        ValueError
+            If the map has no knots, as in a cold start.
+        """
+        if not self.map.uncertainty:
+            raise ValueError("map: a cold start has no error probability")
+        if isinstance(uncertainty, np.ndarray):
+            return np.interp(uncertainty, *self._knots)
+        knots, values = self.map.uncertainty, self.map.error_probability
+        right = bisect_right(knots, uncertainty)
+        if right == 0:
+            return values[0]
+        if right == len(knots):
+            return values[-1]
+        low, high = knots[right - 1], knots[right]
+        share = (uncertainty - low) / (high - low)
+        return values[right - 1] + share * (values[right] - values[right - 1])
+
+    def decide(self, uncertainty: float | None, query_id: str) -> Decision:
+        """Decide for one query: escalate iff u > ``uncertainty_threshold``, or when exploration draws it.
+
+        Pure and deterministic: the draw is a hash of the query's id and the workload's name.
+
+        Parameters
+        ----------
+        uncertainty : float or None
+            u, in [0, 1]; None when the small model failed, which always escalates.
+        query_id : str
+
+        Returns
+        -------
+        Decision
+            With the propensity that belongs to it.
+        """
+        if self.state == "cold_start":
+            return Decision(escalated=True, reason="cold_start", uncertainty=uncertainty, large_probability=1.0)
+        if uncertainty is None:
+            return self._decision(None, escalated=True, reason="small_failed", large_probability=1.0)
+        if uncertainty > self.uncertainty_threshold:
+            reason: Literal["threshold", "infeasible"] = "infeasible" if self.state == "infeasible" else "threshold"
+            return self._decision(uncertainty, escalated=True, reason=reason, large_probability=1.0)
+        explored = uniform(query_id, self.workload) < self.exploration_probability
+        return self._decision(
+            uncertainty,
+            escalated=explored,
+            reason="exploration" if explored else "kept",
+            large_probability=self.exploration_probability,
+        )
+
+    def _decision(self, uncertainty: float | None, **rest: Any) -> Decision:
+        return Decision(
+            uncertainty=uncertainty,
+            error_probability=None if uncertainty is None else self.error_probability(uncertainty),
+            threshold=self.threshold,
+            calibration_version=self.version,
+            **rest,
+        )
+
+    def request_label(self, decision: Decision, query_id: str) -> LabelRequest:
+        """Decide whether people are asked for this query's gold entities.
+
+        Exploration is drawn inside this draw (the same hash), so explored queries are always labelled, and their
+        marginal probability given u is that of the kept side.
+        """
+        if decision.reason == "cold_start":
+            probability = max(self.label_probability_kept, self.label_probability_escalated)
+        elif decision.reason in ("kept", "exploration"):
+            probability = self.label_probability_kept
+        else:
+            probability = self.label_probability_escalated
+        if uniform(query_id, self.workload) >= probability:
+            return LabelRequest(requested=False, probability=probability)
+        reason: Literal["exploration", "random"] = "exploration" if decision.reason == "exploration" else "random"
+        return LabelRequest(requested=True, probability=probability, reason=reason)

@@ -1,0 +1,32 @@
+"""Reproducible draws: a query's id and a salt flow in, one uniform number flows out.
+
+Exploration is drawn inside the label draw (the same number is compared with both probabilities), so that every
+explored query is labelled as long as exploration is not more probable than a label.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+_TO_UNIT = 2.0**-53
+_MAX_KEY_BYTES = 64
+
+
+def uniform(query_id: str, salt: str) -> float:
+    """Hash a query's id to a number that is uniform on [0, 1) with 53 bits.
+
+    Parameters
+    ----------
+    query_id : str
+    salt : str
+        Keeps the draws of different workloads independent; its first 64 UTF-8 bytes count.
+
+    Examples
+    --------
+    >>> 0.0 <= uniform("q-1", "photo-search") < 1.0
+    True
+    >>> uniform("q-1", "photo-search") == uniform("q-1", "photo-search")
+    True
+    """
+    digest = blake2b(query_id.encode(), digest_size=8, key=salt.encode()[:_MAX_KEY_BYTES]).digest()
+    return (int.from_bytes(digest, "big") >> 11) * _TO_UNIT

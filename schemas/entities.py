@@ -1,0 +1,103 @@
+"""Entities: what a model extracts and a labeler confirms; normalised, compared and counted here and nowhere else.
+
+Raw values flow in, counts of (field, value) pairs flow out. Comparison is after Unicode NFKC, case folding and
+white-space folding; a missing field equals null.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+MAX_VALUE_CHARS = 4_096
+MAX_VALUES = 256
+MAX_FIELDS = 256
+
+EntityText = Annotated[str, Field(max_length=MAX_VALUE_CHARS)]
+EntityValue = EntityText | Annotated[tuple[EntityText, ...], Field(max_length=MAX_VALUES)] | None
+Entities = Annotated[dict[Annotated[str, Field(max_length=255)], EntityValue], Field(max_length=MAX_FIELDS)]
+"""``{field: text | [text, ...] | null}``."""
+
+EntityMapping = Mapping[str, str | tuple[str, ...] | list[str] | None]
+
+
+class PairCounts(NamedTuple):
+    """Counts of (field, value) pairs of one answer against the gold ones."""
+
+    true_positives: int
+    predicted: int
+    gold: int
+
+
+def normalise(text: str) -> str:
+    """Fold a value to the form in which values are compared.
+
+    Examples
+    --------
+    >>> normalise("  Canon   EOS\\u00a05D ") == normalise("canon eos 5d")
+    True
+    """
+    # Case folding can undo NFKC (U+0345), so that the composition is applied once more after it.
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return " ".join(folded.split())
+
+
+def field_values(value: str | Iterable[str] | None) -> frozenset[str]:
+    """Return the distinct non-empty normalised values of one field.
+
+    Examples
+    --------
+    >>> sorted(field_values(["ISO 100", "iso  100", ""]))
+    ['iso 100']
+    """
+    if value is None:
+        return frozenset()
+    texts = (value,) if isinstance(value, str) else value
+    return frozenset(folded for text in texts if (folded := normalise(text)))
+
+
+def count_pairs(
+    answer: EntityMapping | None, gold: EntityMapping | None, fields: Iterable[str] | None = None
+) -> PairCounts:
+    """Count the (field, value) pairs that micro-F1 is made of.
+
+    Parameters
+    ----------
+    answer, gold : mapping of field to value, or None
+        None counts as no entity at all.
+    fields : iterable of str, optional
+        The workload's fields; others are ignored. By default every field named on either side counts.
+
+    Returns
+    -------
+    PairCounts
+        micro-F1 over many answers is ``2 * sum(true_positives) / (sum(predicted) + sum(gold))``.
+
+    Examples
+    --------
+    >>> count_pairs({"iso": "100", "lens": "50 mm"}, {"iso": " 100", "camera": "X"})
+    PairCounts(true_positives=1, predicted=2, gold=2)
+    """
+    answer, gold = answer or {}, gold or {}
+    true_positives = predicted = wanted = 0
+    for field in dict.fromkeys((*answer, *gold)) if fields is None else fields:
+        found, right = field_values(answer.get(field)), field_values(gold.get(field))
+        true_positives += len(found & right)
+        predicted += len(found)
+        wanted += len(right)
+    return PairCounts(true_positives, predicted, wanted)
+
+
+def equal(first: EntityMapping | None, second: EntityMapping | None, fields: Iterable[str] | None = None) -> bool:
+    """Tell whether all fields hold the same values, by the comparison above.
+
+    Examples
+    --------
+    >>> equal({"iso": "100", "lens": None}, {"iso": "100"})
+    True
+    """
+    counts = count_pairs(first, second, fields)
+    return counts.true_positives == counts.predicted == counts.gold

@@ -1,0 +1,163 @@
+"""LabelledExample: everything that the fit needs to know of one labelled query, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from schemas.entities import count_pairs, equal
+from schemas.event import Count, Event, Part, Probability, QueryId, Timestamp, Uncertainty, WorkloadName
+from schemas.feedback import FeedbackEvent
+from schemas.routed import DecisionReason, ModelRun, RoutedEvent
+
+
+class OutcomeCounts(Part):
+    """Pairs of one answer: those predicted, and those of them that are right."""
+
+    true_positives: Count
+    predicted: Count
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.true_positives > self.predicted:
+            raise ValueError(f"true_positives {self.true_positives} exceeds predicted {self.predicted}")
+        return self
+
+
+class FieldCounts(Part):
+    """Pairs of the served answer in one field."""
+
+    true_positives: Count
+    predicted: Count
+    gold: Count
+
+
+class LabelledExample(Event):
+    """One routed query together with its gold entities, reduced to counts.
+
+    Parameters
+    ----------
+    small, large : OutcomeCounts
+        ``large`` is null when the large model did not run. A model that ran and failed has zero counts.
+    gold_count : int
+        Number of gold pairs.
+    large_probability, label_probability : float
+        Propensities: that the large model ran, and that the label was requested.
+    agree : bool or None
+        Whether both models gave equal entities; null when the large one did not run.
+    revision : int
+        Contributions of one query replace each other by the highest revision.
+    retracted : bool
+        The query's earlier contribution is taken out and nothing put in its place.
+    per_field : dict, optional
+        Counts of the served answer by field, for the status page alone.
+    """
+
+    kind: Literal["labelled"] = "labelled"
+    query_id: QueryId
+    workload: WorkloadName
+    uncertainty: Uncertainty | None
+    error_probability: Probability | None = None
+    calibration_version: Count | None = None
+    small_exact: bool
+    small: OutcomeCounts
+    large: OutcomeCounts | None
+    gold_count: Count
+    large_probability: Probability
+    label_probability: Probability
+    label_requested: bool
+    reason: DecisionReason
+    agree: bool | None = None
+    routed_at: Timestamp
+    labelled_at: Timestamp
+    revision: Annotated[int, Field(ge=1)] = 1
+    retracted: bool = False
+    per_field: dict[str, FieldCounts] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for name, counts in (("small", self.small), ("large", self.large)):
+            if counts is not None and counts.true_positives > self.gold_count:
+                raise ValueError(f"{name}.true_positives {counts.true_positives} exceeds gold_count {self.gold_count}")
+        return self
+
+    @classmethod
+    def from_events(
+        cls,
+        routed: RoutedEvent,
+        feedback: FeedbackEvent,
+        *,
+        fields: Iterable[str] | None = None,
+        revision: int | None = None,
+        arrived_at: datetime | None = None,
+    ) -> Self:
+        """Join one result with one label.
+
+        Parameters
+        ----------
+        routed : RoutedEvent
+        feedback : FeedbackEvent
+            Skipped or retracted feedback gives an example with ``retracted`` true.
+        fields : iterable of str, optional
+            The workload's fields; gold entities in others are ignored. By default all count.
+        revision : int, optional
+            Overrides the labeler's own count, where several labelers share a query.
+        arrived_at : datetime, optional
+            Stands in for a missing ``labelled_at``; by default the time of routing does.
+
+        Raises
+        ------
+        ValueError
+            If the two events are of different queries.
+        """
+        if routed.query_id != feedback.query_id:
+            raise ValueError(f"feedback of {feedback.query_id!r} does not belong to result {routed.query_id!r}")
+        wanted = None if fields is None else tuple(fields)
+        gold = feedback.entities or {}
+        small, large = routed.small, routed.large
+        small_counts, gold_count = _outcome(small, gold, wanted)
+        agree = None
+        if large is not None and small is not None:
+            agree = small.valid and large.valid and equal(small.entities, large.entities, wanted)
+        return cls(
+            query_id=routed.query_id,
+            workload=routed.workload,
+            uncertainty=routed.decision.uncertainty,
+            error_probability=routed.decision.error_probability,
+            calibration_version=routed.decision.calibration_version,
+            small_exact=small is not None and small.valid and equal(small.entities, gold, wanted),
+            small=small_counts,
+            large=None if large is None else _outcome(large, gold, wanted)[0],
+            gold_count=gold_count,
+            large_probability=routed.decision.large_probability,
+            label_probability=routed.label.probability,
+            label_requested=routed.label.requested,
+            reason=routed.decision.reason,
+            agree=agree,
+            routed_at=routed.routed_at,
+            labelled_at=feedback.labelled_at or arrived_at or routed.routed_at,
+            revision=feedback.revision if revision is None else revision,
+            retracted=feedback.retracted or feedback.entities is None,
+            per_field=_per_field(routed, gold, wanted),
+        )
+
+
+def _outcome(
+    run: ModelRun | None, gold: dict[str, str | tuple[str, ...] | None], fields: tuple[str, ...] | None
+) -> tuple[OutcomeCounts, int]:
+    entities = run.entities if run is not None and run.valid else None
+    counts = count_pairs(entities, gold, fields)
+    return OutcomeCounts(true_positives=counts.true_positives, predicted=counts.predicted), counts.gold
+
+
+def _per_field(
+    routed: RoutedEvent, gold: dict[str, str | tuple[str, ...] | None], fields: tuple[str, ...] | None
+) -> dict[str, FieldCounts]:
+    named = fields if fields is not None else tuple(dict.fromkeys((*routed.entities, *gold)))
+    counted = ((field, count_pairs(routed.entities, gold, (field,))) for field in named)
+    return {
+        field: FieldCounts(true_positives=c.true_positives, predicted=c.predicted, gold=c.gold) for field, c in counted
+    }

@@ -1,0 +1,46 @@
+"""QueryEvent: what pipeline owners send."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, JsonValue, field_validator
+from pydantic_core import to_json
+
+from schemas.event import Event, QueryId, Timestamp, WorkloadName
+
+MAX_TEXT_CHARS = 32_768
+MAX_METADATA_BYTES = 65_536
+
+Metadata = dict[str, JsonValue]
+
+
+class QueryEvent(Event):
+    """One query to answer.
+
+    Parameters
+    ----------
+    query_id : str
+        Unique; 1 to 512 characters.
+    text : str
+        1 to 32,768 characters.
+    workload : str, optional
+        May be left out where only one workload is configured.
+    created_at : datetime, optional
+        RFC 3339 with an offset.
+    metadata : dict, optional
+        Handed through to the result untouched; at most 64 KiB of JSON.
+    """
+
+    query_id: QueryId
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
+    workload: WorkloadName | None = None
+    created_at: Timestamp | None = None
+    metadata: Metadata | None = None
+
+    @field_validator("metadata")
+    @classmethod
+    def _bounded(cls, value: Metadata | None) -> Metadata | None:
+        if value is not None and (size := len(to_json(value))) > MAX_METADATA_BYTES:
+            raise ValueError(f"holds {size} bytes of JSON, more than {MAX_METADATA_BYTES}: pass a reference")
+        return value

@@ -1,0 +1,110 @@
+"""RoutedEvent: the one committed result of a query, with everything needed to learn from it later."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from schemas.entities import Entities
+from schemas.event import (
+    Count,
+    Event,
+    NonNegative,
+    Part,
+    Probability,
+    QueryId,
+    Timestamp,
+    Uncertainty,
+    WorkloadName,
+)
+from schemas.query import Metadata
+
+ModelRole = Literal["small", "large"]
+DecisionReason = Literal["threshold", "exploration", "cold_start", "infeasible", "small_failed", "kept", "degraded"]
+LabelReason = Literal["random", "exploration", "audit"]
+
+
+class Decision(Part):
+    """What the cascade decided for one query, and with which probability it would have run the large model.
+
+    Parameters
+    ----------
+    escalated : bool
+        Whether the large model was called.
+    reason : str
+        One of ``threshold``, ``exploration``, ``cold_start``, ``infeasible``, ``small_failed``, ``kept``,
+        ``degraded``.
+    uncertainty : float or None
+        u = 1 - mean(p1 - p2) of the small model's tokens, in [0, 1]; null when the small model failed.
+    error_probability : float or None
+        g(u) of the version in force.
+    threshold : float or None
+        theta = g(uncertainty_threshold), for people.
+    calibration_version : int or None
+        Null before the first version.
+    large_probability : float
+        The propensity: probability, under the policy in force, that the large model ran for this query.
+    """
+
+    escalated: bool
+    reason: DecisionReason
+    uncertainty: Uncertainty | None = None
+    error_probability: Probability | None = None
+    threshold: Probability | None = None
+    calibration_version: Count | None = None
+    large_probability: Probability
+
+
+class ModelRun(Part):
+    """What one model did for one query; ``valid`` false and ``error`` set when it ran and failed."""
+
+    model: str
+    raw: str | None = None
+    entities: Entities | None = None
+    valid: bool
+    uncertainty: Uncertainty | None = None
+    completion_tokens: Count = 0
+    finish_reason: str | None = None
+    latency_s: NonNegative = 0.0
+    error: str | None = None
+
+
+class QueryCost(Part):
+    """The two costs of one query, in units of one call of the small model."""
+
+    sequential: NonNegative
+    paper: NonNegative
+
+
+class LabelRequest(Part):
+    """Whether people are asked for this query's gold entities, with which probability and why."""
+
+    requested: bool
+    probability: Probability
+    reason: LabelReason | None = None
+
+
+class RoutedEvent(Event):
+    """The committed result of one query (key: query_id)."""
+
+    query_id: QueryId
+    workload: WorkloadName
+    text: str
+    entities: Entities
+    answered_by: ModelRole
+    decision: Decision
+    small: ModelRun | None
+    large: ModelRun | None
+    cost: QueryCost
+    label: LabelRequest
+    routed_at: Timestamp
+    routed_by: str
+    metadata: Metadata | None = None
+
+    @model_validator(mode="after")
+    def _answer_comes_from_a_run(self) -> Self:
+        run = self.small if self.answered_by == "small" else self.large
+        if run is None or not run.valid:
+            raise ValueError(f"answered_by: {self.answered_by} did not give a valid answer")
+        return self

@@ -1,0 +1,89 @@
+"""The topics: one table of name, key, value, partitions and cleanup policy that every service shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CleanupPolicy = Literal["delete", "compact"]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic.
+
+    Parameters
+    ----------
+    suffix : str
+        The name after the prefix and a dot.
+    key, value : str
+        What the record's key holds, and the type of its value.
+    cleanup : str
+        ``delete`` or ``compact``.
+    partitions : int or None
+        None: as configured.
+    roomy : bool
+        Whether the topic must take records larger than the largest input, since headers and answers are added.
+    retention_ms : int or None
+        None: as the broker's default.
+    """
+
+    suffix: str
+    key: str
+    value: str
+    cleanup: CleanupPolicy
+    partitions: int | None = None
+    roomy: bool = False
+    retention_ms: int | None = None
+
+    def name(self, prefix: str) -> str:
+        """Return the full name.
+
+        Examples
+        --------
+        >>> QUERIES.name("ucci")
+        'ucci.queries'
+        """
+        return f"{prefix}.{self.suffix}"
+
+
+_THIRTY_DAYS_MS = 30 * 24 * 3600 * 1000
+
+QUERIES = Topic("queries", "query_id", "QueryEvent", "delete")
+RESULTS = Topic("results", "query_id", "RoutedEvent", "delete", roomy=True)
+FEEDBACK = Topic("feedback", "query_id", "FeedbackEvent", "delete")
+OBSERVATIONS = Topic(
+    "observations",
+    "workload",
+    "LabelledExample | TrafficSummary | Command",
+    "delete",
+    retention_ms=_THIRTY_DAYS_MS,
+)
+CALIBRATION = Topic("calibration", "workload", "CalibrationVersion", "compact", partitions=1)
+CALIBRATION_HISTORY = Topic("calibration-history", "workload:version", "CalibrationVersion", "compact", partitions=1)
+STATUS = Topic("status", "workload", "WorkloadStatus", "compact", partitions=1)
+ROUTERS = Topic("routers", "instance_id", "RouterStatus", "compact", partitions=1)
+DEAD_LETTERS = Topic("dead-letters", "as the source", "the original bytes", "delete", roomy=True)
+
+TOPICS = (
+    QUERIES,
+    RESULTS,
+    FEEDBACK,
+    OBSERVATIONS,
+    CALIBRATION,
+    CALIBRATION_HISTORY,
+    STATUS,
+    ROUTERS,
+    DEAD_LETTERS,
+)
+
+ROOMY_MAX_MESSAGE_BYTES = 2_097_152
+"""``max.message.bytes`` of roomy topics: the largest record a producer may send by default, twice over."""
+
+DLQ_TOPIC = "dlq.topic"
+DLQ_PARTITION = "dlq.partition"
+DLQ_OFFSET = "dlq.offset"
+DLQ_STAGE = "dlq.stage"
+DLQ_ERROR = "dlq.error"
+DLQ_REASON = "dlq.reason"
+DLQ_TRUNCATED = "dlq.truncated"

@@ -1,0 +1,97 @@
+"""TrafficSummary: what the fit needs to know of unlabelled traffic; additive counts on a grid of u."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from schemas.event import Count, Event, NonNegative, Part, Timestamp, WorkloadName
+
+MAX_CELLS = 4_096
+_Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_CELLS)]
+
+
+class GridSpec(Part):
+    """A grid of u, logit-spaced between ``low`` and ``high``; the outermost cells take what lies beyond."""
+
+    cells: Annotated[int, Field(ge=2, le=MAX_CELLS)] = 512
+    low: Annotated[float, Field(gt=0.0, lt=0.5)] = 1e-6
+    high: Annotated[float, Field(gt=0.5, lt=1.0)] = 1.0 - 1e-3
+
+
+class VersionTraffic(Part):
+    """Counts of the queries that one calibration version routed.
+
+    Parameters
+    ----------
+    calibration_version : int or None
+        Null before the first version.
+    queries : int
+        All results, those without u included.
+    cell : tuple of int
+        Indices of the grid cells that are not empty, increasing.
+    count, pairs, agreeing, pairs_explored : tuple of int
+        Parallel to ``cell``: queries with u, queries where both models answered validly, those of them with equal
+        answers, and those of the pairs that exploration (or cold start) drew rather than the threshold.
+    escalated, explored, small_failed, degraded, labels_requested, small_calls, large_calls : int
+    cost_sequential, cost_paper : float
+        Sums, in units of one small call.
+    small_latency_s, large_latency_s : float
+        Sums over calls, in seconds.
+    """
+
+    calibration_version: Count | None
+    queries: Count
+    cell: _Counts = ()
+    count: _Counts = ()
+    pairs: _Counts = ()
+    agreeing: _Counts = ()
+    pairs_explored: _Counts = ()
+    escalated: Count = 0
+    explored: Count = 0
+    small_failed: Count = 0
+    degraded: Count = 0
+    labels_requested: Count = 0
+    small_calls: Count = 0
+    large_calls: Count = 0
+    cost_sequential: NonNegative = 0.0
+    cost_paper: NonNegative = 0.0
+    small_latency_s: NonNegative = 0.0
+    large_latency_s: NonNegative = 0.0
+
+    @model_validator(mode="after")
+    def _parallel(self) -> Self:
+        sizes = {
+            len(self.cell),
+            len(self.count),
+            len(self.pairs),
+            len(self.agreeing),
+            len(self.pairs_explored),
+        }
+        if len(sizes) > 1:
+            raise ValueError("cell, count, pairs, agreeing and pairs_explored must have equal lengths")
+        if any(b <= a for a, b in zip(self.cell, self.cell[1:], strict=False)):
+            raise ValueError("cell: must be strictly increasing")
+        for count, pairs, agreeing in zip(self.count, self.pairs, self.agreeing, strict=True):
+            if not agreeing <= pairs <= count:
+                raise ValueError(f"agreeing {agreeing} <= pairs {pairs} <= count {count} does not hold")
+        return self
+
+
+class TrafficSummary(Event):
+    """Traffic of one workload, seen by one join instance within a few seconds."""
+
+    kind: Literal["traffic"] = "traffic"
+    workload: WorkloadName
+    first_routed_at: Timestamp
+    last_routed_at: Timestamp
+    grid: GridSpec
+    versions: Annotated[tuple[VersionTraffic, ...], Field(min_length=1, max_length=1_000)]
+
+    @model_validator(mode="after")
+    def _cells_on_grid(self) -> Self:
+        for part in self.versions:
+            if part.cell and part.cell[-1] >= self.grid.cells:
+                raise ValueError(f"cell {part.cell[-1]} lies outside a grid of {self.grid.cells}")
+        return self
