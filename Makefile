@@ -1,0 +1,66 @@
+# Two commands: `make demo` shows the whole service at work, `make test` proves it piece by piece.
+# Both do all the set-up: a virtual environment in .venv with every package pinned by hash.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help setup demo demo-vllm up test test-fast test-vllm lint format bench docs lock clean
+.DEFAULT_GOAL := help
+
+help:            ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## create .venv with the locked packages
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: $(STAMP)   ## run the whole service on this machine, drift and a killed router included
+	$(BIN)/ucci-stream demo
+
+demo-vllm: $(STAMP) ## the same on two real vLLM servers (installs them, 3 GB)
+	$(BIN)/ucci-stream demo --models vllm
+
+up: $(STAMP)     ## the same stack without traffic, until Ctrl-C
+	$(BIN)/ucci-stream up
+
+test: lint       ## lint, then every test that needs no extra install
+	$(BIN)/python -m pytest -q
+
+test-fast: $(STAMP) ## unit tests alone: no broker, no kill storms
+	$(BIN)/python -m pytest -q -m "not broker and not slow and not vllm"
+
+test-vllm: $(STAMP) ## the protocol's conformance suite against real vLLM servers (installs them, 3 GB)
+	$(BIN)/python -m pytest -q -m vllm tests/conformance
+
+lint: $(STAMP)   ## ruff, strict types, import rules, spelling
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(STAMP) ## let ruff mend what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(STAMP)  ## speed as ratios against baselines in the same run
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP)   ## write the generated documents anew
+	$(BIN)/python -m schemas.documents
+
+lock: $(STAMP)   ## resolve requirements.lock anew (hashes, no addresses)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+		--extra demo --group dev pyproject.toml -o requirements.lock
+
+clean:           ## remove what was built here
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
