@@ -1,0 +1,94 @@
+"""A ``router.json`` of the PyPI package ``ucci-router`` → the map and threshold of a bootstrap command.
+
+The file holds knots of g and a threshold theta on g; the service decides on u. ``g(u) > theta`` and
+``u > uncertainty_threshold`` are the same rule where the latter is the largest u with ``g(u) <= theta``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE, CalibrationMap
+from schemas.errors import DecodeError
+from schemas.event import decode_error
+
+FORMAT = "ucci-router"
+
+
+class _Knots(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
+    x: Annotated[tuple[float, ...], Field(min_length=1)]
+    y: Annotated[tuple[float, ...], Field(min_length=1)]
+
+
+class _RouterFile(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
+    format: Literal["ucci-router"]
+    version: Literal[1]
+    calibrator: _Knots
+    theta: float
+    c_small: Annotated[float, Field(gt=0)]
+    c_large: Annotated[float, Field(gt=0)]
+    tau: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineCalibration:
+    """What a ``router.json`` says, in the terms of the service."""
+
+    map: CalibrationMap
+    uncertainty_threshold: float
+    error_probability_threshold: float
+    cost_ratio: float
+
+
+def is_router_file(document: Any) -> bool:
+    """Tell whether a decoded JSON document is a ``router.json``."""
+    return isinstance(document, dict) and document.get("format") == FORMAT
+
+
+def read_router_file(text: str) -> OfflineCalibration:
+    """Parse the text of a ``router.json``, format version 1.
+
+    Raises
+    ------
+    DecodeError
+        Naming the faulty field.
+    """
+    try:
+        parsed = _RouterFile.model_validate_json(text)
+        knots = CalibrationMap(uncertainty=parsed.calibrator.x, error_probability=parsed.calibrator.y)
+    except ValidationError as error:
+        raise decode_error(error) from None
+    if not 0.0 <= parsed.theta <= 1.0:
+        raise DecodeError("invalid_field", f"theta: must lie in [0, 1] (got {parsed.theta})", "theta")
+    return OfflineCalibration(
+        map=knots,
+        uncertainty_threshold=largest_kept(knots, parsed.theta),
+        error_probability_threshold=parsed.theta,
+        cost_ratio=parsed.c_large / parsed.c_small,
+    )
+
+
+def largest_kept(knots: CalibrationMap, theta: float) -> float:
+    """Return the largest u with ``g(u) <= theta``: -1 where none is, 1 where all are.
+
+    Examples
+    --------
+    >>> largest_kept(CalibrationMap(uncertainty=(0.1, 0.3), error_probability=(0.0, 1.0)), 0.25)
+    0.15
+    """
+    xs, ys = knots.uncertainty, knots.error_probability
+    if theta >= ys[-1]:
+        return ESCALATE_NONE
+    if theta < ys[0]:
+        return ESCALATE_ALL
+    right = next(i for i, y in enumerate(ys) if y > theta)
+    low, high = xs[right - 1], xs[right]
+    found = low + (theta - ys[right - 1]) / (ys[right] - ys[right - 1]) * (high - low)
+    # Rounding must not keep a query that theta escalates: g is continuous, one step down is enough.
+    return min(found, math.nextafter(high, low))

@@ -1,0 +1,183 @@
+"""Topics: created where they are missing, checked where they exist.
+
+The table of :mod:`schemas.topics` flows in; topics on the broker, or one line for each fault, flow out. An existing
+topic is never altered: a wrong policy is the operator's to mend.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from schemas.errors import UcciError
+from schemas.settings import Settings
+from schemas.topics import FEEDBACK, RESULTS, ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
+
+REQUEST_TIMEOUT_S = 10.0
+_SETTLE_TIMEOUT_S = 20.0
+_COMPACTED = {
+    "cleanup.policy": "compact",
+    # Only closed segments are compacted, and a segment closes at a write after this time.
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+class TopicsUnusable(UcciError):
+    """The topics on the broker are not what the services need.
+
+    Parameters
+    ----------
+    faults : sequence of str
+        One line each, naming topic, property, value and remedy.
+    """
+
+    exit_code = 1
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        self.faults = faults
+        super().__init__("\n".join(faults))
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What :func:`create_topics` did."""
+
+    created: tuple[str, ...]
+    existing: tuple[str, ...]
+
+
+def admin_client(settings: Settings) -> AdminClient:
+    """Return an admin client with the ``[kafka]`` properties."""
+    return AdminClient(dict(settings.kafka))
+
+
+def topic_config(topic: Topic) -> dict[str, str]:
+    """Return the topic's configuration at creation."""
+    config = dict(_COMPACTED) if topic.cleanup == "compact" else {"cleanup.policy": "delete"}
+    if topic.roomy:
+        config["max.message.bytes"] = str(ROOMY_MAX_MESSAGE_BYTES)
+    if topic.retention_ms is not None:
+        config["retention.ms"] = str(topic.retention_ms)
+    return config
+
+
+def create_topics(settings: Settings, admin: AdminClient | None = None) -> Created:
+    """Create the missing topics, then check all of them.
+
+    Idempotent. Blocks until the broker has shown every new topic, at most 20 s.
+
+    Raises
+    ------
+    TopicsUnusable
+        When a topic that exists already has a wrong policy or partition count, or the broker refuses to create one.
+    """
+    admin = admin or admin_client(settings)
+    prefix = settings.topics.prefix
+    present = _partition_counts(admin)
+    missing = [topic for topic in TOPICS if topic.name(prefix) not in present]
+    requests = [
+        NewTopic(
+            topic.name(prefix),
+            num_partitions=topic.partitions or settings.topics.partitions,
+            replication_factor=settings.topics.replication_factor,
+            config=topic_config(topic),
+        )
+        for topic in missing
+    ]
+    faults = []
+    for name, future in (admin.create_topics(requests, request_timeout=REQUEST_TIMEOUT_S) if requests else {}).items():
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                faults.append(f"{name}: the broker did not create it: {error.args[0].str()}")
+    if faults:
+        raise TopicsUnusable(tuple(faults))
+    _await_topics(admin, settings)
+    check_topics(settings, admin)
+    names = tuple(topic.name(prefix) for topic in missing)
+    return Created(names, tuple(t.name(prefix) for t in TOPICS if t.name(prefix) not in names))
+
+
+def check_topics(settings: Settings, admin: AdminClient | None = None) -> None:
+    """Compare the broker's topics with the table.
+
+    Raises
+    ------
+    TopicsUnusable
+        Naming every fault at once.
+    """
+    admin = admin or admin_client(settings)
+    faults = topic_faults(settings, _partition_counts(admin), _configs(admin, settings))
+    if faults:
+        raise TopicsUnusable(faults)
+
+
+def topic_faults(
+    settings: Settings, partitions: Mapping[str, int], configs: Mapping[str, Mapping[str, str]]
+) -> tuple[str, ...]:
+    """Find what is wrong, from what the broker said.
+
+    Parameters
+    ----------
+    partitions : mapping of topic name to partition count
+    configs : mapping of topic name to its configuration
+
+    Returns
+    -------
+    tuple of str
+        One line for each fault; empty when all is well.
+    """
+    prefix = settings.topics.prefix
+    faults = []
+    for topic in TOPICS:
+        name = topic.name(prefix)
+        if name not in partitions:
+            faults.append(f"{name}: does not exist; run `ucci-stream topics create`")
+            continue
+        policy = configs.get(name, {}).get("cleanup.policy", topic.cleanup)
+        if policy != topic.cleanup:
+            faults.append(f"{name}: cleanup.policy is {policy}, needs {topic.cleanup}; alter or delete the topic")
+        if topic.partitions is not None and partitions[name] != topic.partitions:
+            faults.append(f"{name}: has {partitions[name]} partitions, needs {topic.partitions}; delete the topic")
+    results, feedback = RESULTS.name(prefix), FEEDBACK.name(prefix)
+    if results in partitions and feedback in partitions and partitions[results] != partitions[feedback]:
+        faults.append(
+            f"{results} has {partitions[results]} partitions and {feedback} {partitions[feedback]}: both are joined by "
+            "query_id and need equal counts; add partitions to the smaller one"
+        )
+    return tuple(faults)
+
+
+def _partition_counts(admin: AdminClient) -> dict[str, int]:
+    metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+    return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
+
+
+def _configs(admin: AdminClient, settings: Settings) -> dict[str, dict[str, str]]:
+    present = _partition_counts(admin)
+    names = [topic.name(settings.topics.prefix) for topic in TOPICS]
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names if name in present]
+    if not resources:
+        return {}
+    described = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
+    return {
+        resource.name: {key: str(entry.value) for key, entry in future.result().items()}
+        for resource, future in described.items()
+    }
+
+
+def _await_topics(admin: AdminClient, settings: Settings) -> None:
+    """Wait until every topic is in the metadata: clients that subscribe at once would miss it otherwise."""
+    wanted = {topic.name(settings.topics.prefix) for topic in TOPICS}
+    deadline = time.monotonic() + _SETTLE_TIMEOUT_S
+    while wanted - set(_partition_counts(admin)):
+        if time.monotonic() > deadline:
+            missing = ", ".join(sorted(wanted - set(_partition_counts(admin))))
+            raise TopicsUnusable((f"{missing}: created, but not shown by the broker after {_SETTLE_TIMEOUT_S:g} s",))
+        time.sleep(0.05)
