@@ -51,9 +51,23 @@ class Created:
     existing: tuple[str, ...]
 
 
+def client_properties(settings: Settings, **ours: str | float) -> dict[str, str | int | float]:
+    """Return the ``[kafka]`` properties with ours laid over them.
+
+    Parameters
+    ----------
+    **ours
+        librdkafka properties, ``_`` in place of ``.``.
+    """
+    given = {
+        key: value if isinstance(value, str | int | float) else str(value) for key, value in settings.kafka.items()
+    }
+    return given | {key.replace("_", "."): value for key, value in ours.items()}
+
+
 def admin_client(settings: Settings) -> AdminClient:
     """Return an admin client with the ``[kafka]`` properties."""
-    return AdminClient(dict(settings.kafka))
+    return AdminClient(client_properties(settings))
 
 
 def topic_config(topic: Topic) -> dict[str, str]:
