@@ -22,6 +22,7 @@ from schemas.settings import Settings
 from schemas.topics import OBSERVATIONS
 from ucci_stream.feed import FeedStopped, open_lines
 from ucci_stream.router_file import is_router_file, read_router_file
+from ucci_stream.topic_admin import client_properties
 
 _FLUSH_TIMEOUT_S = 60.0
 ISSUED_BY = "ucci-stream bootstrap"
@@ -109,13 +110,8 @@ def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime
         Naming the bad line, or the broker's refusal.
     """
     topic = OBSERVATIONS.name(settings.topics.prefix)
-    producer = Producer(
-        {
-            **settings.kafka,
-            "transactional.id": f"{settings.topics.prefix}-bootstrap-{workload}",
-            "transaction.timeout.ms": 60_000,
-        }
-    )
+    identity = f"{settings.topics.prefix}-bootstrap-{workload}"
+    producer = Producer(client_properties(settings, transactional_id=identity, transaction_timeout_ms=60_000))
     producer.init_transactions(_FLUSH_TIMEOUT_S)
     producer.begin_transaction()
     events = bootstrap_events(path, workload, issued_at)
