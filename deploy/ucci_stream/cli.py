@@ -1,0 +1,288 @@
+"""``ucci-stream``: the operator's command. Each subcommand is thin: arguments in, one call, its outcome printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from schemas.calibration import CalibrationVersion
+from schemas.errors import ConfigError, UcciError
+from schemas.settings import Settings
+from schemas.settings_text import load_settings, render_settings
+
+STACK_DIRECTORY = Path("ucci-demo")
+"""Where ``demo`` and ``up`` keep their configuration, logs and results."""
+
+app = typer.Typer(
+    help="Stream queries through an LLM cascade that recalibrates itself. Start with: ucci-stream demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+topics_app = typer.Typer(help="Create or check the topics. Example: ucci-stream topics create", no_args_is_help=True)
+app.add_typer(topics_app, name="topics")
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="Path of ucci.toml; by default ./ucci.toml, else that of a running `up` or `demo`."),
+]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+BrokerOption = Annotated[
+    str, typer.Option("--broker", help="auto, kafka (start one from jars) or HOST:PORT of a running one.")
+]
+ModelsOption = Annotated[str, typer.Option("--models", help="recorded (the two tiny demo models) or vllm.")]
+
+out = Console()
+err = Console(stderr=True)
+
+
+def _settings(config: Path | None) -> Settings:
+    if config is None:
+        started = STACK_DIRECTORY / "ucci.toml"
+        config = started if not Path("ucci.toml").exists() and started.exists() else Path("ucci.toml")
+    return load_settings(config, os.environ)
+
+
+def _workload(settings: Settings, name: str | None) -> str:
+    if name is None:
+        if settings.only_workload is None:
+            raise ConfigError([f"--workload: several are configured; give one of {', '.join(settings.workloads)}"])
+        return settings.only_workload
+    if name not in settings.workloads:
+        raise ConfigError([f"--workload: {name} is not configured; give one of {', '.join(settings.workloads)}"])
+    return name
+
+
+@app.command()
+def demo(
+    seconds: Annotated[int, typer.Option(min=20, help="How long queries stream.")] = 100,
+    queries: Annotated[int | None, typer.Option(min=1_000, help="How many queries; by default as many as fit.")] = None,
+    broker: BrokerOption = "auto",
+    models: ModelsOption = "recorded",
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running until Ctrl-C.")] = False,
+    summary: Annotated[Path | None, typer.Option("--json", help="Write the summary to this file.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the traffic, the labels and the kill.")] = 1,
+    directory: Annotated[Path, typer.Option(help="Where configuration, logs and results go.")] = STACK_DIRECTORY,
+) -> None:
+    """Run the whole system on this machine, with drift, late labels and a killed router.
+
+    Exit code 0 when nothing was lost or doubled and the target was held again after the drift.
+
+    Example: ucci-stream demo --seconds 60 --json summary.json
+    """
+    from ucci_stream.demo import DemoOptions, run_demo
+
+    options = DemoOptions(
+        seconds=seconds,
+        queries=queries,
+        broker=broker,
+        models=models,
+        keep=keep,
+        summary_path=summary,
+        seed=seed,
+        directory=directory,
+    )
+    raise typer.Exit(run_demo(options, out))
+
+
+@app.command()
+def up(
+    broker: BrokerOption = "auto",
+    models: ModelsOption = "recorded",
+    directory: Annotated[Path, typer.Option(help="Where configuration, logs and state go.")] = STACK_DIRECTORY,
+) -> None:
+    """Start the same stack without traffic, until Ctrl-C.
+
+    Example: ucci-stream up, and in another terminal: ucci-stream ask "canon 5d f2.8 at night"
+    """
+    from ucci_stream.stack import StackOptions, run_until_interrupted
+
+    run_until_interrupted(StackOptions(directory=directory, broker=broker, models=models), out)
+
+
+@app.command()
+def ask(
+    text: Annotated[str, typer.Argument(help="The query.")],
+    config: ConfigOption = None,
+    workload: Annotated[str | None, typer.Option(help="Needed where several are configured.")] = None,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the result.")] = 30.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Send one query through the running service and show the decision and both models' answers.
+
+    Example: ucci-stream ask "canon 5d f2.8 at night" --json
+    """
+    from ucci_stream.answer_view import show_answer
+    from ucci_stream.ask import ask as ask_service
+
+    settings = _settings(config)
+    asked = ask_service(settings, text, _workload(settings, workload), timeout_s)
+    show_answer(settings, asked, out, as_json=as_json)
+
+
+@topics_app.command("create")
+def topics_create(config: ConfigOption = None, as_json: JsonFlag = False) -> None:
+    """Create the missing topics and check the others; safe to repeat.
+
+    Example: ucci-stream topics create --config ucci.toml
+    """
+    from ucci_stream.topic_admin import create_topics
+
+    done = create_topics(_settings(config))
+    if as_json:
+        out.print_json(data={"created": done.created, "existing": done.existing})
+        return
+    for name in done.created:
+        out.print(f"created  {name}", highlight=False)
+    for name in done.existing:
+        out.print(f"exists   {name}", highlight=False)
+
+
+@topics_app.command("check")
+def topics_check(config: ConfigOption = None) -> None:
+    """Compare the broker's topics with what the services need; exit code 1 when a policy is wrong.
+
+    Example: ucci-stream topics check
+    """
+    from ucci_stream.topic_admin import check_topics
+
+    check_topics(_settings(config))
+    out.print("all topics are as they must be")
+
+
+@app.command()
+def send(
+    file: Annotated[Path, typer.Argument(help="JSONL, one QueryEvent a line; - for standard input.")],
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Send queries from a JSONL file.
+
+    Example: ucci-stream send queries.jsonl
+    """
+    from ucci_stream.feed import send_queries
+
+    fed = send_queries(_settings(config), file, err)
+    _say_fed(fed.topic, fed.records, as_json=as_json)
+
+
+@app.command()
+def label(
+    file: Annotated[Path, typer.Argument(help="JSONL, one FeedbackEvent a line; - for standard input.")],
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Send labelers' feedback from a JSONL file.
+
+    Example: ucci-stream label gold.jsonl
+    """
+    from ucci_stream.feed import send_feedback
+
+    fed = send_feedback(_settings(config), file, err)
+    _say_fed(fed.topic, fed.records, as_json=as_json)
+
+
+def _say_fed(topic: str, records: int, *, as_json: bool) -> None:
+    if as_json:
+        out.print_json(data={"topic": topic, "acknowledged": records})
+    else:
+        out.print(f"{records} records acknowledged by {topic}", highlight=False)
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="JSONL, one LabelledExample a line; - for standard input.")],
+    config: ConfigOption = None,
+    workload: Annotated[str | None, typer.Option(help="Needed where several are configured.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Feed recorded examples through the recalibration core, offline, and print the versions it would publish.
+
+    Example: ucci-stream replay recorded.jsonl --json > versions.jsonl
+    """
+    from ucci_stream.replay import replay as replay_file
+
+    settings = _settings(config)
+    versions = replay_file(settings.workloads[_workload(settings, workload)], file)
+    if as_json:
+        for _, version in versions:
+            sys.stdout.write(version.to_json().decode() + "\n")
+        return
+    table = Table("line", "version", "state", "u threshold", "theta", "escalation", "micro-F1", "trigger")
+    for line, version in versions:
+        table.add_row(str(line), *_version_row(version))
+    out.print(table)
+
+
+def _version_row(version: CalibrationVersion) -> tuple[str, ...]:
+    evidence, f1 = version.evidence, version.evidence.micro_f1
+    return (
+        str(version.version),
+        version.state,
+        f"{version.uncertainty_threshold:.4f}",
+        "–" if version.threshold is None else f"{version.threshold:.3f}",
+        "–" if evidence.escalation_rate is None else f"{evidence.escalation_rate:.1%}",
+        "–" if f1 is None else f"{f1.estimate:.3f} ({f1.lower:.3f} to {f1.upper:.3f})",
+        evidence.trigger,
+    )
+
+
+@app.command()
+def bootstrap(
+    file: Annotated[Path, typer.Argument(help="JSONL of LabelledExample, or a router.json of ucci-router.")],
+    workload: Annotated[str, typer.Option(help="The workload that it calibrates.")],
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make an offline calibration the first version of a workload.
+
+    Example: ucci-stream bootstrap labelled.jsonl --workload photo-search
+    """
+    from ucci_stream.bootstrap import bootstrap as bootstrap_workload
+
+    settings = _settings(config)
+    done = bootstrap_workload(settings, file, _workload(settings, workload), datetime.now(UTC))
+    if as_json:
+        out.print_json(data={"topic": done.topic, "examples": done.examples, "command": json.loads(done.command.to_json())})
+    else:
+        source = f"{done.examples} examples" if done.examples else done.command.reason
+        out.print(f"{source} sent to {done.topic}; the fit stage publishes the version", highlight=False)
+
+
+@app.command("check-config")
+def check_config(config: ConfigOption = None) -> None:
+    """Validate ucci.toml and print the effective settings, secrets redacted.
+
+    Example: ucci-stream check-config --config ucci.toml
+    """
+    sys.stdout.write(render_settings(_settings(config)))
+
+
+def main() -> None:
+    """Run the command; every failure is one line (or one a fault) on standard error."""
+    raise SystemExit(_guarded(app))
+
+
+def _guarded(command: Callable[[], object]) -> int:
+    try:
+        command()
+    except ConfigError as error:
+        for fault in error.faults:
+            err.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
+        return ConfigError.exit_code
+    except UcciError as error:
+        err.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
+        return int(getattr(error, "exit_code", 1))
+    return 0
+
+
+if __name__ == "__main__":
+    main()
