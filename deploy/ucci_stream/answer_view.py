@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
 from schemas.entities import EntityMapping, normalise
 from schemas.routed import ModelRun, RoutedEvent
 from schemas.settings import Settings
-
 from ucci_stream.ask import Asked
 from ucci_stream.comparison import ask_large_directly
 

@@ -13,10 +13,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from schemas.settings_text import load_settings, render_settings
+
 from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
-from schemas.settings_text import load_settings, render_settings
 
 STACK_DIRECTORY = Path("ucci-demo")
 """Where ``demo`` and ``up`` keep their configuration, logs and results."""
@@ -251,7 +252,9 @@ def bootstrap(
     settings = _settings(config)
     done = bootstrap_workload(settings, file, _workload(settings, workload), datetime.now(UTC))
     if as_json:
-        out.print_json(data={"topic": done.topic, "examples": done.examples, "command": json.loads(done.command.to_json())})
+        out.print_json(
+            data={"topic": done.topic, "examples": done.examples, "command": json.loads(done.command.to_json())}
+        )
     else:
         source = f"{done.examples} examples" if done.examples else done.command.reason
         out.print(f"{source} sent to {done.topic}; the fit stage publishes the version", highlight=False)

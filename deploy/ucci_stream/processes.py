@@ -1,0 +1,159 @@
+"""Child processes of the local stack: started with a log file each, awaited until ready, stopped in reverse order.
+
+A child never outlives its parent: the kernel ends it when the parent dies, however that happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from schemas.errors import UcciError
+
+_PR_SET_PDEATHSIG = 1
+_LOG_TAIL_LINES = 12
+_HTTP_OK = 200
+_POLL_S = 0.05
+
+
+class StackFailed(UcciError):
+    """A part of the stack did not start or died; the message ends with what it last said."""
+
+    exit_code = 1
+
+
+def free_port() -> int:
+    """Return a TCP port that was free on the loopback interface a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _die_with_parent() -> None:
+    """Run in the child before exec: ask the kernel to kill it when the parent goes (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class ChildProcess:
+    """One child process with its log.
+
+    Parameters
+    ----------
+    name : str
+        For messages and the log file's name.
+    argv : sequence of str
+    log_path : Path
+        Standard output and error are appended to it.
+    environ : mapping, optional
+        Laid over this process's environment.
+    """
+
+    def __init__(
+        self, name: str, argv: Sequence[str], log_path: Path, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.log_path = log_path
+        self._argv = list(argv)
+        self._environ = {**os.environ, **(environ or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process, or start it again after it ended."""
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._argv,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  no threads hold locks that the one prctl call needs
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running child."""
+        if self._process is None:
+            raise StackFailed(f"{self.name} was not started")
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs or before it was started."""
+        return None if self._process is None else self._process.poll()
+
+    def require_alive(self) -> None:
+        """Raise when the process has ended.
+
+        Raises
+        ------
+        StackFailed
+            With the last lines of its log.
+        """
+        if self.exit_code is not None:
+            raise StackFailed(
+                f"{self.name} ended with exit code {self.exit_code}; {self.log_path} ends:\n{self.tail()}"
+            )
+
+    def await_http(self, url: str, timeout_s: float) -> None:
+        """Block until a GET of ``url`` answers 200.
+
+        Raises
+        ------
+        StackFailed
+            When the process ends, or the time is up.
+        """
+        deadline = time.monotonic() + timeout_s
+        answer = "no answer"
+        while time.monotonic() < deadline:
+            self.require_alive()
+            try:
+                with urllib.request.urlopen(url, timeout=2.0) as response:  # noqa: S310  a loopback http URL of ours
+                    if response.status == _HTTP_OK:
+                        return
+            except urllib.error.HTTPError as error:
+                answer = f"HTTP {error.code}"
+            except OSError as error:
+                answer = str(error)
+            time.sleep(_POLL_S)
+        raise StackFailed(
+            f"{self.name} was not ready within {timeout_s:g} s ({url}: {answer}); {self.log_path} ends:\n{self.tail()}"
+        )
+
+    def kill(self) -> None:
+        """End it with SIGKILL and reap it."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def terminate(self) -> None:
+        """Ask it to end; does not wait."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
+    def await_end(self, timeout_s: float) -> None:
+        """Wait until it has ended; kill it when the time is up."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def tail(self) -> str:
+        """Return the last lines of the log."""
+        try:
+            lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return "(no log)"
+        return "\n".join(lines[-_LOG_TAIL_LINES:])
