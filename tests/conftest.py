@@ -1,0 +1,37 @@
+"""One real broker for the whole session; a missing Java skips at a desk and fails in continuous integration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+from ucci_stream.broker_jars import BrokerUnavailable
+from ucci_stream.local_broker import LocalBroker
+
+from tests.support.broker import unique_prefix
+
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """A running Kafka broker; tests share it and keep to topics of their own."""
+    local = LocalBroker(tmp_path_factory.mktemp("kafka"))
+    try:
+        local.start()
+    except BrokerUnavailable as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    yield local
+    local.stop()
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    """A topic prefix of this test's own."""
+    return unique_prefix()

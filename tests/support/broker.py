@@ -1,0 +1,77 @@
+"""A real broker for tests, and what tests ask of it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+DEADLINE_S = 30.0
+
+
+def unique_prefix() -> str:
+    """Return a topic prefix that no other test uses."""
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+def create(bootstrap: str, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
+    """Create topics by name and partition count, and wait until clients see them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    requests = [NewTopic(name, num_partitions=n, config=dict(config or {})) for name, n in topics.items()]
+    for future in admin.create_topics(requests, request_timeout=DEADLINE_S).values():
+        future.result()
+    deadline = time.monotonic() + DEADLINE_S
+    while set(topics) - set(admin.list_topics(timeout=DEADLINE_S).topics):
+        assert time.monotonic() < deadline, f"{set(topics)} did not appear"
+
+
+def produce(bootstrap: str, topic: str, records: Iterable[tuple[str | None, bytes | None]]) -> None:
+    """Produce records of key and value, and wait until all are acknowledged."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    failed: list[str] = []
+
+    def report(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failed.append(error.str())
+
+    for key, value in records:
+        while True:
+            try:
+                producer.produce(topic, key=key, value=value, on_delivery=report)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    assert producer.flush(DEADLINE_S) == 0
+    assert not failed, failed[0]
+
+
+def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> list[Message]:
+    """Read a topic from its beginning to its present end, on every partition."""
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap,
+        "group.id": f"read-{uuid.uuid4().hex}",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed" if committed else "read_uncommitted",
+        "fetch.wait.max.ms": 20,
+    })
+    try:
+        partitions = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+        left, messages = set(partitions), []
+        deadline = time.monotonic() + DEADLINE_S
+        while left:
+            assert time.monotonic() < deadline, f"no end of {topic} on partitions {left}"
+            for message in consumer.consume(num_messages=1_000, timeout=0.2):
+                error = message.error()
+                if error is None:
+                    messages.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+        return messages
+    finally:
+        consumer.close()
