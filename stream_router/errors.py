@@ -8,7 +8,11 @@
     ├── AbortTransaction    abort, then produce the same results again in a new transaction
     ├── Rejoin              the group moved on: abort, drop what is no longer owned, keep the rest
     ├── RecreateProducer    this producer is done for: make a new one under the same transactional id
-    └── Fenced              another process runs under this instance id: stop, exit non-zero
+    ├── Fenced              another process runs under this instance id: stop, exit non-zero
+    ├── AccessDenied        the broker refuses us: stop, exit non-zero
+    ├── BrokerUnreachable   nothing answers at start: stop, exit non-zero
+    ├── TopicsUnusable      a topic is missing or has the wrong policy: stop, exit non-zero
+    └── OffsetsWentBack     the log was cut or made anew while it was read: stop, start again
 """
 
 from __future__ import annotations
@@ -61,3 +65,43 @@ class Fenced(BrokerError):
     """Another process runs under the same instance id; this one must stop."""
 
     exit_code = 1
+
+
+class AccessDenied(BrokerError):
+    """The broker refuses these credentials, or what they ask for; waiting will not help."""
+
+    exit_code = 1
+
+
+class BrokerUnreachable(BrokerError):
+    """No broker answered at start."""
+
+    exit_code = 1
+
+
+class TopicsUnusable(RouterError):
+    """The topics on the broker are not what the router needs.
+
+    Parameters
+    ----------
+    faults : tuple of str
+        One line each, naming topic, property, value and remedy.
+    """
+
+    exit_code = 1
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        self.faults = faults
+        super().__init__("\n".join(faults))
+
+
+class OffsetsWentBack(RouterError):
+    """An offset below one already delivered: the log was cut or made anew while it was read.
+
+    Starting again is safe: the committed offset is then compared with the log as it is now.
+    """
+
+    exit_code = 1
+
+    def __init__(self, offset: int, position: int) -> None:
+        super().__init__(f"offset {offset} came after {position - 1}: the topic was cut or made anew; start again")

@@ -23,7 +23,7 @@ from schemas.topics import QUERIES
 from ucci_stream.bootstrap import bootstrap
 from ucci_stream.demo_watch import Watcher
 from ucci_stream.live_view import LiveView
-from ucci_stream.recorded.traffic import load_traffic
+from ucci_stream.recorded.traffic import RecordedQuery, load_traffic
 from ucci_stream.run_plot import plot_run
 from ucci_stream.scenario import PlannedQuery, Scenario, offline_examples, offline_set, plan_stream
 from ucci_stream.stack import WORKLOAD, Stack, StackOptions
@@ -66,8 +66,8 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     traffic = load_traffic()
     stream = plan_stream(traffic, scenario)
     with Stack(stack_options, console) as stack, Watcher(stack.settings, stream, scenario) as watcher:
-        _bootstrap(stack, [*offline_set(traffic)], watcher, console)
-        _stream(stack, stream, scenario, options, watcher, console)
+        _bootstrap(stack, offline_set(traffic), watcher, console)
+        _stream(stack, stream, options, watcher, console)
         summary = summarise(stream, watcher.seen, scenario, stack_options.micro_f1)
         picture = plot_run(stream, watcher.seen, scenario, stack_options.micro_f1, options.directory / "demo.png")
         _report(summary, picture, options, console)
@@ -76,7 +76,7 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     return 0 if summary.succeeded else 1
 
 
-def _bootstrap(stack: Stack, offline: list, watcher: Watcher, console: Console) -> None:  # type: ignore[type-arg]
+def _bootstrap(stack: Stack, offline: list[RecordedQuery], watcher: Watcher, console: Console) -> None:
     """Publish the first version from an offline labelled file, as the paper's user would have it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "offline.jsonl"
@@ -96,7 +96,6 @@ def _bootstrap(stack: Stack, offline: list, watcher: Watcher, console: Console) 
 def _stream(
     stack: Stack,
     stream: list[PlannedQuery],
-    scenario: Scenario,
     options: DemoOptions,
     watcher: Watcher,
     console: Console,

@@ -36,14 +36,14 @@ def test_a_file_written_by_the_package_decides_alike(tmp_path) -> None:  # type:
     rng = np.random.default_rng(3)
     u = rng.beta(1.0, 20.0, 3_000)
     error = rng.random(3_000) < np.clip(6.0 * u, 0.0, 0.9)
-    router = ucci.UCCIRouter(c_small=1.0, c_large=3.02).fit(u, error.astype(float))
-    router.theta_ = 0.3
+    router = ucci.UCCIRouter(c_small=1.0, c_large=3.02)
+    router.calibrate(u, error.astype(float))
+    router.choose_threshold(u, 1.0 - error, np.full_like(u, 0.95), tau=0.9)
     path = tmp_path / "router.json"
     router.save(path)
     read = read_router_file(path.read_text())
     fresh = rng.beta(1.0, 20.0, 2_000)
-    theirs = router.route(fresh).astype(bool) if hasattr(router, "route") else router.predict_proba(fresh) > 0.3
-    np.testing.assert_array_equal(fresh > read.uncertainty_threshold, theirs)
+    np.testing.assert_array_equal(fresh > read.uncertainty_threshold, router.escalate(fresh))
 
 
 @pytest.mark.parametrize(
