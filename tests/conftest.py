@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
-from ucci_stream.broker_jars import BrokerUnavailable
-from ucci_stream.local_broker import LocalBroker
 
 from tests.support.broker import unique_prefix
+from ucci_stream.broker_jars import BrokerUnavailable
+from ucci_stream.local_broker import LocalBroker
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)

@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from schemas.settings_text import load_settings, render_settings
 
 from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
+from schemas.settings_text import load_settings, render_settings
 
 STACK_DIRECTORY = Path("ucci-demo")
 """Where ``demo`` and ``up`` keep their configuration, logs and results."""

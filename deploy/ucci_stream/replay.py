@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from recalibrator.core import Recalibrator
-
 from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from schemas.settings_text import load_settings
 
 from schemas.settings import Settings
+from schemas.settings_text import load_settings
 from ucci_stream.local_broker import open_broker
 from ucci_stream.model_servers import ModelServer, recorded_servers, vllm_servers
 from ucci_stream.processes import ChildProcess, free_port

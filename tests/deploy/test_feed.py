@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+
 from schemas.query import QueryEvent
 from schemas.settings import Settings
+from tests.support.broker import create, read_all
 from ucci_stream.feed import FeedStopped, send_feedback, send_queries
 from ucci_stream.local_broker import LocalBroker
-
-from tests.support.broker import create, read_all
 
 pytestmark = pytest.mark.broker
 QUIET = Console(quiet=True)
@@ -44,5 +44,5 @@ def test_a_bad_line_is_named_by_number_and_those_before_it_stay_sent(settings: S
 
 
 def test_a_missing_file_is_one_clear_line(settings: Settings, tmp_path: Path) -> None:
-    with pytest.raises(FeedStopped, match="nowhere.jsonl: cannot be read: No such file"):
+    with pytest.raises(FeedStopped, match=r"nowhere\.jsonl: cannot be read: No such file"):
         send_queries(settings, tmp_path / "nowhere.jsonl", QUIET)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION, FEEDBACK, QUERIES, RESULTS, TOPICS
+from tests.support.broker import create
 from ucci_stream.local_broker import LocalBroker
 from ucci_stream.topic_admin import TopicsUnusable, check_topics, create_topics, topic_faults
-
-from tests.support.broker import create
 
 
 def settings_for(broker: LocalBroker, prefix: str) -> Settings:

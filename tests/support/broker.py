@@ -51,14 +51,16 @@ def produce(bootstrap: str, topic: str, records: Iterable[tuple[str | None, byte
 
 def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> list[Message]:
     """Read a topic from its beginning to its present end, on every partition."""
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap,
-        "group.id": f"read-{uuid.uuid4().hex}",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed" if committed else "read_uncommitted",
-        "fetch.wait.max.ms": 20,
-    })
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"read-{uuid.uuid4().hex}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "fetch.wait.max.ms": 20,
+        }
+    )
     try:
         partitions = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
