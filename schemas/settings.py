@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from schemas.calibration import ModelCosts, Signal, Target
 from schemas.event import Probability
@@ -127,6 +137,17 @@ class WorkloadSettings(Section):
     def _holds_the_text(cls, value: str) -> str:
         if TEXT_PLACEHOLDER not in value:
             raise ValueError(f"must contain {TEXT_PLACEHOLDER}, which is replaced by the query's text")
+        return value
+
+    @field_validator("target", "cost", mode="before")
+    @classmethod
+    def _no_unknown_keys(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse what the shared types, tolerant as parts of events, would ignore."""
+        known = (Target if info.field_name == "target" else ModelCosts).model_fields
+        for key in value if isinstance(value, dict) else ():
+            if key not in known:
+                near = get_close_matches(str(key), known, n=1, cutoff=0.0)
+                raise ValueError(f"unknown key {key}; did you mean {near[0]}?")
         return value
 
     @field_validator("fields")

@@ -118,7 +118,7 @@ def _redacted(value: Any, key: str = "") -> Any:
         return {name: _redacted(inner, name) for name, inner in value.items()}
     if isinstance(value, list):
         return [_redacted(inner) for inner in value]
-    if value is not None and isinstance(value, str) and is_secret(key) and key != "key_sha256" and key != "api_keys":
+    if isinstance(value, str) and is_secret(key) and key not in {"key_sha256", "api_keys"}:
         return REDACTED
     return value
 
