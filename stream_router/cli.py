@@ -1,0 +1,130 @@
+"""``stream-router``: the command. Settings in, an exit code out; every failure is one line on standard error.
+
+0: drained after a signal. 1: the broker, a topic or another instance of the same name stopped it. 2: the
+configuration is wrong; one line for each fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+
+from schemas.errors import ConfigError, UcciError
+from schemas.settings import Settings
+from schemas.settings_text import load_settings, render_settings, require_models
+from stream_router.ports import Calibrations, Clock
+from stream_router.service import RunningAnswerer, Service, run_until_signalled
+from stream_router.shell.metrics import Metrics
+
+app = typer.Typer(
+    help="Answer queries with a cascade of two models. Start with: stream-router run --config ucci.toml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+ConfigOption = Annotated[Path, typer.Option("--config", help="Path of ucci.toml.")]
+LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="console for people, json for machines.")]
+
+
+@app.command()
+def run(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = LogFormat.CONSOLE) -> None:
+    """Run one router instance until SIGTERM, which drains it.
+
+    Example: stream-router run --config ucci.toml --log-format json
+    """
+    settings = load_settings(config, os.environ)
+    require_models(settings)
+    _configure_logging(log_format)
+    raise typer.Exit(_run(settings))
+
+
+@app.command("check-config")
+def check_config(config: ConfigOption = Path("ucci.toml")) -> None:
+    """Validate ucci.toml and print the effective settings, secrets redacted.
+
+    Example: stream-router check-config --config ucci.toml
+    """
+    settings = load_settings(config, os.environ)
+    require_models(settings)
+    sys.stdout.write(render_settings(settings))
+
+
+def main() -> None:
+    """Run the command and end the process with its exit code."""
+    try:
+        app()
+    except ConfigError as error:
+        for fault in error.faults:
+            sys.stderr.write(f"{fault}\n")
+        sys.exit(ConfigError.exit_code)
+
+
+def _run(settings: Settings) -> int:
+    service: Service | None = None
+    code = 0
+    try:
+        service = Service(settings, _cascade)
+        asyncio.run(run_until_signalled(service))
+    except (UcciError, OSError) as error:
+        sys.stderr.write(f"{_one_line(error)}\n")
+        code = int(getattr(error, "exit_code", 1))
+    if service is not None and service.hangs:
+        # A call into the client library that never returns would also hold up the interpreter's own end.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"router.http_port: {error}; give a free port, or 0 for any"
+    return str(error)
+
+
+def _cascade(settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> RunningAnswerer:
+    from stream_router.answering import CascadeAnswerer
+
+    return CascadeAnswerer(settings, calibrations, clock, settings.router.instance_id)
+
+
+def _configure_logging(log_format: LogFormat) -> None:
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if log_format is LogFormat.JSON
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    trace = [structlog.processors.format_exc_info] if log_format is LogFormat.JSON else []
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *trace,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

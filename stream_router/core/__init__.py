@@ -1,0 +1,1 @@
+"""The router's decisions and bookkeeping: pure, no I/O, no clock, no chance."""

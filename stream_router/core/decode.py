@@ -1,0 +1,70 @@
+"""Bytes of the queries topic → a query and its workload, or what is wrong with them, in one word and one line.
+
+Nothing half-valid flows out: a query that comes through names a configured workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from schemas.errors import DecodeError
+from schemas.query import QueryEvent
+
+_NAMES_SHOWN = 10
+_CHARS_SHOWN = 60
+
+
+def decode_query(value: bytes | None, workloads: Collection[str]) -> tuple[QueryEvent, str]:
+    """Read one record.
+
+    Parameters
+    ----------
+    value : bytes or None
+        The record's value; None is a tombstone.
+    workloads : collection of str
+        The configured names.
+
+    Returns
+    -------
+    (QueryEvent, str)
+        The query and its workload.
+
+    Raises
+    ------
+    DecodeError
+        Reason ``tombstone``, ``empty``, ``too_large``, ``not_utf8``, ``not_json``, ``not_an_object``,
+        ``missing_field``, ``invalid_field``, ``missing_workload`` or ``unknown_workload``.
+    """
+    if value is None:
+        raise DecodeError("tombstone", "the record has no value: send a QueryEvent as JSON")
+    if not value:
+        raise DecodeError("empty", "the value is empty: send a QueryEvent as JSON")
+    try:
+        query = QueryEvent.from_json(value)
+    except DecodeError as error:
+        raise _named(value, error) from None
+    return query, _workload(query.workload, workloads)
+
+
+def _named(value: bytes, error: DecodeError) -> DecodeError:
+    """Tell apart what the parser calls by one name."""
+    if error.reason == "not_json":
+        try:
+            value.decode()
+        except UnicodeDecodeError as undecodable:
+            return DecodeError("not_utf8", f"not UTF-8: {undecodable.reason} at byte {undecodable.start}")
+    if error.reason == "invalid_field" and error.field is None:
+        return DecodeError("not_an_object", str(error))
+    return error
+
+
+def _workload(name: str | None, workloads: Collection[str]) -> str:
+    known = ", ".join(sorted(workloads)[:_NAMES_SHOWN])
+    if name is None:
+        if len(workloads) == 1:
+            return next(iter(workloads))
+        raise DecodeError("missing_workload", f"workload: is missing and several are configured: {known}", "workload")
+    if name not in workloads:
+        shown = name[:_CHARS_SHOWN]
+        raise DecodeError("unknown_workload", f"workload: {shown!r} is not configured; known: {known}", "workload")
+    return name

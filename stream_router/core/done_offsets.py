@@ -1,0 +1,139 @@
+"""Offsets that are done beyond the committed one ↔ the metadata of an offset commit.
+
+Ranges of done offsets flow in, a short text that Kafka keeps beside the committed offset flows out, and the same
+ranges come back after a restart. A text that was not written for exactly this offset never becomes ranges: to skip
+a query that nobody answered would be to lose it.
+
+The text is one version character and the unpadded base64url form of: CRC-32 over the committed offset and the body
+(4 bytes), then the body, two LEB128 numbers a range: the distance of its first offset from the end of the range
+before (at first: from the committed offset), and how many offsets follow its first.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+MAX_METADATA_CHARS = 4_000
+"""Longest text written; Kafka's default ``offset.metadata.max.bytes`` is 4,096, and 4,096 itself is refused."""
+
+_VERSION = "1"
+_CRC_BYTES = 4
+_MAX_OFFSET = 2**63 - 1
+_SEVEN_BITS = 0x7F
+_MORE = 0x80
+
+
+class OffsetRange(NamedTuple):
+    """Offsets from ``first`` to ``last``, both included."""
+
+    first: int
+    last: int
+
+
+def encode(committed: int, ranges: Sequence[OffsetRange]) -> str:
+    """Write ranges as commit metadata.
+
+    Parameters
+    ----------
+    committed : int
+        The offset that is committed with them, at least 0.
+    ranges : sequence of OffsetRange
+        Increasing, disjoint, none below ``committed``.
+
+    Returns
+    -------
+    str
+        Empty when there are no ranges. May exceed ``MAX_METADATA_CHARS``: see :func:`fits`.
+
+    Examples
+    --------
+    >>> text = encode(100, [OffsetRange(101, 5_000), OffsetRange(5_002, 5_002)])
+    >>> len(text), decode(100, text)
+    (13, (OffsetRange(first=101, last=5000), OffsetRange(first=5002, last=5002)))
+    """
+    if not ranges:
+        return ""
+    body = bytearray()
+    end = committed
+    for first, last in ranges:
+        if first < end or last < first:
+            raise ValueError(f"range {first}..{last} is empty, overlaps or lies below {end}")
+        _append_number(body, first - end)
+        _append_number(body, last - first)
+        end = last + 1
+    return _VERSION + urlsafe_b64encode(_checksum(committed, body) + body).rstrip(b"=").decode("ascii")
+
+
+def decode(committed: int, text: str | None) -> tuple[OffsetRange, ...] | None:
+    """Read ranges back from commit metadata.
+
+    Parameters
+    ----------
+    committed : int
+        The offset that was committed with the text.
+    text : str or None
+        Whatever the broker returned.
+
+    Returns
+    -------
+    tuple of OffsetRange or None
+        Empty when there is no metadata; None when the text is not ours, damaged, or belongs to another offset.
+
+    Examples
+    --------
+    >>> decode(7, ""), decode(7, "written by another tool")
+    ((), None)
+    """
+    if not text:
+        return ()
+    if not text.startswith(_VERSION) or not text.isascii():
+        return None
+    packed = text[len(_VERSION) :]
+    try:
+        data = urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
+    except (Base64Error, ValueError):
+        return None
+    body = data[_CRC_BYTES:]
+    if len(data) <= _CRC_BYTES or data[:_CRC_BYTES] != _checksum(committed, body):
+        return None
+    return _ranges(committed, body)
+
+
+def fits(text: str) -> bool:
+    """Whether the broker takes a text of this length."""
+    return len(text) <= MAX_METADATA_CHARS
+
+
+def _checksum(committed: int, body: bytes | bytearray) -> bytes:
+    return crc32(body, crc32(committed.to_bytes(8, "big"))).to_bytes(_CRC_BYTES, "big")
+
+
+def _append_number(body: bytearray, number: int) -> None:
+    while number > _SEVEN_BITS:
+        body.append(number & _SEVEN_BITS | _MORE)
+        number >>= 7
+    body.append(number)
+
+
+def _ranges(committed: int, body: bytes) -> tuple[OffsetRange, ...] | None:
+    numbers: list[int] = []
+    number = shift = 0
+    for byte in body:
+        number |= (byte & _SEVEN_BITS) << shift
+        shift += 7
+        if not byte & _MORE:
+            numbers.append(number)
+            number = shift = 0
+    if shift or len(numbers) % 2:
+        return None
+    ranges = []
+    end = committed
+    for distance, length in zip(numbers[::2], numbers[1::2], strict=True):
+        first = end + distance
+        end = first + length + 1
+        ranges.append(OffsetRange(first, end - 1))
+    return tuple(ranges) if end <= _MAX_OFFSET else None

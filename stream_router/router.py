@@ -1,0 +1,112 @@
+"""The loop: each query a task, each outcome a record, in whatever order they end.
+
+Input records flow in from intake; an outcome for every one of them flows out to the ledger: the cascade's result, or
+a dead letter. A query is given up without an outcome only when its partition now belongs to another instance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+
+from schemas.errors import DecodeError
+from schemas.query import QueryEvent
+from stream_router.core.decode import decode_query
+from stream_router.core.ledger import RecordId
+from stream_router.core.output import Header, InputRecord, Outcome, dead_letter, result
+from stream_router.errors import ModelsFailed
+from stream_router.ports import Answerer
+
+_log = structlog.get_logger()
+
+INTERNAL_ERROR = "internal_error"
+
+
+class Router:
+    """Answers records with the cascade.
+
+    Parameters
+    ----------
+    answerer : Answerer
+    workloads : collection of str
+        The configured names.
+    results, dead_letters : str
+        Topic names.
+    finished : callable
+        Takes each outcome; must not block.
+    """
+
+    def __init__(
+        self,
+        answerer: Answerer,
+        workloads: Collection[str],
+        *,
+        results: str,
+        dead_letters: str,
+        finished: Callable[[Outcome], object],
+    ) -> None:
+        self._answerer = answerer
+        self._workloads = frozenset(workloads)
+        self._results = results
+        self._dead_letters = dead_letters
+        self._finished = finished
+        self._tasks: dict[RecordId, asyncio.Task[None]] = {}
+
+    def take(self, records: list[InputRecord]) -> None:
+        """Start answering records. Called in the loop's thread; never blocks."""
+        for record in records:
+            try:
+                query, workload = decode_query(record.value, self._workloads)
+            except DecodeError as error:
+                self._bury(record, error.reason, str(error))
+                continue
+            record_id = RecordId(record.partition, record.offset)
+            self._tasks[record_id] = asyncio.create_task(self._answer(record_id, record, query, workload))
+
+    def give_up(self, record_ids: Collection[RecordId]) -> None:
+        """Cancel queries that are another instance's now. Called in the loop's thread; never blocks."""
+        for record_id in record_ids:
+            task = self._tasks.pop(record_id, None)
+            if task is not None:
+                task.cancel()
+
+    async def close(self) -> None:
+        """Cancel what is still in flight; it stays uncommitted, and whoever comes next answers it."""
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _answer(self, record_id: RecordId, record: InputRecord, query: QueryEvent, workload: str) -> None:
+        try:
+            routed = await self._answerer.answer(query, workload, _text_headers(record.headers))
+        except ModelsFailed as error:
+            self._bury(record, error.reason, str(error))
+        except Exception as error:  # noqa: BLE001 a query that breaks the program must not stop the others
+            _log.exception("unexpected error; the query becomes a dead letter", query_id=query.query_id)
+            self._bury(record, INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+        else:
+            labels = (workload, routed.answered_by, routed.decision.reason)
+            self._finished(Outcome(record, result(self._results, routed, record), labels))
+        finally:
+            if self._tasks.get(record_id) is asyncio.current_task():
+                del self._tasks[record_id]
+
+    def _bury(self, record: InputRecord, reason: str, error: str) -> None:
+        self._finished(Outcome(record, dead_letter(self._dead_letters, record, reason, error)))
+
+
+def _text_headers(headers: tuple[Header, ...]) -> Mapping[str, str] | None:
+    """Return the headers that are text; later ones of the same name win, as in HTTP clients."""
+    if not headers:
+        return None
+    readable = {}
+    for name, value in headers:
+        try:
+            readable[name] = (value or b"").decode()
+        except UnicodeDecodeError:
+            continue
+    return readable

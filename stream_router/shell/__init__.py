@@ -1,0 +1,1 @@
+"""Where the router touches the world: Kafka, the model servers, HTTP."""

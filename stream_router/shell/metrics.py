@@ -1,0 +1,157 @@
+"""Every metric of the router: one table of name, kind, unit and help, and the object that the parts count on.
+
+Names follow Prometheus' conventions: base units, ``_total`` on counters, no unit without a number behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One metric.
+
+    Parameters
+    ----------
+    name : str
+        As scraped.
+    kind : str
+        ``counter``, ``gauge`` or ``histogram``.
+    unit : str
+        What one is.
+    help : str
+        What it counts, and what a rise means.
+    labels : tuple of str
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+QUERIES = MetricSpec("ucci_router_queries_total", "counter", "query", "Queries taken from the topic to be answered.")
+RESULTS = MetricSpec(
+    "ucci_router_results_total", "counter", "result", "Results committed.", ("workload", "answered_by", "reason")
+)
+DEAD_LETTERS = MetricSpec("ucci_router_dead_letters_total", "counter", "record", "Dead letters committed.", ("reason",))
+SKIPPED = MetricSpec(
+    "ucci_router_skipped_total",
+    "counter",
+    "record",
+    "Deliveries not asked of the models: committed before a restart, or answered before a rebalance.",
+)
+GIVEN_UP = MetricSpec(
+    "ucci_router_given_up_total", "counter", "query", "Queries in flight that a rebalance gave to another instance."
+)
+TRANSACTIONS = MetricSpec(
+    "ucci_router_transactions_total", "counter", "transaction", "Transactions by how they ended.", ("outcome",)
+)
+TRANSACTION_SECONDS = MetricSpec(
+    "ucci_router_transaction_seconds", "histogram", "second", "From begin to committed, of committed transactions."
+)
+PRODUCERS = MetricSpec(
+    "ucci_router_producers_abandoned_total", "counter", "producer", "Producers replaced because a call hung or failed."
+)
+REBALANCES = MetricSpec("ucci_router_rebalances_total", "counter", "assignment", "Assignments by the group.", ("kind",))
+CLIENT_ERRORS = MetricSpec(
+    "ucci_router_client_errors_total", "counter", "error", "Errors that a Kafka client reported.", ("client", "code")
+)
+FOREIGN_METADATA = MetricSpec(
+    "ucci_router_foreign_offset_metadata_total", "counter", "commit", "Committed offsets whose metadata is not ours."
+)
+ADOPTED = MetricSpec(
+    "ucci_router_calibrations_adopted_total",
+    "counter",
+    "version",
+    "Calibration versions taken into force.",
+    ("workload",),
+)
+REJECTED = MetricSpec(
+    "ucci_router_calibrations_rejected_total", "counter", "version", "Calibration versions refused.", ("reason",)
+)
+VERSION = MetricSpec(
+    "ucci_router_calibration_version", "gauge", "version", "Version in force; 0 in a cold start.", ("workload",)
+)
+IN_FLIGHT = MetricSpec("ucci_router_in_flight", "gauge", "query", "Queries being answered.")
+UNCOMMITTED = MetricSpec("ucci_router_uncommitted", "gauge", "query", "Queries answered and not yet committed.")
+LAG = MetricSpec("ucci_router_lag", "gauge", "offset", "Offsets between the log's end and the commit.", ("partition",))
+READY = MetricSpec("ucci_router_ready", "gauge", "bool", "1 when queries are being answered.")
+
+SPECS = (
+    QUERIES,
+    RESULTS,
+    DEAD_LETTERS,
+    SKIPPED,
+    GIVEN_UP,
+    TRANSACTIONS,
+    TRANSACTION_SECONDS,
+    PRODUCERS,
+    REBALANCES,
+    CLIENT_ERRORS,
+    FOREIGN_METADATA,
+    ADOPTED,
+    REJECTED,
+    VERSION,
+    IN_FLIGHT,
+    UNCOMMITTED,
+    LAG,
+    READY,
+)
+
+
+class Metrics:
+    """The router's metrics in a registry of their own.
+
+    Parameters
+    ----------
+    registry : CollectorRegistry, optional
+        A new one by default, so that two routers in one process do not share counts.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self.queries = self._counter(QUERIES)
+        self.results = self._counter(RESULTS)
+        self.dead_letters = self._counter(DEAD_LETTERS)
+        self.skipped = self._counter(SKIPPED)
+        self.given_up = self._counter(GIVEN_UP)
+        self.transactions = self._counter(TRANSACTIONS)
+        self.transaction_seconds = Histogram(
+            TRANSACTION_SECONDS.name, TRANSACTION_SECONDS.help, registry=self.registry, buckets=_LATENCY_BUCKETS_S
+        )
+        self.producers_abandoned = self._counter(PRODUCERS)
+        self.rebalances = self._counter(REBALANCES)
+        self.client_errors = self._counter(CLIENT_ERRORS)
+        self.foreign_metadata = self._counter(FOREIGN_METADATA)
+        self.adopted = self._counter(ADOPTED)
+        self.rejected = self._counter(REJECTED)
+        self.version = self._gauge(VERSION)
+        self.in_flight = self._gauge(IN_FLIGHT)
+        self.uncommitted = self._gauge(UNCOMMITTED)
+        self.lag = self._gauge(LAG)
+        self.ready = self._gauge(READY)
+
+    def totals(self) -> dict[str, int]:
+        """Return every counter's sum over its labels, by name without prefix and suffix."""
+        totals: dict[str, int] = {}
+        counters = {spec.name for spec in SPECS if spec.kind == "counter"}
+        for family in self.registry.collect():
+            for sample in family.samples:
+                if sample.name in counters:
+                    name = sample.name.removeprefix("ucci_router_").removesuffix("_total")
+                    totals[name] = totals.get(name, 0) + int(sample.value)
+        return totals
+
+    def _counter(self, spec: MetricSpec) -> Counter:
+        return Counter(spec.name, spec.help, spec.labels, registry=self.registry)
+
+    def _gauge(self, spec: MetricSpec) -> Gauge:
+        return Gauge(spec.name, spec.help, spec.labels, registry=self.registry)
