@@ -1,0 +1,1 @@
+"""What two real (tiny) models once answered, packed; see ``PROVENANCE.md``."""
