@@ -1,0 +1,135 @@
+"""A model server's reply → text, how it ended, and u. Pure.
+
+Both shapes of log-probabilities are read: one mapping a token (completions) and a list of entries (chat; some servers
+send it for completions too). The order of alternatives means nothing: they are sorted by value.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import from_json
+
+
+class MalformedReplyError(ValueError):
+    """The reply has not the shape of the protocol; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model said.
+
+    Parameters
+    ----------
+    text : str
+    finish_reason : str or None
+        ``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200.
+    completion_tokens : int
+    uncertainty : float or None
+        u in [0, 1]; None when no token carries probabilities.
+    """
+
+    text: str
+    finish_reason: str | None
+    completion_tokens: int
+    uncertainty: float | None
+
+
+def read_reply(body: bytes) -> Reply:
+    """Parse a reply of ``/completions`` or ``/chat/completions``.
+
+    Raises
+    ------
+    MalformedReplyError
+        When it is not such a reply.
+    """
+    try:
+        document = from_json(body)
+    except ValueError as error:
+        raise MalformedReplyError(f"not valid JSON: {error}") from None
+    try:
+        choice = document["choices"][0]
+        text = choice["message"]["content"] if "message" in choice else choice["text"]
+        margins = list(_margins(choice.get("logprobs")))
+        counted = (document.get("usage") or {}).get("completion_tokens")
+        reason = choice.get("finish_reason")
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise MalformedReplyError(f"not a completion: {type(error).__name__}: {error}") from None
+    return Reply(
+        text=text if isinstance(text, str) else "",
+        finish_reason=reason if isinstance(reason, str) else None,
+        completion_tokens=counted if isinstance(counted, int) and counted >= 0 else len(margins),
+        uncertainty=uncertainty(margins),
+    )
+
+
+def uncertainty(margins: Iterable[float]) -> float | None:
+    """Return u = 1 - mean of the tokens' margins (paper, equation 1), or None without tokens.
+
+    Parameters
+    ----------
+    margins : iterable of float
+        p1 - p2 of each token, the end of sequence included; each in [0, 1].
+
+    Examples
+    --------
+    >>> uncertainty([1.0, 0.5])
+    0.25
+    >>> uncertainty([]) is None
+    True
+    """
+    values = list(margins)
+    if not values:
+        return None
+    return min(1.0, max(0.0, 1.0 - math.fsum(values) / len(values)))
+
+
+def margin(logprobs: Iterable[float]) -> float:
+    """Return p1 - p2 of one token's alternatives.
+
+    Parameters
+    ----------
+    logprobs : iterable of float
+        In any order. A server writes -9999 for an impossible token, whose probability is 0. With one alternative
+        alone the runner-up counts as impossible.
+
+    Raises
+    ------
+    ValueError
+        If a value is not a number.
+
+    Examples
+    --------
+    >>> margin([-9999.0, 0.0])
+    1.0
+    """
+    top = heapq.nlargest(2, (_probability(value) for value in logprobs))
+    return top[0] - top[1] if len(top) > 1 else top[0]
+
+
+def _probability(logprob: float) -> float:
+    if isinstance(logprob, bool) or not isinstance(logprob, int | float) or math.isnan(logprob):
+        raise ValueError(f"log-probability {logprob!r} is not a number")
+    # Servers round: a certain token may be reported a little above 0.
+    return math.exp(min(0.0, logprob))
+
+
+def _margins(logprobs: Any) -> Iterator[float]:
+    """Yield the margin of each token that carries probabilities."""
+    if logprobs is None:
+        return
+    if "content" in logprobs:
+        for token in logprobs["content"] or ():
+            if entries := token.get("top_logprobs"):
+                # By place, not by text: two alternatives may read alike. The chosen token can be missing.
+                chosen = (token["token"], token["logprob"])
+                listed = [(entry["token"], entry["logprob"]) for entry in entries]
+                yield margin(value for _, value in (listed if chosen in listed else [*listed, chosen]))
+        return
+    for alternatives in logprobs["top_logprobs"] or ():
+        if alternatives:
+            yield margin(alternatives.values())
