@@ -22,7 +22,6 @@ from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings, require_models
 from stream_router.ports import Calibrations, Clock
 from stream_router.service import RunningAnswerer, Service, run_until_signalled
-from stream_router.shell.metrics import Metrics
 
 app = typer.Typer(
     help="Answer queries with a cascade of two models. Start with: stream-router run --config ucci.toml",
@@ -99,7 +98,7 @@ def _one_line(error: Exception) -> str:
     return str(error)
 
 
-def _cascade(settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> RunningAnswerer:
+def _cascade(settings: Settings, calibrations: Calibrations, clock: Clock) -> RunningAnswerer:
     from stream_router.answering import CascadeAnswerer
 
     return CascadeAnswerer(settings, calibrations, clock, settings.router.instance_id)

@@ -75,9 +75,7 @@ class RunningAnswerer(Answerer, Protocol):
 class AnswererFactory(Protocol):
     """Builds the answerer once the calibrations that it decides by are there."""
 
-    def __call__(
-        self, settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics
-    ) -> RunningAnswerer:
+    def __call__(self, settings: Settings, calibrations: Calibrations, clock: Clock) -> RunningAnswerer:
         """Return an answerer that is not started yet."""
         ...
 
@@ -99,7 +97,7 @@ class Service:
         self.metrics = Metrics()
         signals = {name: workload.signal for name, workload in settings.workloads.items()}
         self._adoption = Adoption(signals)
-        self._answerer = build_answerer(settings, self._adoption, self._clock, self.metrics)
+        self._answerer = build_answerer(settings, self._adoption, self._clock)
         self._ledger = SharedLedger(settings.router.max_in_flight)
         prefix = settings.topics.prefix
         self._router = Router(

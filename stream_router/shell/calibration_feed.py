@@ -18,7 +18,7 @@ from stream_router.core.adopt import Adopted, Adoption, Refusal, Refused
 from stream_router.errors import AccessDenied, Fenced
 from stream_router.ports import Clock
 from stream_router.shell.broker_errors import Side, kafka_error, translate
-from stream_router.shell.client_errors import ClientErrors
+from stream_router.shell.client_errors import callbacks
 from stream_router.shell.kafka_properties import calibration_properties
 from stream_router.shell.metrics import Metrics
 
@@ -76,8 +76,8 @@ class CalibrationFeed(Thread):
 
     def run(self) -> None:
         """Read until closed. An error that ends the thread is handed on."""
-        errors = ClientErrors("calibration", self._metrics, self._on_failure)
-        consumer = Consumer(self._properties | {"error_cb": errors})
+        reports = callbacks("calibration", self._metrics, self._on_failure)
+        consumer = Consumer(self._properties | reports)
         try:
             # From offset 0 rather than "the beginning": that needs no question to the broker first.
             consumer.assign([TopicPartition(self._topic, 0, 0)])

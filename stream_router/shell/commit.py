@@ -21,7 +21,7 @@ from stream_router.core.output import Outcome, OutputRecord
 from stream_router.core.transaction import Event, State, Transaction
 from stream_router.errors import AccessDenied, BrokerError, Fenced, RecreateProducer, TopicsUnusable
 from stream_router.shell.broker_errors import Side, kafka_error, translate
-from stream_router.shell.client_errors import ClientErrors
+from stream_router.shell.client_errors import callbacks
 from stream_router.shell.group_offsets import read_committed_offsets
 from stream_router.shell.kafka_properties import offsets_properties, transactional_properties
 from stream_router.shell.metrics import Metrics
@@ -190,8 +190,8 @@ class Committer(Thread):
                 self._producer.close()
                 self._abandoned.append(self._producer)
                 self._max_record_bytes = self._room()
-            errors = ClientErrors("transaction", self._metrics, self._on_failure)
-            properties = transactional_properties(self._settings, self._max_record_bytes) | {"error_cb": errors}
+            reports = callbacks("transaction", self._metrics, self._on_failure)
+            properties = transactional_properties(self._settings, self._max_record_bytes) | reports
             self._producer = TransactionalProducer(properties, self._transaction)
             try:
                 self._producer.start()

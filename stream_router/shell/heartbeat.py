@@ -14,7 +14,7 @@ from schemas.settings import Settings
 from schemas.status import RouterStatus
 from schemas.topics import ROUTERS
 from stream_router.errors import BrokerError
-from stream_router.shell.client_errors import ClientErrors
+from stream_router.shell.client_errors import callbacks
 from stream_router.shell.kafka_properties import heartbeat_properties
 from stream_router.shell.metrics import Metrics
 
@@ -43,9 +43,9 @@ class Heartbeat:
         on_final: Callable[[BrokerError], None],
         metrics: Metrics,
     ) -> None:
-        errors = ClientErrors("heartbeat", metrics, on_final)
+        reports = callbacks("heartbeat", metrics, on_final)
         limits = {"queue.buffering.max.messages": 10, "message.timeout.ms": 10_000}
-        self._producer = Producer(heartbeat_properties(settings) | limits | {"error_cb": errors})
+        self._producer = Producer(heartbeat_properties(settings) | limits | reports)
         self._topic = ROUTERS.name(settings.topics.prefix)
         self._status = status
         self._metrics = metrics

@@ -21,7 +21,7 @@ from stream_router.core.ledger import Committed, RecordId
 from stream_router.core.output import Header, InputRecord
 from stream_router.errors import AccessDenied, Fenced
 from stream_router.shell.broker_errors import Side, kafka_error, translate
-from stream_router.shell.client_errors import ClientErrors
+from stream_router.shell.client_errors import callbacks
 from stream_router.shell.group_offsets import read_committed_offsets
 from stream_router.shell.kafka_properties import intake_properties
 from stream_router.shell.metrics import Metrics
@@ -98,8 +98,8 @@ class Intake(Thread):
 
     def run(self) -> None:
         """Consume until closed. An error that ends the thread is handed on."""
-        errors = ClientErrors("intake", self._metrics, self._on_failure)
-        consumer = Consumer(self._properties | {"error_cb": errors})
+        reports = callbacks("intake", self._metrics, self._on_failure)
+        consumer = Consumer(self._properties | reports)
         try:
             consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
             while not self._closing.is_set():

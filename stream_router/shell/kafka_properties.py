@@ -7,10 +7,12 @@ transactional ids, isolation, auto-commit and the like are the router's.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from schemas.settings import Settings
 
-Properties = dict[str, str | int | float | bool]
+Properties = dict[str, Any]
+"""Values are text, numbers and, for ``error_cb``, a callable."""
 
 TRANSACTION_TIMEOUT_S = 10.0
 """An open transaction of a dead router blocks its partitions' readers for this long, and up to 10 s more."""
