@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.support.broker import unique_prefix
-from ucci_stream.broker_jars import BrokerUnavailable
+from ucci_stream.broker_jars import BrokerNotInstalled
 from ucci_stream.local_broker import LocalBroker
 
 settings.register_profile("local", deadline=None)
@@ -19,16 +20,27 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
-    """A running Kafka broker; tests share it and keep to topics of their own."""
-    local = LocalBroker(tmp_path_factory.mktemp("kafka"))
+    """A running Kafka broker; tests share it, keep to topics of their own and leave it running."""
+    yield from _running(LocalBroker(tmp_path_factory.mktemp("kafka")))
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    """A running Kafka broker of this test's own, to freeze, kill and restart."""
+    yield from _running(LocalBroker(tmp_path / "kafka"))
+
+
+def _running(local: LocalBroker) -> Iterator[LocalBroker]:
     try:
         local.start()
-    except BrokerUnavailable as error:
+    except BrokerNotInstalled as error:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(error))
-    yield local
-    local.stop()
+    try:
+        yield local
+    finally:
+        local.stop()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The jars of the local broker: found in the cache, or fetched once with Maven.
 
 ``local/pom.xml`` names them. The cache is shared by all clones: ``$UCCI_CACHE_DIR`` or ``~/.cache/ucci-stream``. A
-folder there is complete or absent, never half filled.
+folder there is complete or absent, never half filled. Maven is needed for the fetch alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -20,9 +21,10 @@ KAFKA_VERSION = "4.1.1"
 MINIMUM_JAVA = 17
 POM = Path(__file__).parent / "local" / "pom.xml"
 _FETCH_TIMEOUT_S = 600.0
+_JAVA_TIMEOUT_S = 30.0
 _INSTALL = (
-    "install a JDK 17 or later and Maven (Debian: apt-get install openjdk-17-jre-headless maven), "
-    "or pass --broker HOST:PORT of a running Kafka"
+    f"install Java {MINIMUM_JAVA} or later and Maven (Debian: apt-get install openjdk-17-jre-headless maven), "
+    "or start Docker, or pass --broker HOST:PORT of a running Kafka"
 )
 
 
@@ -30,6 +32,10 @@ class BrokerUnavailable(UcciError):
     """No broker can be started or reached; the message says what to install or check."""
 
     exit_code = 1
+
+
+class BrokerNotInstalled(BrokerUnavailable):
+    """A program that a local broker needs is missing on this machine."""
 
 
 def cache_directory() -> Path:
@@ -43,16 +49,22 @@ def java_command() -> str:
 
     Raises
     ------
-    BrokerUnavailable
+    BrokerNotInstalled
         Where there is none.
     """
     java = shutil.which("java")
     if java is None:
-        raise BrokerUnavailable(f"Java was not found: {_INSTALL}")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+        raise BrokerNotInstalled(f"Java was not found: {_INSTALL}")
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=_JAVA_TIMEOUT_S)
+        said = done.stderr + done.stdout
+    except subprocess.TimeoutExpired:
+        said = ""
     found = re.search(r'version "(\d+)', said)
-    if found is None or int(found.group(1)) < MINIMUM_JAVA:
-        raise BrokerUnavailable(f"Java {found.group(1) if found else '?'} is too old for Kafka: {_INSTALL}")
+    if found is None:
+        raise BrokerNotInstalled(f"{java} does not tell its version: {_INSTALL}")
+    if int(found.group(1)) < MINIMUM_JAVA:
+        raise BrokerNotInstalled(f"{java} is Java {found.group(1)}, too old for Kafka {KAFKA_VERSION}: {_INSTALL}")
     return java
 
 
@@ -63,8 +75,10 @@ def kafka_jars() -> Path:
 
     Raises
     ------
+    BrokerNotInstalled
+        When they are not in the cache and Maven is missing.
     BrokerUnavailable
-        When Maven is missing or cannot fetch.
+        When Maven cannot fetch them.
     """
     target = cache_directory() / f"kafka-{KAFKA_VERSION}"
     if target.is_dir():
@@ -80,13 +94,17 @@ def kafka_jars() -> Path:
 def _fetch(target: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise BrokerUnavailable(f"Maven was not found, and Kafka's jars are not in {target.parent}: {_INSTALL}")
+        raise BrokerNotInstalled(f"Maven was not found, and Kafka's jars are not in {target.parent}: {_INSTALL}")
+    sys.stderr.write(f"fetching Apache Kafka {KAFKA_VERSION} into {target} (43 MB, once)\n")
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         jars = Path(folder) / "jars"
         argv = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", "-DincludeScope=runtime"]
         argv.append(f"-DoutputDirectory={jars}")
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_FETCH_TIMEOUT_S)
-        if done.returncode:
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_FETCH_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise BrokerUnavailable(f"Maven did not fetch Kafka's jars within {_FETCH_TIMEOUT_S:g} s") from None
+        if done.returncode or not jars.is_dir():
             lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
             raise BrokerUnavailable(f"Maven could not fetch Kafka's jars: {lines[0] if lines else 'no message'}")
         jars.rename(target)

@@ -1,16 +1,15 @@
 """A real Apache Kafka on this machine: one KRaft node on free ports, with a data folder and a log of its own.
 
-A folder flows in, a bootstrap address flows out. The settings that differ from Kafka's defaults shorten what only a
-cluster needs (session times, replication, delays); durability and transactions are as in production.
+A folder flows in, a bootstrap address flows out. A node is handed out only after it has answered as the cluster whose
+data lies in that folder, and it never outlives the process that started it.
 """
 
 from __future__ import annotations
 
-import base64
+import atexit
 import os
+import re
 import signal
-import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,17 +17,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from schemas.errors import ConfigError
+from ucci_stream.broker_jars import BrokerNotInstalled, BrokerUnavailable, java_command, kafka_jars
+from ucci_stream.broker_probe import answers, await_answer, pick_port, port_is_free
+from ucci_stream.broker_properties import broker_properties, meta_properties, properties_text, random_kafka_id
+from ucci_stream.docker_broker import DockerBroker, docker_answers
+from ucci_stream.processes import ChildProcess
 
-from ucci_stream.broker_jars import BrokerUnavailable, java_command, kafka_jars
-from ucci_stream.processes import ChildProcess, free_port
-
-_START_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 100.0
 _STOP_TIMEOUT_S = 20.0
 _REACH_TIMEOUT_S = 10.0
 _ATTEMPTS = 3
-_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true", "-Xlog:disable")
+# Ready sooner and in less memory than with the JVM's own choice; peak throughput is not what a local node is for.
+_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true")
+_LOGGING = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+)
+_ADDRESS = re.compile(r"[^\s:,]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +54,16 @@ class LocalBroker:
         Data, configuration and ``broker.log``; created where missing, kept afterwards. Data of a former run is used.
     heap_mb : int
         Heap of the JVM, in MiB.
+    port : int, optional
+        Of the clients' listener; a free one is chosen where it is None.
     """
 
-    def __init__(self, directory: Path, heap_mb: int = 512) -> None:
-        self.directory = directory
-        self._heap_mb = heap_mb
-        self._process: ChildProcess | None = None
+    def __init__(self, directory: Path, heap_mb: int = 512, port: int | None = None) -> None:
+        self.directory = directory.resolve()
         self.bootstrap = ""
+        self._heap_mb = heap_mb
+        self._port = port
+        self._process: ChildProcess | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -65,34 +75,41 @@ class LocalBroker:
         self.stop()
 
     def start(self) -> None:
-        """Start the node and block until it answers.
+        """Start the node and block until it answers; on its former ports if it ran before.
+
+        Call it from a thread that lives as long as the node is wanted: Linux ends a child with the thread that
+        started it.
 
         Raises
         ------
+        BrokerNotInstalled
+            When Java or the jars are missing.
         BrokerUnavailable
-            When Java or the jars are missing, or the node does not come up; with the end of its log.
+            When the node does not come up; with the end of its log.
         """
+        if self._process is not None and self._process.exit_code is None:
+            raise BrokerUnavailable(f"the broker on {self.bootstrap} is running; stop it first")
         java, jars = java_command(), kafka_jars()
-        data = self.directory / "data"
-        data.mkdir(parents=True, exist_ok=True)
-        if not (data / "meta.properties").exists():
-            (data / "meta.properties").write_text(_meta_properties(), encoding="utf-8")
-        for attempt in range(1, _ATTEMPTS + 1):
-            if not self.bootstrap or attempt > 1:
-                self._write_properties(data)
-            self._process = ChildProcess("broker", self._argv(java, jars), self.directory / "broker.log")
-            self._process.start()
-            if self._await_answer():
+        cluster_id = self._format()
+        # A port may be taken between the probe and the start: a fresh node then tries others.
+        attempts = 1 if self.bootstrap or self._port is not None else _ATTEMPTS
+        for _ in range(attempts):
+            if not self.bootstrap:
+                self._choose_ports()
+            if self._run(java, jars, cluster_id):
                 return
-            # The port may have been taken between the probe and the start: try another.
-            self._process.kill()
-        raise BrokerUnavailable(f"Kafka did not start; {self._process.log_path} ends:\n{self._process.tail()}")
+            if attempts > 1:
+                self.bootstrap = ""
+        self._raise_not_started()
 
     def stop(self) -> None:
         """Stop the node cleanly; kill it when it does not end in time."""
         if self._process is not None:
+            if self._process.exit_code is None:
+                self.thaw()  # a frozen process would not see the signal
             self._process.terminate()
             self._process.await_end(_STOP_TIMEOUT_S)
+            atexit.unregister(self.kill)
 
     def kill(self) -> None:
         """End the node with SIGKILL, as a crash would."""
@@ -100,16 +117,17 @@ class LocalBroker:
             self._process.kill()
 
     def restart(self) -> None:
-        """Start it again on the same ports and data."""
+        """Start it again on the same ports and data; a node that still runs is stopped first."""
+        self.stop()
         self.start()
 
     def freeze(self) -> None:
         """Stop the process without ending it (SIGSTOP), as a hung machine would."""
-        self._signal(signal.SIGSTOP)
+        os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Let a frozen process go on (SIGCONT)."""
-        self._signal(signal.SIGCONT)
+        os.kill(self.pid, signal.SIGCONT)
 
     @property
     def pid(self) -> int:
@@ -118,114 +136,96 @@ class LocalBroker:
             raise BrokerUnavailable("the broker was not started")
         return self._process.pid
 
-    def _signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+    def _format(self) -> str:
+        """Mark the data folder as this cluster's, unless it is, and return the cluster's id."""
+        data = self.directory / "data"
+        if "," in str(data):
+            raise BrokerUnavailable(f"{data}: Kafka reads a comma as the end of a folder's name; choose another folder")
+        data.mkdir(parents=True, exist_ok=True)
+        meta = data / "meta.properties"
+        if not meta.exists():
+            meta.write_text(meta_properties(random_kafka_id()), encoding="ascii")
+        found = re.search(r"^cluster\.id=(\S+)$", meta.read_text(encoding="ascii"), re.MULTILINE)
+        if found is None:
+            raise BrokerUnavailable(f"{meta}: names no cluster.id; remove the folder to start afresh")
+        return found.group(1)
 
-    def _write_properties(self, data: Path) -> None:
-        port, controller = free_port(), free_port()
+    def _choose_ports(self) -> None:
+        port, controller_port = self._port or pick_port(), pick_port()
+        settings = broker_properties(str(self.directory / "data"), port, controller_port)
+        (self.directory / "server.properties").write_text(properties_text(settings), encoding="ascii")
         self.bootstrap = f"127.0.0.1:{port}"
-        text = _server_properties(data, port, controller)
-        (self.directory / "server.properties").write_text(text, encoding="utf-8")
 
-    def _argv(self, java: str, jars: Path) -> list[str]:
-        logging = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
-        heap = (f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m")
+    def _run(self, java: str, jars: Path, cluster_id: str) -> bool:
         main = ("-cp", f"{jars}/*", "kafka.Kafka", str(self.directory / "server.properties"))
-        return [java, *heap, *_JVM, *logging, *main]
-
-    def _await_answer(self) -> bool:
-        if self._process is None:
-            return False
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if self._process.exit_code is not None:
-                return False
-            if _answers(self.bootstrap, 1.0):
-                return True
+        heap = (f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m")
+        # With another locale the JVM cannot open a folder whose name is not ASCII.
+        locale = {"LC_ALL": "C.UTF-8"}
+        argv = [java, *heap, *_JVM, *_LOGGING, *main]
+        self._process = ChildProcess("broker", argv, self.directory / "broker.log", locale)
+        self._process.start()
+        atexit.register(self.kill)  # for systems whose kernel does not end a child with its parent
+        if await_answer(self._process, self.bootstrap, cluster_id, _START_TIMEOUT_S):
+            return True
+        self._process.kill()
         return False
 
-
-def _answers(bootstrap: str, timeout_s: float) -> bool:
-    """Tell whether a broker at this address answers a metadata request with at least one node."""
-    # The client's own log would repeat "connection refused" for every probe.
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.ms": 20})
-    try:
-        return bool(admin.list_topics(timeout=timeout_s).brokers)
-    except KafkaException:
-        return False
+    def _raise_not_started(self) -> None:
+        log = self.directory / "broker.log"
+        tail = self._process.tail() if self._process is not None else ""
+        port = int(self.bootstrap.rpartition(":")[2] or 0)
+        if port and not port_is_free(port):
+            raise BrokerUnavailable(f"Kafka did not start: port {port} is in use by another process; see {log}")
+        raise BrokerUnavailable(f"Kafka did not start; {log} ends:\n{tail}")
 
 
 @contextmanager
 def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
-    """Resolve ``--broker``: start a local node, or use a running broker.
+    """Resolve ``--broker``: use a running broker, or start a local one.
 
     Parameters
     ----------
     spec : str
-        ``auto``: the one of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node.
-        ``HOST:PORT``: a running broker.
+        ``auto``: that of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node, whatever the
+        environment says. ``HOST:PORT``: a running broker. A local node is a Java process, or a container where Java or
+        Maven is missing and a Docker engine answers.
     directory : Path
         Of the local node.
 
     Raises
     ------
+    ConfigError
+        When ``spec`` is none of these.
     BrokerUnavailable
         Saying what to install, or which address does not answer.
     """
-    address = os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "") if spec == "auto" else spec
-    if address and address != "kafka":
-        if ":" not in address:
-            raise BrokerUnavailable(f"--broker {address}: give auto, kafka or HOST:PORT")
-        if not _answers(address, _REACH_TIMEOUT_S):
-            raise BrokerUnavailable(f"--broker {address}: no Kafka answers there within {_REACH_TIMEOUT_S:g} s")
+    source, address = _address(spec)
+    if address:
+        if not answers(address, _REACH_TIMEOUT_S):
+            raise BrokerUnavailable(f"{source} {address}: no Kafka answers there within {_REACH_TIMEOUT_S:g} s")
         yield Broker(address)
         return
-    with LocalBroker(directory) as local:
-        yield Broker(local.bootstrap)
+    with _local_node(directory) as node:
+        yield Broker(node.bootstrap)
 
 
-def _kafka_uuid() -> str:
-    """Return a random id in Kafka's form: 22 base64url characters, not starting with a dash."""
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
+def _address(spec: str) -> tuple[str, str]:
+    """Return where the address stands and the address, empty for a local node."""
+    if spec == "kafka":
+        return "--broker", ""
+    if spec == "auto":
+        return "KAFKA_BOOTSTRAP_SERVERS", os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "").strip()
+    if not all(_ADDRESS.fullmatch(part.strip()) for part in spec.split(",")):
+        raise ConfigError([f"--broker: is {spec!r}; give auto, kafka or HOST:PORT"])
+    return "--broker", spec
 
 
-def _meta_properties() -> str:
-    return f"version=1\ncluster.id={_kafka_uuid()}\nnode.id=1\ndirectory.id={_kafka_uuid()}\n"
-
-
-def _server_properties(data: Path, port: int, controller: int) -> str:
-    """Return the node's configuration; each line beyond addresses says why it is there."""
-    return f"""\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
-log.dirs={data}
-# One node cannot replicate.
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-# Fewer internal partitions start faster; a cluster spreads load over 50.
-offsets.topic.num.partitions=8
-transaction.state.log.num.partitions=8
-# After a crash the old registration must expire before the node may come back.
-broker.session.timeout.ms=3000
-broker.heartbeat.interval.ms=500
-# A group's members may ask for short sessions, and the first of them need not wait for others.
-group.min.session.timeout.ms=1000
-group.initial.rebalance.delay.ms=0
-# An open transaction of a dead producer is looked for more often than every 10 s.
-transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
-# A mistyped topic must fail, not appear.
-auto.create.topics.enable=false
-num.partitions=1
-log.cleaner.dedupe.buffer.size=8388608
-"""
+def _local_node(directory: Path) -> LocalBroker | DockerBroker:
+    try:
+        java_command()
+        kafka_jars()
+    except BrokerNotInstalled:
+        if docker_answers():
+            return DockerBroker(directory)
+        raise
+    return LocalBroker(directory)

@@ -50,7 +50,10 @@ def produce(bootstrap: str, topic: str, records: Iterable[tuple[str | None, byte
 
 
 def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> list[Message]:
-    """Read a topic from its beginning to its present end, on every partition."""
+    """Read a topic from its beginning to its present end, on every partition.
+
+    The end of committed records is that before the oldest open transaction; aborted records are left out.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -63,6 +66,7 @@ def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> list[Mess
     )
     try:
         partitions = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
+        assert partitions, f"{topic} does not exist"
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         left, messages = set(partitions), []
         deadline = time.monotonic() + DEADLINE_S
