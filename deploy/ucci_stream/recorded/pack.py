@@ -56,7 +56,8 @@ def _pack_traffic(rows: list[dict[str, Any]], out: Path) -> None:
     for role in ROLES:
         for name in COLUMNS:
             columns[f"{role}_{name}"] = [_column(row, role, name) for row in rows]
-    np.savez_compressed(out / NUMBERS.name, **{name: _narrow(values) for name, values in columns.items()})
+    packed: Any = {name: _narrow(values) for name, values in columns.items()}
+    np.savez_compressed(out / NUMBERS.name, **packed)
 
 
 def _narrow(values: list[float]) -> np.ndarray[Any, Any]:
@@ -78,7 +79,7 @@ def _column(row: dict[str, Any], role: str, name: str) -> float:
         exact = answer is not None and counts.true_positives == counts.predicted == counts.gold
         return {"true_positives": counts.true_positives, "predicted": counts.predicted, "exact": exact}[name]
     p1, p2 = np.asarray(row[f"{role}_p1"]), np.asarray(row[f"{role}_p2"])
-    return {
+    values: dict[str, float] = {
         "valid": row[f"{role}_valid_json"] and row[f"{role}_finish"] == "stop",
         "tokens": row[f"{role}_ntok"],
         "uncertainty": float(1.0 - np.mean(p1 - p2)),
@@ -86,7 +87,8 @@ def _column(row: dict[str, Any], role: str, name: str) -> float:
         "max_probability": float(np.mean(p1)),
         "min_margin": float(np.min(p1 - p2)),
         "negative_log_likelihood": float(-np.mean(np.log(p1))),
-    }[name]
+    }
+    return values[name]
 
 
 def _pack_model(role: str, rows: list[dict[str, Any]], out: Path) -> int:
