@@ -1,29 +1,39 @@
-"""Every key of ``ucci.toml`` as frozen types with defaults and bounds; reading the file is :mod:`schemas.settings_text`."""
+"""Every key of ``ucci.toml`` as frozen types with defaults and bounds.
+
+Tables flow in, valid settings flow out; reading the file and the environment is :mod:`schemas.settings_text`. Numbers
+written as text, and booleans in place of numbers, are refused rather than guessed at.
+"""
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
     SecretStr,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from schemas.calibration import ModelCosts, Signal, Target
-from schemas.event import Probability
 
 TEXT_PLACEHOLDER = "{text}"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
+BOOTSTRAP_KEY = "bootstrap.servers"
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
-Port = Annotated[int, Field(ge=0, le=65_535)]
-Seconds = Annotated[float, Field(gt=0.0, le=3_600.0)]
+Integer = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(strict=True)]
+Share = Annotated[Number, Field(ge=0.0, le=1.0)]
+Port = Annotated[Integer, Field(ge=0, le=65_535)]
+Seconds = Annotated[Number, Field(gt=0.0, le=3_600.0)]
+Host = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class Section(BaseModel):
@@ -36,20 +46,20 @@ class TopicSettings(Section):
     """``[topics]``."""
 
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "ucci"
-    partitions: Annotated[int, Field(ge=1, le=10_000)] = 6
-    replication_factor: Annotated[int, Field(ge=-1, le=100)] = -1
+    partitions: Annotated[Integer, Field(ge=1, le=10_000)] = 6
+    replication_factor: Annotated[Integer, Field(ge=-1, le=100)] = -1
 
 
 class RouterSettings(Section):
     """``[router]``."""
 
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "router-0"
-    max_in_flight: Annotated[int, Field(ge=1, le=100_000)] = 256
-    commit_interval_ms: Annotated[int, Field(ge=10, le=5_000)] = 200
-    http_host: str = "127.0.0.1"
+    max_in_flight: Annotated[Integer, Field(ge=1, le=100_000)] = 256
+    commit_interval_ms: Annotated[Integer, Field(ge=10, le=5_000)] = 200
+    http_host: Host = "127.0.0.1"
     http_port: Port = 8081
     large_outage: Literal["serve_small", "wait"] = "serve_small"
-    drain_timeout_s: Annotated[float, Field(gt=0.0, le=18.0)] = 12.0
+    drain_timeout_s: Annotated[Number, Field(gt=0.0, le=18.0)] = 12.0
 
 
 class ApiKey(Section):
@@ -58,7 +68,7 @@ class ApiKey(Section):
     key: SecretStr | None = None
     key_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     scopes: frozenset[Literal["read", "feedback", "admin"]] = frozenset({"read"})
-    quota_per_minute: Annotated[int, Field(ge=1)] = 6_000
+    quota_per_minute: Annotated[Integer, Field(ge=1)] = 6_000
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -70,14 +80,14 @@ class ApiKey(Section):
 class RecalibratorSettings(Section):
     """``[recalibrator]``."""
 
-    http_host: str = "127.0.0.1"
+    http_host: Host = "127.0.0.1"
     http_port: Port = 8080
     state_dir: str = "./state"
-    max_body_bytes: Annotated[int, Field(ge=1_000, le=100_000_000)] = 1_000_000
+    max_body_bytes: Annotated[Integer, Field(ge=1_000, le=100_000_000)] = 1_000_000
     api_keys: dict[str, ApiKey] = Field(default_factory=dict)
-    commit_interval_ms: Annotated[int, Field(ge=10, le=10_000)] = 250
-    join_retention_s: Annotated[float, Field(gt=0.0)] = 14 * 24 * 3600.0
-    join_max_rows: Annotated[int, Field(ge=1_000)] = 5_000_000
+    commit_interval_ms: Annotated[Integer, Field(ge=10, le=10_000)] = 250
+    join_retention_s: Annotated[Number, Field(gt=0.0)] = 14 * 24 * 3600.0
+    join_max_rows: Annotated[Integer, Field(ge=1_000)] = 5_000_000
 
     @model_validator(mode="after")
     def _loopback_without_keys(self) -> Self:
@@ -94,17 +104,17 @@ class ModelEndpoint(Section):
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
     model: Annotated[str, Field(min_length=1)]
     timeout_s: Seconds = 10.0
-    max_concurrency: Annotated[int, Field(ge=1, le=10_000)] = 256
-    max_attempts: Annotated[int, Field(ge=1, le=20)] = 3
+    max_concurrency: Annotated[Integer, Field(ge=1, le=10_000)] = 256
+    max_attempts: Annotated[Integer, Field(ge=1, le=20)] = 3
     api_key: SecretStr | None = None
 
 
 class Sampling(Section):
     """What is explored and what people are asked to label."""
 
-    exploration_probability: Probability = 0.03
-    label_probability_kept: Probability = 0.05
-    label_probability_escalated: Probability = 0.10
+    exploration_probability: Share = 0.03
+    label_probability_kept: Share = 0.05
+    label_probability_escalated: Share = 0.10
 
     @model_validator(mode="after")
     def _exploration_is_labelled(self) -> Self:
@@ -117,6 +127,30 @@ class Sampling(Section):
         return self
 
 
+class _TargetTable(Target):
+    """``Target`` as a table of the file: events may carry keys of a later contract, the file may not."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+class _CostTable(ModelCosts):
+    """``ModelCosts`` as a table of the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+def _checked_target(value: object) -> object:
+    if isinstance(value, dict):
+        _TargetTable.model_validate(value)
+    return value
+
+
+def _checked_cost(value: object) -> object:
+    if isinstance(value, dict):
+        _CostTable.model_validate(value)
+    return value
+
+
 class WorkloadSettings(Section):
     """``[workloads.NAME]``, its name included."""
 
@@ -125,12 +159,12 @@ class WorkloadSettings(Section):
     fields: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=255)], ...], Field(min_length=1)]
     api: Literal["completions", "chat"] = "completions"
     decoding: Literal["free", "json_schema"] = "free"
-    max_tokens: Annotated[int, Field(ge=1, le=100_000)] = 256
+    max_tokens: Annotated[Integer, Field(ge=1, le=100_000)] = 256
     small: ModelEndpoint | None = None
     large: ModelEndpoint | None = None
-    target: Target
+    target: Annotated[Target, BeforeValidator(_checked_target)]
     sampling: Sampling = Sampling()
-    cost: ModelCosts | None = None
+    cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost)] = None
 
     @field_validator("prompt")
     @classmethod
@@ -139,23 +173,20 @@ class WorkloadSettings(Section):
             raise ValueError(f"must contain {TEXT_PLACEHOLDER}, which is replaced by the query's text")
         return value
 
-    @field_validator("target", "cost", mode="before")
-    @classmethod
-    def _no_unknown_keys(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse what the shared types, tolerant as parts of events, would ignore."""
-        known = (Target if info.field_name == "target" else ModelCosts).model_fields
-        for key in value if isinstance(value, dict) else ():
-            if key not in known:
-                near = get_close_matches(str(key), known, n=1, cutoff=0.0)
-                raise ValueError(f"unknown key {key}; did you mean {near[0]}?")
-        return value
-
     @field_validator("fields")
     @classmethod
     def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) != len(value):
-            raise ValueError("must not name a field twice")
+        twice = sorted({field for field in value if value.count(field) > 1})
+        if twice:
+            raise ValueError(f"must not name a field twice: {', '.join(twice)}")
         return value
+
+    @model_validator(mode="after")
+    def _two_models(self) -> Self:
+        small, large = self.small, self.large
+        if small is not None and large is not None and (small.base_url, small.model) == (large.base_url, large.model):
+            raise ValueError(f"small and large are both {small.model} on the same server: name two different models")
+        return self
 
     @property
     def signal(self) -> Signal:
@@ -163,10 +194,33 @@ class WorkloadSettings(Section):
         return Signal(small_model=self.small.model if self.small else "small", decoding=self.decoding)
 
 
+def _only_scalar(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict | list) or value is None:
+        raise ValueError("must be text, a number, true or false; librdkafka takes lists as comma-separated text")
+    return value
+
+
+def dotted_properties(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Undo what TOML does to an unquoted ``bootstrap.servers``: join nested tables to dotted names.
+
+    Examples
+    --------
+    >>> dotted_properties({"bootstrap": {"servers": "a:9092"}, "acks": "all"})
+    {'bootstrap.servers': 'a:9092', 'acks': 'all'}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= dotted_properties(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
 class Settings(Section):
     """The whole of ``ucci.toml``."""
 
-    kafka: dict[str, JsonValue] = Field(default_factory=lambda: {"bootstrap.servers": "127.0.0.1:9092"})
+    kafka: dict[str, Annotated[JsonValue, AfterValidator(_only_scalar)]] = Field(default_factory=dict)
     topics: TopicSettings = TopicSettings()
     router: RouterSettings = RouterSettings()
     recalibrator: RecalibratorSettings = RecalibratorSettings()
@@ -174,15 +228,34 @@ class Settings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_the_workloads(cls, data: object) -> object:
-        """Put each workload's name, the key of its table, into the table."""
-        if not isinstance(data, dict) or not isinstance(data.get("workloads"), dict):
+    def _complete_tables(cls, data: object) -> object:
+        """Put each workload's name, the key of its table, into the table; give Kafka's table flat keys and a broker."""
+        if not isinstance(data, dict):
             return data
-        named = {
-            name: {"name": name, **table} if isinstance(table, dict) else table
-            for name, table in data["workloads"].items()
-        }
-        return {**data, "workloads": named}
+        tables = dict(data)
+        kafka, workloads = tables.get("kafka", {}), tables.get("workloads")
+        if isinstance(kafka, dict):
+            tables["kafka"] = {BOOTSTRAP_KEY: DEFAULT_BOOTSTRAP, **dotted_properties(kafka)}
+        if isinstance(workloads, dict):
+            tables["workloads"] = {
+                name: {"name": name, **table} if isinstance(table, dict) else table for name, table in workloads.items()
+            }
+        return tables
+
+    @field_validator("kafka")
+    @classmethod
+    def _has_a_broker(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if not isinstance(value[BOOTSTRAP_KEY], str) or not value[BOOTSTRAP_KEY]:
+            raise ValueError(f'"{BOOTSTRAP_KEY}" must be text such as "{DEFAULT_BOOTSTRAP}"')
+        return value
+
+    @field_validator("workloads")
+    @classmethod
+    def _named_alike(cls, value: dict[str, WorkloadSettings]) -> dict[str, WorkloadSettings]:
+        for key, workload in value.items():
+            if workload.name != key:
+                raise ValueError(f"{key} must not be given another name ({workload.name}): leave the name out")
+        return value
 
     @property
     def only_workload(self) -> str | None:

@@ -6,34 +6,33 @@ file itself. Secrets never show in a fault or in the rendered settings.
 
 from __future__ import annotations
 
-import difflib
 import json
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from schemas.errors import ConfigError
-from schemas.settings import Settings, WorkloadSettings
+from schemas.settings import Settings
+from schemas.settings_environment import KeyPath, nearest_key, override, valid_keys, value_type
 
-ENVIRONMENT_PREFIX = "UCCI_"
-BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
-BOOTSTRAP_KEY = "bootstrap.servers"
-NOT_SETTINGS = frozenset({"UCCI_CACHE_DIR"})
 REDACTED = "********"
-_SECRET_WORDS = ("password", "secret", "token", "jaas", "key.pem", "api_key", "passphrase", "sasl.oauthbearer.config")
-_LEVEL = "__"
+_SECRET_PROPERTY = re.compile(r"password|passphrase|secret|token|jaas|key\.pem|oauthbearer\.config|credential|api.?key")
+_SECRET_KEYS = frozenset({"key", "api_key"})
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
 _SHOWN_CHARS = 80
 
 
-def load_settings(path: Path, environ: Mapping[str, str]) -> Settings:
+def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
     """Read ``ucci.toml``.
 
     Parameters
     ----------
-    path : Path
+    path : Path or None
+        None: defaults and the environment alone.
     environ : mapping
         The process's environment; ``UCCI_<SECTION>__<KEY>`` overrides the file.
 
@@ -42,17 +41,28 @@ def load_settings(path: Path, environ: Mapping[str, str]) -> Settings:
     ConfigError
         With one line for each fault.
     """
+    if path is None:
+        return parse_settings("", environ)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}; give its path with --config"]) from None
-    except UnicodeDecodeError:
-        raise ConfigError([f"{path}: is not UTF-8 text"]) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"]) from None
     return parse_settings(text, environ, source=str(path))
 
 
 def parse_settings(text: str, environ: Mapping[str, str], source: str = "ucci.toml") -> Settings:
     """Parse the text of ``ucci.toml`` and lay the environment over it.
+
+    Parameters
+    ----------
+    text : str
+        TOML.
+    environ : mapping
+        Variables by name.
+    source : str
+        How to call the text in a fault.
 
     Raises
     ------
@@ -63,11 +73,13 @@ def parse_settings(text: str, environ: Mapping[str, str], source: str = "ucci.to
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{source}: is not valid TOML: {error}"]) from None
-    faults = _override(tables, environ)
+    except RecursionError:
+        raise ConfigError([f"{source}: is nested too deeply"]) from None
+    variables, faults = override(tables, environ)
     try:
         settings = Settings.model_validate(tables)
     except ValidationError as error:
-        faults.extend(_faults(error))
+        faults.extend(_faults(error, variables))
         raise ConfigError(faults) from None
     if faults:
         raise ConfigError(faults)
@@ -95,150 +107,81 @@ def require_models(settings: Settings) -> None:
 
 
 def render_settings(settings: Settings) -> str:
-    """Return the effective settings as indented JSON, secrets redacted."""
-    document = settings.model_dump(mode="json")
-    for workload in document["workloads"].values():
-        workload.pop("name")
-    return json.dumps(_redacted(document), indent=2, ensure_ascii=False) + "\n"
-
-
-def is_secret(key: str) -> bool:
-    """Tell whether a key's value must never be shown.
+    """Return the effective settings as indented JSON, secrets redacted.
 
     Examples
     --------
-    >>> is_secret("sasl.password"), is_secret("sasl.username")
+    >>> print(render_settings(Settings(kafka={"sasl.password": "hunter2"})).split(",")[1].strip())
+    "sasl.password": "********"
+    """
+    document = settings.model_dump(mode="json", exclude_none=True)
+    for workload in document["workloads"].values():
+        workload.pop("name")
+    return json.dumps(_redacted(document, ()), indent=2, ensure_ascii=False, sort_keys=False) + "\n"
+
+
+def is_secret(path: Sequence[str]) -> bool:
+    """Tell whether the value under a path of keys must never be shown.
+
+    Examples
+    --------
+    >>> is_secret(["kafka", "sasl.password"]), is_secret(["kafka", "sasl.username"])
     (True, False)
     """
-    return key == "key" or any(word in key.lower() for word in _SECRET_WORDS)
+    if path[:1] in (["kafka"], ("kafka",)):
+        return any(_SECRET_PROPERTY.search(key.lower()) for key in path[1:])
+    return not _SECRET_KEYS.isdisjoint(path)
 
 
-def _redacted(value: Any, key: str = "") -> Any:
+def _redacted(value: Any, path: tuple[str, ...]) -> Any:
     if isinstance(value, dict):
-        return {name: _redacted(inner, name) for name, inner in value.items()}
+        return {key: _redacted(inner, (*path, key)) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_redacted(inner) for inner in value]
-    if isinstance(value, str) and is_secret(key) and key not in {"key_sha256", "api_keys"}:
+        return [_redacted(inner, path) for inner in value]
+    if is_secret(path):
         return REDACTED
-    return value
+    return _USER_INFO.sub(f"{REDACTED}@", value) if isinstance(value, str) else value
 
 
-def _override(tables: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """Lay the environment over the tables, in place; return what is wrong with it."""
-    faults = []
-    if environ.get(BOOTSTRAP_VARIABLE):
-        tables.setdefault("kafka", {})[BOOTSTRAP_KEY] = environ[BOOTSTRAP_VARIABLE]
-    for variable in sorted(environ):
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
-            continue
-        names = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split(_LEVEL)
-        fault = _set(tables, variable, names, environ[variable])
-        if fault is not None:
-            faults.append(fault)
-    return faults
-
-
-def _set(tables: dict[str, Any], variable: str, names: list[str], raw: str) -> str | None:
-    """Put one variable's value where its name says; return a fault, if any."""
-    table: dict[str, Any] = tables
-    model: Any = Settings
-    for depth, name in enumerate(names):
-        known = _known_keys(model, table)
-        key = next((k for k in known if _folded(k) == name), None)
-        if key is None and names[0] == "kafka" and depth == 1:
-            key = name.replace("_", ".")
-        if key is None:
-            where = "__".join(part.upper() for part in names[:depth])
-            return (
-                f"{variable}: unknown key{' in ' + where if where else ''}{_suggest(name, [_folded(k) for k in known])}"
-            )
-        model = _model_of(model, key)
-        if depth == len(names) - 1:
-            table[key] = _value(raw, is_table=_is_model(model))
-            return None
-        inner = table.setdefault(key, {})
-        if not isinstance(inner, dict):
-            return f"{variable}: {key} is not a table"
-        table = inner
-    return None
-
-
-def _folded(key: str) -> str:
-    return key.replace("-", "_").replace(".", "_").lower()
-
-
-def _known_keys(model: Any, table: Mapping[str, Any]) -> list[str]:
-    fields = list(model.model_fields) if _is_model(model) else []
-    return [*table, *(field for field in fields if field not in table and field != "name")]
-
-
-def _is_model(model: Any) -> bool:
-    return isinstance(model, type) and issubclass(model, BaseModel)
-
-
-def _model_of(model: Any, key: str) -> Any:
-    """Return the model of a key's value, None where it is a plain value, or the values' model of a free table."""
-    if _is_model(model) and key in model.model_fields:
-        annotation = model.model_fields[key].annotation
-        candidates = [annotation, *get_args(annotation)]
-        found = next((c for c in candidates if _is_model(c)), None)
-        if annotation is not None and found is not None and getattr(annotation, "__origin__", None) is dict:
-            return _TableOf(found)
-        return found
-    return model.values if isinstance(model, _TableOf) else None
-
-
-class _TableOf:
-    """A table whose keys are the user's and whose values follow one model."""
-
-    def __init__(self, values: type[BaseModel]) -> None:
-        self.values = values
-
-
-def _value(raw: str, *, is_table: bool) -> Any:
-    """Read a variable: JSON where it is a list, a table, a number or a boolean; else the text itself."""
-    if raw[:1] in ("{", "[") or is_table or raw in ("true", "false"):
-        try:
-            return json.loads(raw)
-        except ValueError:
-            return raw
-    return raw
-
-
-def _faults(error: ValidationError) -> Iterator[str]:
+def _faults(error: ValidationError, variables: Mapping[KeyPath, str]) -> Iterator[str]:
     for found in error.errors(include_url=False):
-        location = [str(part) for part in found["loc"]]
-        path = ".".join(location) or "settings"
+        path = tuple(str(part) for part in found["loc"])
+        where = _named(path, variables)
         if found["type"] == "extra_forbidden":
-            yield f"{path}: unknown key{_suggest(location[-1], _valid_keys(location))}"
+            yield f"{where}: unknown key{nearest_key(path[-1], _valid_keys(path))}"
         elif found["type"] == "missing":
-            yield f"{path}: is required and missing"
+            yield f"{where}: is required and missing"
         else:
-            yield f"{path}: {found['msg'].removeprefix('Value error, ')}{_shown(location, found['input'])}"
+            yield f"{where}: {_message(found['type'], found['msg'])}{_shown(path, found['input'])}"
 
 
-def _shown(location: list[str], value: Any) -> str:
-    """Return the faulty value for the message, unless it is a secret or a whole table."""
-    if any(is_secret(part) for part in location) or isinstance(value, dict | SecretStr | BaseModel):
+def _named(path: KeyPath, variables: Mapping[KeyPath, str]) -> str:
+    """Return how the user calls a key: by the variable that set it, else by its place in the file."""
+    for length in range(len(path), 0, -1):
+        if path[:length] in variables:
+            return ".".join((f"{variables[path[:length]]} ({'.'.join(path[:length])})", *path[length:]))
+    inner = sorted(name for key, name in variables.items() if key[: len(path)] == path)
+    return ".".join(path) + (f" (with {', '.join(inner)})" if inner and path else "")
+
+
+def _message(kind: str, message: str) -> str:
+    if kind in {"dict_type", "model_type"}:
+        return "must be a table"
+    message = message.removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+    return message.replace("should be", "must be", 1).replace("should have", "must have", 1)
+
+
+def _shown(path: KeyPath, value: Any) -> str:
+    """Return the faulty value for the message, unless it is a whole table or may be a secret."""
+    if is_secret(path) or path[:2] == ("recalibrator", "api_keys") or isinstance(value, dict | SecretStr | BaseModel):
         return ""
-    text = repr(value)
+    text = _USER_INFO.sub(f"{REDACTED}@", repr(value))
     return f" (got {text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + '…'})"
 
 
-def _valid_keys(location: list[str]) -> list[str]:
-    """Return the keys that are valid where the unknown one stands."""
-    model: Any = Settings
-    for part in location[:-1]:
-        model = _model_of(model, part)
-    return (
-        [key for key in model.model_fields if not (model is WorkloadSettings and key == "name")]
-        if _is_model(model)
-        else []
-    )
-
-
-def _suggest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if near:
-        return f"; did you mean {near[0]}?"
-    return f"; valid keys are {', '.join(sorted(known))}" if known else ""
+def _valid_keys(path: KeyPath) -> list[str]:
+    """Return the keys that are valid where an unknown one stands."""
+    annotation: Any = Settings
+    for key in path[:-1]:
+        annotation = value_type(annotation, key)
+    return valid_keys(annotation)
