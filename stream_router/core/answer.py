@@ -1,4 +1,4 @@
-"""A model's text → entities, or why it is not an answer. Pure.
+"""A model's reply → its run: entities, or why it is not an answer. Pure.
 
 An answer is one JSON object with nothing around it but white space. Keys beyond the workload's fields are dropped,
 "" is null, numbers become their text; nested objects and booleans make it invalid.
@@ -10,7 +10,16 @@ import json
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from pydantic import ValidationError
+
 from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES
+from schemas.routed import ModelRun
+from stream_router.core.margin import Reply
+
+MAX_ANSWER_CHARS = 32_768
+"""As long as a query may be; keeps a result, which holds an answer up to five times, below a record's limit."""
+
+_WHOLE = "stop"
 
 EntityAnswer = dict[str, str | tuple[str, ...] | None]
 
@@ -23,6 +32,56 @@ class _Number(str):
     """The text of a JSON number, told apart from a string."""
 
     __slots__ = ()
+
+
+def judge(model: str, reply: Reply, fields: Sequence[str], latency_s: float) -> ModelRun:
+    """Return one model's run: valid when the answer is whole, has probabilities, and is one JSON object.
+
+    Parameters
+    ----------
+    model : str
+    reply : Reply
+    fields : sequence of str
+        The workload's fields.
+    latency_s : float
+    """
+    entities = None
+    error = _defect(reply)
+    if error is None:
+        try:
+            entities = read_entities(reply.text, fields)
+        except InvalidAnswerError as invalid:
+            error = str(invalid)
+    try:
+        return ModelRun(
+            model=model,
+            raw=reply.text[:MAX_ANSWER_CHARS],
+            entities=entities,
+            valid=error is None,
+            uncertainty=reply.uncertainty if error is None else None,
+            completion_tokens=reply.completion_tokens,
+            finish_reason=reply.finish_reason,
+            latency_s=latency_s,
+            error=error,
+        )
+    except ValidationError as invalid:
+        # What a model writes may be no text at all, for example half a surrogate pair.
+        return failed_run(model, f"the reply cannot be kept: {invalid.errors()[0]['msg']}", latency_s)
+
+
+def failed_run(model: str, error: str, latency_s: float = 0.0) -> ModelRun:
+    """Return the run of a model that gave no reply."""
+    return ModelRun(model=model, valid=False, error=error, latency_s=latency_s)
+
+
+def _defect(reply: Reply) -> str | None:
+    if reply.finish_reason != _WHOLE:
+        return f"the answer was cut (finish_reason {reply.finish_reason})"
+    if reply.uncertainty is None:
+        return "the reply holds no token probabilities"
+    if len(reply.text) > MAX_ANSWER_CHARS:
+        return f"the answer has {len(reply.text)} characters, at most {MAX_ANSWER_CHARS} are taken"
+    return None
 
 
 def read_entities(text: str, fields: Sequence[str]) -> EntityAnswer:

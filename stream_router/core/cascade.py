@@ -1,11 +1,12 @@
-"""One query's life, step by step: small → decide → large? → result. Pure; who calls the models is told what to do.
+"""One query's life: small → decide → large? → result. Pure: says what to do next, and is told what came of it.
 
 ::
 
-    ask small ─▶ decide ─┬─ kept ────────────────────────────────▶ serve small
-                         └─ escalated ─▶ ask large ─┬─ valid ────▶ serve large
-                                                    ├─ failed ───▶ serve small, degraded    (or wait, as configured)
-                                                    └─ both failed ─▶ wait for a server that is down, else give up
+    ask small ─▶ decide ─┬─ kept ──────────────────────▶ serve small
+                         └─ escalated ─▶ ask large ─┬─▶ serve large
+                                                    ├─▶ serve small, degraded     large failed, small is valid
+                                                    ├─▶ wait for a server, ask    none is valid, one is down
+                                                    └─▶ give up                   both failed on this very query
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from schemas.settings import Sampling
 
 
 class RunEnd(Enum):
-    """How the attempt to ask a model ended."""
+    """How asking a model ended."""
 
     VALID = "valid"
     FAILED = "failed"
-    """It failed on this query: refused, invalid, or out of attempts while the server answers others."""
+    """It failed on this query: refused, not an answer, or out of attempts while the server answers others."""
     DOWN = "down"
     """The server is down; nothing is said about this query."""
 
@@ -41,16 +42,58 @@ class Asked:
     end: RunEnd
 
 
-class Step(Enum):
-    """What to do next."""
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask this model, then tell what came of it."""
 
-    SERVE_SMALL = "serve_small"
-    SERVE_LARGE = "serve_large"
-    ASK_LARGE = "ask_large"
-    WAIT_SMALL = "wait_small"
-    WAIT_LARGE = "wait_large"
-    WAIT_EITHER = "wait_either"
-    GIVE_UP = "give_up"
+    role: ModelRole
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFor:
+    """Wait until one of these servers is up, then ask it; the first named goes first."""
+
+    roles: tuple[ModelRole, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Serve this model's answer."""
+
+    role: ModelRole
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Both models failed on this query."""
+
+
+Step = Ask | WaitFor | Serve | GiveUp
+
+_WAIT_FOR_LARGE = WaitFor(("large",))
+
+_AFTER_BOTH: dict[tuple[RunEnd, RunEnd], Step] = {
+    (RunEnd.VALID, RunEnd.VALID): Serve("large"),
+    (RunEnd.VALID, RunEnd.FAILED): Serve("small"),
+    (RunEnd.VALID, RunEnd.DOWN): Serve("small"),
+    (RunEnd.FAILED, RunEnd.VALID): Serve("large"),
+    (RunEnd.FAILED, RunEnd.FAILED): GiveUp(),
+    (RunEnd.FAILED, RunEnd.DOWN): _WAIT_FOR_LARGE,
+    (RunEnd.DOWN, RunEnd.VALID): Serve("large"),
+    (RunEnd.DOWN, RunEnd.FAILED): WaitFor(("small",)),
+    (RunEnd.DOWN, RunEnd.DOWN): WaitFor(("small", "large")),
+}
+"""By how the small and the large run ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The decision on a query, what went with it, and when it was made."""
+
+    decision: Decision
+    label: LabelRequest
+    version: CalibrationVersion | None
+    decided_at: datetime
 
 
 def decide(
@@ -64,6 +107,8 @@ def decide(
         None in a cold start: both models run, the large answer is served, the larger label rate applies.
     uncertainty : float or None
         None when the small model failed.
+    sampling : Sampling
+        Label rates of a cold start.
     """
     if version is not None:
         decision = version.decide(uncertainty, query_id)
@@ -74,68 +119,121 @@ def decide(
     return decision, LabelRequest(requested=requested, probability=rate, reason="random" if requested else None)
 
 
-def next_step(
-    small: Asked, decision: Decision, large: Asked | None, large_outage: Literal["serve_small", "wait"]
-) -> Step:
-    """Return what to do next.
+class QueryCascade:
+    """One query on its way through the cascade.
 
     Parameters
     ----------
-    large : Asked or None
-        None while it has not been asked.
+    query : QueryEvent
+    workload : str
+    sampling : Sampling
+        Label rates of a cold start.
     large_outage : str
         What to do with a valid small answer while the large server is down.
+
+    Attributes
+    ----------
+    small, large : Asked or None
+        None while not asked.
+    drawn : Drawn or None
+        None while the small model has not been asked.
     """
-    if large is None:
-        return Step.ASK_LARGE if decision.escalated else Step.SERVE_SMALL
-    if large.end is RunEnd.VALID:
-        return Step.SERVE_LARGE
-    if small.end is RunEnd.VALID:
-        return Step.WAIT_LARGE if large.end is RunEnd.DOWN and large_outage == "wait" else Step.SERVE_SMALL
-    if small.end is RunEnd.DOWN:
-        return Step.WAIT_EITHER if large.end is RunEnd.DOWN else Step.WAIT_SMALL
-    return Step.WAIT_LARGE if large.end is RunEnd.DOWN else Step.GIVE_UP
 
+    __slots__ = ("_large_outage", "_sampling", "drawn", "large", "query", "small", "workload")
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """Everything that a result is made of."""
+    def __init__(
+        self,
+        query: QueryEvent,
+        workload: str,
+        sampling: Sampling,
+        large_outage: Literal["serve_small", "wait"] = "serve_small",
+    ) -> None:
+        self.query = query
+        self.workload = workload
+        self._sampling = sampling
+        self._large_outage = large_outage
+        self.small: Asked | None = None
+        self.large: Asked | None = None
+        self.drawn: Drawn | None = None
 
-    query: QueryEvent
-    workload: str
-    served: ModelRole
-    decision: Decision
-    label: LabelRequest
-    small: ModelRun
-    large: ModelRun | None
-    costs: ModelCosts
-    routed_at: datetime
-    routed_by: str
+    def next_step(self) -> Step:
+        """Return what to do next."""
+        if self.small is None or self.drawn is None:
+            return Ask("small")
+        if self.large is None:
+            return Ask("large") if self.drawn.decision.escalated else Serve("small")
+        ends = (self.small.end, self.large.end)
+        if ends == (RunEnd.VALID, RunEnd.DOWN) and self._large_outage == "wait":
+            return _WAIT_FOR_LARGE
+        return _AFTER_BOTH[ends]
 
+    def small_ended(self, asked: Asked, version: CalibrationVersion | None, now: datetime) -> None:
+        """Take what came of asking the small model, and decide.
 
-def assemble(finished: Finished) -> RoutedEvent:
-    """Return the result.
+        Parameters
+        ----------
+        asked : Asked
+        version : CalibrationVersion or None
+            In force now.
+        now : datetime
+            Becomes ``routed_at``.
+        """
+        self.small = asked
+        valid = asked.end is RunEnd.VALID
+        if valid and self.large is not None and self.large.end is RunEnd.DOWN:
+            # Both servers were down, and the small one came back first: this answer decides as if it were the first.
+            self.large = None
+        uncertainty = asked.run.uncertainty if valid else None
+        decision, label = decide(version, uncertainty, self.query.query_id, self.workload, self._sampling)
+        if self.large is not None and version is not None and not decision.escalated:
+            # The large model has been asked whatever u is, and failed: the propensity of that was 1.
+            forced = {"escalated": True, "reason": "small_failed", "large_probability": 1.0}
+            decision = decision.model_copy(update=forced)
+            label = version.request_label(decision, self.query.query_id)
+        self.drawn = Drawn(decision, label, version, now)
 
-    A small answer served although the decision was to escalate is marked ``degraded``; the propensities and the label
-    stay those of the decision, since the draw was made.
-    """
-    run = finished.large if finished.served == "large" else finished.small
-    decision = finished.decision
-    if finished.served == "small" and decision.escalated:
-        decision = decision.model_copy(update={"reason": "degraded"})
-    entities = run.entities if run is not None else None
-    return RoutedEvent(
-        query_id=finished.query.query_id,
-        workload=finished.workload,
-        text=finished.query.text,
-        entities=entities or {},
-        answered_by=finished.served,
-        decision=decision,
-        small=finished.small,
-        large=finished.large,
-        cost=query_cost(finished.costs, escalated=decision.escalated, large_called=finished.large is not None),
-        label=finished.label,
-        routed_at=finished.routed_at,
-        routed_by=finished.routed_by,
-        metadata=finished.query.metadata,
-    )
+    def large_ended(self, asked: Asked) -> None:
+        """Take what came of asking the large model."""
+        self.large = asked
+
+    def result(self, served: ModelRole, costs: ModelCosts, routed_by: str) -> RoutedEvent:
+        """Return the result.
+
+        A small answer served although the decision was to escalate is marked ``degraded``; the propensity and the
+        label stay those of the decision, since the draw was made. The call of a large model that gave no answer
+        counts, even where its server was known to be down, so that savings are never overstated.
+
+        Parameters
+        ----------
+        served : str
+            Whose answer; as :meth:`next_step` says.
+        costs : ModelCosts
+        routed_by : str
+            The router's instance id.
+
+        Raises
+        ------
+        ValueError
+            When that model gave no answer.
+        """
+        chosen = self.small if served == "small" else self.large
+        if chosen is None or chosen.run.entities is None or self.small is None or self.drawn is None:
+            raise ValueError(f"the {served} model gave no answer to serve")
+        decision = self.drawn.decision
+        if served == "small" and decision.escalated:
+            decision = decision.model_copy(update={"reason": "degraded"})
+        return RoutedEvent(
+            query_id=self.query.query_id,
+            workload=self.workload,
+            text=self.query.text,
+            entities=chosen.run.entities,
+            answered_by=served,
+            decision=decision,
+            small=self.small.run,
+            large=None if self.large is None else self.large.run,
+            cost=query_cost(costs, escalated=decision.escalated, large_called=self.large is not None),
+            label=self.drawn.label,
+            routed_at=self.drawn.decided_at,
+            routed_by=routed_by,
+            metadata=self.query.metadata,
+        )

@@ -6,13 +6,16 @@ send it for completions too). The order of alternatives means nothing: they are 
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json
+
+
+_NUMBERS = frozenset({float, int})
+_IMPOSSIBLE = -9999.0
 
 
 class MalformedReplyError(ValueError):
@@ -89,13 +92,13 @@ def uncertainty(margins: Iterable[float]) -> float | None:
 
 
 def margin(logprobs: Iterable[float]) -> float:
-    """Return p1 - p2 of one token's alternatives.
+    """Return p1 - p2 of one token's alternatives, in [0, 1].
 
     Parameters
     ----------
     logprobs : iterable of float
-        In any order. A server writes -9999 for an impossible token, whose probability is 0. With one alternative
-        alone the runner-up counts as impossible.
+        Natural logarithms, in any order. A server writes -9999 for an impossible token, whose probability is 0. With
+        one alternative alone the runner-up counts as impossible, so that the margin is p1.
 
     Raises
     ------
@@ -107,15 +110,22 @@ def margin(logprobs: Iterable[float]) -> float:
     >>> margin([-9999.0, 0.0])
     1.0
     """
-    top = heapq.nlargest(2, (_probability(value) for value in logprobs))
-    return top[0] - top[1] if len(top) > 1 else top[0]
+    first = second = 0.0
+    for logprob in logprobs:
+        probability = _probability(logprob)
+        if probability > first:
+            first, second = probability, first
+        elif probability > second:
+            second = probability
+    return first - second
 
 
 def _probability(logprob: float) -> float:
-    if isinstance(logprob, bool) or not isinstance(logprob, int | float) or math.isnan(logprob):
+    # A bool is an int to Python, and NaN alone differs from itself.
+    if type(logprob) not in _NUMBERS or logprob != logprob:  # noqa: PLR0124  the test for NaN, per token
         raise ValueError(f"log-probability {logprob!r} is not a number")
-    # Servers round: a certain token may be reported a little above 0.
-    return math.exp(min(0.0, logprob))
+    # Servers round: a certain token may be reported a little above 0. Below, exp() is 0 long before it overflows.
+    return math.exp(min(0.0, max(_IMPOSSIBLE, logprob)))
 
 
 def _margins(logprobs: Any) -> Iterator[float]:

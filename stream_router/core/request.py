@@ -14,8 +14,9 @@ from pydantic_core import to_json
 from schemas.settings import TEXT_PLACEHOLDER, ModelEndpoint, WorkloadSettings
 
 ALTERNATIVES = 2
-GUIDED_ALTERNATIVES = 3
-"""A guided token need not be the most probable one, and chat replies list it first: one more keeps the top two."""
+GUIDED_CHAT_ALTERNATIVES = 3
+"""A guided token need not be the most probable one, and chat replies list it first, then cut: one more keeps the top
+two. Completions add the chosen token to the ones asked for."""
 
 _PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 
@@ -49,7 +50,6 @@ def build_probe(workload: WorkloadSettings, endpoint: ModelEndpoint) -> ModelReq
 
 def _body(workload: WorkloadSettings, model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
     guided = workload.decoding == "json_schema"
-    alternatives = GUIDED_ALTERNATIVES if guided else ALTERNATIVES
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": max_tokens,
@@ -57,9 +57,10 @@ def _body(workload: WorkloadSettings, model: str, prompt: str, max_tokens: int) 
         "return_tokens_as_token_ids": True,
     }
     if workload.api == "chat":
+        alternatives = GUIDED_CHAT_ALTERNATIVES if guided else ALTERNATIVES
         body |= {"messages": [{"role": "user", "content": prompt}], "logprobs": True, "top_logprobs": alternatives}
     else:
-        body |= {"prompt": prompt, "logprobs": alternatives}
+        body |= {"prompt": prompt, "logprobs": ALTERNATIVES}
     if guided:
         schema = {"name": "entities", "schema": entities_schema(workload.fields), "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}

@@ -81,6 +81,20 @@ def kafka_error(error: KafkaException) -> KafkaError:
     return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(error))  # noqa: SLF001 the client's own code for "other"
 
 
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client that reports this takes no further calls; a consumer says so by code, not by flag."""
+    return error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 a client-side code
+
+
+def _is_instance_fenced(error: KafkaError) -> bool:
+    """Whether the group has another member under our group.instance.id.
+
+    The consumer wraps the broker's code in its own "fatal", of which only the text names the cause.
+    """
+    wrapped = is_fatal(error) and "group.instance.id" in error.str()
+    return wrapped or error.code() == KafkaError.FENCED_INSTANCE_ID
+
+
 def translate(  # noqa: PLR0911 one line a case, in the order in which they decide
     error: KafkaError, side: Side, *, overdue: bool = False
 ) -> BrokerError:
@@ -97,7 +111,7 @@ def translate(  # noqa: PLR0911 one line a case, in the order in which they deci
     """
     code = error.code()
     line = f"{error.name()}: {error.str()}"
-    if side is Side.CONSUMER and code == KafkaError.FENCED_INSTANCE_ID:
+    if side is Side.CONSUMER and _is_instance_fenced(error):
         return Fenced(f"another process joined the group under this instance id ({line})")
     if code in _FENCED:
         if overdue:
@@ -107,7 +121,7 @@ def translate(  # noqa: PLR0911 one line a case, in the order in which they deci
         return AccessDenied(f"the broker refuses: {line}; check the credentials and access lists")
     if code in _GROUP_MOVED_ON:
         return Rejoin(line)
-    if code in _PRODUCER_SPOILT or error.fatal():
+    if code in _PRODUCER_SPOILT or is_fatal(error):
         return RecreateProducer(line)
     if error.txn_requires_abort():
         return AbortTransaction(line)

@@ -17,7 +17,7 @@ from schemas.topics import CALIBRATION
 from stream_router.core.adopt import Adopted, Adoption, Refusal, Refused
 from stream_router.errors import AccessDenied, Fenced
 from stream_router.ports import Clock
-from stream_router.shell.broker_errors import Side, kafka_error, translate
+from stream_router.shell.broker_errors import Side, is_fatal, kafka_error, translate
 from stream_router.shell.client_errors import callbacks
 from stream_router.shell.kafka_properties import calibration_properties
 from stream_router.shell.metrics import Metrics
@@ -99,7 +99,7 @@ class CalibrationFeed(Thread):
             self._caught_up.set()
         else:
             found = translate(error, Side.CONSUMER)
-            if isinstance(found, Fenced | AccessDenied) or error.fatal():
+            if isinstance(found, Fenced | AccessDenied) or is_fatal(error):
                 raise found
             self._metrics.client_errors.labels("calibration", error.name()).inc()
             _log.warning("calibration topic", code=error.name(), error=error.str())

@@ -20,7 +20,7 @@ from schemas.topics import QUERIES
 from stream_router.core.ledger import Committed, RecordId
 from stream_router.core.output import Header, InputRecord
 from stream_router.errors import AccessDenied, Fenced
-from stream_router.shell.broker_errors import Side, kafka_error, translate
+from stream_router.shell.broker_errors import Side, is_fatal, kafka_error, translate
 from stream_router.shell.client_errors import callbacks
 from stream_router.shell.group_offsets import read_committed_offsets
 from stream_router.shell.kafka_properties import intake_properties
@@ -153,7 +153,7 @@ class Intake(Thread):
         if error is None:
             return False
         found = translate(error, Side.CONSUMER)
-        if isinstance(found, Fenced | AccessDenied) or error.fatal():
+        if isinstance(found, Fenced | AccessDenied) or is_fatal(error):
             raise found
         self._metrics.client_errors.labels("intake", error.name()).inc()
         level = _log.info if error.code() == KafkaError._MAX_POLL_EXCEEDED else _log.warning  # noqa: SLF001 a client-side code

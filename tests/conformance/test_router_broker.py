@@ -1,0 +1,258 @@
+"""What the router promises, held against a real broker; and what librdkafka's mock cluster can and cannot show of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from schemas.query import QueryEvent
+from stream_router.core.done_offsets import OffsetRange, decode
+from stream_router.errors import Fenced, TopicsUnusable
+from tests.support.broker import produce, read_all, unique_prefix
+from tests.support.routers import (
+    create_topics,
+    query,
+    result_ids,
+    router_settings,
+    running,
+    value_of,
+)
+from ucci_stream.local_broker import LocalBroker
+
+pytestmark = pytest.mark.broker
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Fresh topics on a broker."""
+
+    bootstrap: str
+    prefix: str
+
+    def send(self, *records: tuple[str | None, bytes | None]) -> None:
+        produce(self.bootstrap, f"{self.prefix}.queries", records)
+
+    def committed(self) -> dict[int, tuple[int, tuple[OffsetRange, ...]]]:
+        """What the group has committed."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"{self.prefix}-router"})
+        try:
+            asked = [TopicPartition(f"{self.prefix}.queries", p) for p in range(4)]
+            found = consumer.committed(asked, timeout=20)
+        finally:
+            consumer.close()
+        return {tp.partition: (tp.offset, decode(tp.offset, tp.metadata) or ()) for tp in found if tp.offset >= 0}
+
+    def ends(self) -> dict[int, int]:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "ends"})
+        try:
+            return {
+                p: consumer.get_watermark_offsets(TopicPartition(f"{self.prefix}.queries", p), timeout=20)[1]
+                for p in range(4)
+            }
+        finally:
+            consumer.close()
+
+
+@pytest.fixture
+def topics(broker: LocalBroker) -> Iterator[Topics]:
+    prefix = unique_prefix()
+    create_topics(broker.bootstrap, prefix)
+    yield Topics(broker.bootstrap, prefix)
+
+
+async def test_every_query_gets_one_result_and_the_lag_ends_at_zero(topics: Topics) -> None:
+    topics.send(*(query(f"q{n}") for n in range(500)))
+    async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
+        await router.until_committed(500)
+    assert result_ids(topics.bootstrap, topics.prefix) == sorted(f"q{n}" for n in range(500))
+    assert {p: offset for p, (offset, _) in topics.committed().items()} == topics.ends()
+
+
+async def test_lag_ends_at_zero_behind_a_producers_own_transactions(topics: Topics) -> None:
+    producer = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": topics.prefix})
+    producer.init_transactions()
+    for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        for n in range(20):
+            producer.produce(f"{topics.prefix}.queries", query(f"{end.__name__}-{n}")[1], partition=n % 4)
+        end()
+    async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
+        await router.until_committed(40)
+        await router.until(lambda: topics.committed().get(0, (0,))[0] == topics.ends()[0], "lag 0")
+    assert not any("abort" in found for found in result_ids(topics.bootstrap, topics.prefix))
+
+
+async def test_bad_input_becomes_dead_letters_with_its_bytes_and_the_stream_goes_on(topics: Topics) -> None:
+    bad: dict[str, bytes | None] = {
+        "tombstone": None,
+        "empty": b"",
+        "not_utf8": b'{"query_id": "\xff"}',
+        "not_json": b"{",
+        "not_an_object": b"[1]",
+        "missing_field": b'{"query_id": "x"}',
+        "invalid_field": b'{"query_id": "", "text": "t"}',
+        "unknown_workload": b'{"query_id": "x", "text": "t", "workload": "nowhere"}',
+        "models_failed": b'{"query_id": "x", "text": "fail"}',
+        "internal_error": b'{"query_id": "x", "text": "break"}',
+    }
+    topics.send(*((reason, value) for reason, value in bad.items()), query("good"))
+    async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
+        await router.until_committed(1, len(bad))
+    letters = {m.key(): m for m in read_all(topics.bootstrap, f"{topics.prefix}.dead-letters")}
+    for reason, value in bad.items():
+        letter = letters[reason.encode()]
+        headers = dict(letter.headers() or ())
+        assert letter.value() == value
+        assert headers["dlq.reason"] == reason.encode()
+        assert headers["dlq.topic"] == f"{topics.prefix}.queries".encode()
+        assert headers["dlq.stage"] == b"route"
+        assert headers["dlq.error"]
+    assert result_ids(topics.bootstrap, topics.prefix) == ["good"]
+
+
+async def test_a_straggler_delays_no_other_query_and_is_not_answered_again_elsewhere(topics: Topics) -> None:
+    release = asyncio.Event()
+
+    async def hold(event: QueryEvent) -> None:
+        if event.query_id == "slow":
+            await release.wait()
+
+    topics.send(query("slow"), *(query(f"q{n}") for n in range(400)))
+    settings = router_settings(topics.bootstrap, topics.prefix)
+    async with running(settings, hold) as router:
+        await router.until_committed(400)
+        assert router.service.status().in_flight == 1
+        beyond = [ranges for _, ranges in topics.committed().values() if ranges]
+        assert len(beyond) == 1, "the done offsets beyond the slow query are in the metadata"
+        assert len(beyond[0]) == 1
+        release.set()
+        await router.until_committed(401)
+    assert len(result_ids(topics.bootstrap, topics.prefix)) == 401
+
+
+async def test_a_restart_answers_only_what_was_not_committed(topics: Topics) -> None:
+    never = asyncio.Event()
+
+    async def hold(event: QueryEvent) -> None:
+        if event.query_id.startswith("slow"):
+            await never.wait()
+
+    slow = {f"slow{n}" for n in range(7)}
+    topics.send(*(query(name) for pair in zip(sorted(slow), (f"q{n}" for n in range(7)), strict=True) for name in pair))
+    topics.send(*(query(f"r{n}") for n in range(200)))
+    settings = router_settings(topics.bootstrap, topics.prefix, drain_timeout_s=0.1)
+    async with running(settings, hold) as router:
+        await router.until_committed(207)
+    async with running(settings) as router:
+        await router.until_committed(7)
+        assert set(router.answerer.asked) == slow
+        assert router.count("skipped") > 0
+    assert (
+        len(result_ids(topics.bootstrap, topics.prefix)) == len(set(result_ids(topics.bootstrap, topics.prefix))) == 214
+    )
+
+
+async def test_partitions_move_between_routers_and_nothing_is_lost_or_doubled(topics: Topics) -> None:
+    topics.send(*(query(f"a{n}") for n in range(300)))
+    first = router_settings(topics.bootstrap, topics.prefix, instance_id="first")
+    second = router_settings(topics.bootstrap, topics.prefix, instance_id="second")
+
+    async def hold(event: QueryEvent) -> None:
+        await asyncio.sleep(0.001 * (hash(event.query_id) % 20))
+
+    async with running(first, hold) as one:
+        await one.until_committed(50)
+        async with running(second, hold) as two:
+            await two.until_ready()
+            topics.send(*(query(f"b{n}") for n in range(300)))
+            await two.until(lambda: one.count("results") + two.count("results") >= 600, "600 results")
+            assert two.count("results") > 0
+    assert result_ids(topics.bootstrap, topics.prefix) == sorted(f"{x}{n}" for x in "ab" for n in range(300))
+
+
+async def test_a_second_router_of_the_same_name_ends_the_first_with_one_clear_line(topics: Topics) -> None:
+    settings = router_settings(topics.bootstrap, topics.prefix)
+    async with running(settings) as older:
+        await older.until_ready()
+        async with running(settings) as newer:
+            await newer.until_ready()
+            assert older.task is not None
+            with pytest.raises(Fenced, match="under this instance id") as raised:
+                await asyncio.wait_for(older.task, 60)
+            assert "\n" not in str(raised.value)
+            topics.send(query("after"))
+            await newer.until_committed(1)
+    assert result_ids(topics.bootstrap, topics.prefix) == ["after"]
+
+
+async def test_a_full_router_takes_no_more_and_loses_nothing(topics: Topics) -> None:
+    release = asyncio.Event()
+
+    async def hold(_event: QueryEvent) -> None:
+        await release.wait()
+
+    topics.send(*(query(f"q{n}") for n in range(300)))
+    async with running(router_settings(topics.bootstrap, topics.prefix, max_in_flight=10), hold) as router:
+        await router.until(lambda: router.service.status().in_flight >= 10, "full")
+        router.answerer.can_answer = False
+        assert not router.service.status().ready
+        await asyncio.sleep(1.0)
+        assert router.service.status().in_flight <= 11, "one may slip in before the pause takes effect"
+        release.set()
+        await router.until_committed(300)
+    assert len(set(result_ids(topics.bootstrap, topics.prefix))) == 300
+
+
+async def test_a_result_too_large_for_its_topic_becomes_a_dead_letter_and_spoils_no_other(broker: LocalBroker) -> None:
+    prefix = unique_prefix()
+    create_topics(broker.bootstrap, prefix, **{"max.message.bytes": "10000"})
+    topics = Topics(broker.bootstrap, prefix)
+    topics.send(*(query(f"q{n}") for n in range(50)), query("large", "x" * 4_000), query("larger", "y" * 30_000))
+    async with running(router_settings(broker.bootstrap, prefix)) as router:
+        await router.until_committed(50, 2)
+    letters = {m.key(): m for m in read_all(broker.bootstrap, f"{prefix}.dead-letters")}
+    assert {dict(m.headers() or ())["dlq.reason"] for m in letters.values()} == {b"too_large"}
+    assert json.loads(value_of(letters[b"large"]))["text"] == "x" * 4_000
+    assert b"value of 30" in dict(letters[b"larger"].headers() or ())["dlq.truncated"]
+    assert len(value_of(letters[b"larger"])) > 7_000
+    assert len(result_ids(broker.bootstrap, prefix)) == 50
+
+
+async def test_a_limit_lowered_under_way_spoils_no_other_query(topics: Topics) -> None:
+    async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
+        topics.send(query("before"))
+        await router.until_committed(1)
+        results = ConfigResource(
+            ResourceType.TOPIC, f"{topics.prefix}.results", set_config={"max.message.bytes": "9000"}
+        )
+        admin = AdminClient({"bootstrap.servers": topics.bootstrap})
+        for future in admin.alter_configs([results]).values():
+            future.result(20)
+        topics.send(query("large", "x" * 20_000), *(query(f"q{n}") for n in range(20)))
+        await router.until_committed(21, 1)
+    assert sorted(set(result_ids(topics.bootstrap, topics.prefix))) == sorted(["before", *(f"q{n}" for n in range(20))])
+
+
+async def test_missing_topics_are_named_before_anything_starts(broker: LocalBroker) -> None:
+    with pytest.raises(TopicsUnusable, match=r"nowhere\.queries: does not exist; run `ucci-stream topics create`"):
+        async with running(router_settings(broker.bootstrap, "nowhere")) as router:
+            await router.until_ready()
+
+
+async def test_foreign_offset_metadata_counts_as_none(topics: Topics) -> None:
+    topics.send(*(query(f"q{n}") for n in range(40)))
+    consumer = Consumer({"bootstrap.servers": topics.bootstrap, "group.id": f"{topics.prefix}-router"})
+    foreign = [TopicPartition(f"{topics.prefix}.queries", p, 1, "someone else's note") for p in range(4)]
+    consumer.commit(offsets=foreign, asynchronous=False)
+    consumer.close()
+    expected = sum(end - 1 for end in topics.ends().values())
+    async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
+        await router.until_committed(expected)
+        assert router.count("foreign_offset_metadata") == 4
+    assert len(set(result_ids(topics.bootstrap, topics.prefix))) == expected

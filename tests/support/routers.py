@@ -1,0 +1,124 @@
+"""A router in this process, on a real broker, with an answerer that the test controls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from confluent_kafka import Message
+
+from schemas.query import QueryEvent
+from schemas.settings import Settings
+from stream_router.ports import Calibrations, Clock
+from stream_router.service import Service
+from tests.support.answerers import EchoAnswerer
+from tests.support.broker import create, read_all
+
+DEADLINE_S = 60.0
+ENDPOINT = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
+WORKLOAD: dict[str, Any] = {
+    "fields": ["camera"],
+    "small": ENDPOINT,
+    "large": ENDPOINT,
+    "target": {"micro_f1": 0.9},
+}
+
+
+def router_settings(bootstrap: str, prefix: str, **router: Any) -> Settings:
+    """Return settings of a router on a broker, with one workload."""
+    return Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": bootstrap},
+            "topics": {"prefix": prefix, "partitions": 4},
+            "router": {"http_port": 0, "commit_interval_ms": 50, **router},
+            "workloads": {"photo": WORKLOAD},
+        }
+    )
+
+
+def create_topics(bootstrap: str, prefix: str, partitions: int = 4, **results: str) -> None:
+    """Create the topics that a router touches."""
+    create(bootstrap, {f"{prefix}.queries": partitions})
+    create(bootstrap, {f"{prefix}.results": partitions, f"{prefix}.dead-letters": partitions}, results)
+    create(bootstrap, {f"{prefix}.calibration": 1, f"{prefix}.routers": 1}, {"cleanup.policy": "compact"})
+
+
+def query(query_id: str, text: str = "a query", **more: Any) -> tuple[str, bytes]:
+    """Return one record of the queries topic."""
+    return query_id, json.dumps({"query_id": query_id, "text": text, **more}).encode()
+
+
+def result_ids(bootstrap: str, prefix: str) -> list[str]:
+    """Return the query_id of every committed result, sorted."""
+    return sorted(json.loads(value_of(message))["query_id"] for message in read_all(bootstrap, f"{prefix}.results"))
+
+
+def value_of(message: Message) -> bytes:
+    """Return a record's value, which must be there."""
+    value = message.value()
+    assert value is not None
+    return value
+
+
+class RunningRouter:
+    """A service under way, and what a test asks of it."""
+
+    def __init__(self, settings: Settings, hold: Callable[[QueryEvent], Awaitable[object]] | None = None) -> None:
+        self._hold = hold
+        self.answerer: EchoAnswerer
+        self.service = Service(settings, self._build)
+        self.task: asyncio.Task[None] | None = None
+
+    def _build(self, settings: Settings, calibrations: Calibrations, clock: Clock) -> EchoAnswerer:
+        self.answerer = EchoAnswerer(settings, calibrations, clock, self._hold)
+        return self.answerer
+
+    def count(self, name: str) -> int:
+        """Return a counter's total."""
+        return self.service.metrics.totals().get(name, 0)
+
+    async def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait until something holds; fails when the service ends first."""
+        assert self.task is not None
+        deadline = time.monotonic() + DEADLINE_S
+        while not holds():
+            assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
+            if self.task.done():
+                await self.task
+                raise AssertionError(f"the service ended before: {what}")
+            await asyncio.sleep(0.01)
+
+    async def until_ready(self) -> None:
+        """Wait until the router answers queries."""
+        await self.until(lambda: self.service.status().ready, "ready")
+
+    async def until_committed(self, results: int, dead_letters: int = 0) -> None:
+        """Wait until so many results and dead letters are committed."""
+        await self.until(
+            lambda: self.count("results") >= results and self.count("dead_letters") >= dead_letters,
+            f"{results} results and {dead_letters} dead letters",
+        )
+
+    async def end(self) -> None:
+        """Drain, as on SIGTERM."""
+        assert self.task is not None
+        self.service.end()
+        await self.task
+
+
+@asynccontextmanager
+async def running(
+    settings: Settings, hold: Callable[[QueryEvent], Awaitable[object]] | None = None
+) -> AsyncIterator[RunningRouter]:
+    """Run a router for the length of a block."""
+    router = RunningRouter(settings, hold)
+    router.task = asyncio.create_task(router.service.run())
+    try:
+        yield router
+    finally:
+        if not router.task.done():
+            await router.end()
