@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self, overload
 
 import numpy as np
@@ -37,9 +38,9 @@ class CalibrationMap(Part):
         knots, values = self.uncertainty, self.error_probability
         if len(knots) != len(values):
             raise ValueError(f"{len(knots)} uncertainty knots but {len(values)} error probabilities")
-        if any(b <= a for a, b in zip(knots, knots[1:], strict=False)):
+        if any(b <= a for a, b in pairwise(knots)):
             raise ValueError("uncertainty: knots must increase strictly")
-        if any(b < a for a, b in zip(values, values[1:], strict=False)):
+        if any(b < a for a, b in pairwise(values)):
             raise ValueError("error_probability: must not decrease")
         return self
 

@@ -1,4 +1,4 @@
-"""Command: what a person or a tool asks of the fit; an event in the same log as the labels, so that it can be replayed."""
+"""Command: what a person or a tool asks of the fit; an event in the log of the labels, so that it can be replayed."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ class PairCounts(NamedTuple):
 
 
 def normalise(text: str) -> str:
-    """Fold a value to the form in which values are compared.
+    r"""Fold a value to the form in which values are compared.
 
     Examples
     --------
-    >>> normalise("  Canon   EOS\\u00a05D ") == normalise("canon eos 5d")
+    >>> normalise("  Canon   EOS\u00a05D ") == normalise("canon eos 5d")
     True
     """
     # Case folding can undo NFKC (U+0345), so that the composition is applied once more after it.

@@ -121,7 +121,7 @@ def _apply(tables: dict[str, Any], variable: str, raw: str) -> KeyPath:
             return path
         inner = table.setdefault(key, {}) if _is_table(annotation) else None
         if not isinstance(inner, dict):
-            raise ValueError(f"{'.'.join(path)} is not a table")
+            raise ValueError(f"{'.'.join(path)} is not a table")  # noqa: TRY004 - the user's mistake, not a caller's
         table = inner
     raise AssertionError("a split text has at least one part")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -71,7 +72,7 @@ class VersionTraffic(Part):
         }
         if len(sizes) > 1:
             raise ValueError("cell, count, pairs, agreeing and pairs_explored must have equal lengths")
-        if any(b <= a for a, b in zip(self.cell, self.cell[1:], strict=False)):
+        if any(b <= a for a, b in pairwise(self.cell)):
             raise ValueError("cell: must be strictly increasing")
         for count, pairs, agreeing in zip(self.count, self.pairs, self.agreeing, strict=True):
             if not agreeing <= pairs <= count:
