@@ -13,7 +13,6 @@ from typing import Any
 
 from pydantic_core import from_json
 
-
 _NUMBERS = frozenset({float, int})
 _IMPOSSIBLE = -9999.0
 

@@ -1,146 +1,208 @@
-"""One model server over HTTP: a request goes in, a reply or the reason why there is none comes out.
+"""One model server as the router sees it: a request goes in, a reply or the reason why there is none comes out.
 
-Every call has a deadline, a bounded number of attempts with jitter between them, and a place in a bounded pool. What
-a server's answers say of its health is :mod:`stream_router.core.breaker`'s to tell; while it is down a probe, a real
-completion, is sent until one is answered.
+Every call has a deadline, a bounded number of attempts with jitter between them, and one of a bounded number of
+places. What its answers say of the server's health is :mod:`stream_router.core.breaker`'s to tell; while the server
+is down, calls fail at once, and a probe, a real completion, is sent until one is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
-import aiohttp
 import structlog
 
+from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint
 from schemas.status import ModelHealth
-from stream_router.core.breaker import Breaker, Health, Outcome
-from stream_router.core.margin import MalformedReplyError, Reply, read_reply
+from stream_router.core.breaker import Breaker, Event, State
+from stream_router.core.latency import LatencyWindow
+from stream_router.core.margin import Reply
 from stream_router.core.request import ModelRequest
 from stream_router.ports import Clock
+from stream_router.shell.call_slots import CallSlots
+from stream_router.shell.model_http import (
+    CallError,
+    MisconfiguredError,
+    ModelConnection,
+    OverloadedError,
+    RefusedError,
+    TransientError,
+)
 
 _log = structlog.get_logger()
 
-KEEPALIVE_S = 4.0
-"""Below the 5 s after which vLLM closes idle connections: else a call may meet a closing one."""
+MAX_ROUNDS = 3
+"""Rounds of attempts that one query may fail, the server answering probes between them, before it takes the blame."""
 
-MAX_REPLY_BYTES = 16_000_000
-_REFUSED = frozenset({400, 413, 422})
-_MISCONFIGURED = frozenset({401, 403, 404, 405})
-_OK = 200
+MAX_PROBES = 32
+"""Probes in flight. They overlap, since what a hung server was sent may stay unanswered for good."""
+
+_FULL_PAUSE_S = 1.0
 _BACKOFF_S = 0.1
 _MAX_BACKOFF_S = 2.0
-_PROBE_FIRST_S, _PROBE_MAX_S = 0.2, 1.0
-_SHOWN_CHARS = 200
-_LATENCIES_KEPT = 1_000
-
-
-class CallError(Exception):
-    """A model did not answer; the subclass says whose fault it is."""
-
-
-class RefusedError(CallError):
-    """The server refused this very request; asking again would be refused again."""
 
 
 class FailedError(CallError):
-    """Out of attempts on this query, while the server answered others."""
+    """Out of attempts on this query, while the server answers others."""
 
 
 class ServerDownError(CallError):
-    """The server is down; nothing is said about the query."""
+    """The server is down; nothing is said about the query.
+
+    Parameters
+    ----------
+    after_attempts : bool
+        Whether it was found out by all of this query's own attempts.
+    """
+
+    def __init__(self, message: str, *, after_attempts: bool = False) -> None:
+        self.after_attempts = after_attempts
+        super().__init__(message)
 
 
-class _TransientError(CallError):
-    """One attempt failed; another may not."""
+class ModelCallMetrics(Protocol):
+    """What is counted of the calls; called in the event loop, and must not block."""
+
+    def model_call(self, workload: str, role: ModelRole, outcome: str, seconds: float) -> None:
+        """Count one attempt: ``answered``, ``refused``, ``misconfigured``, ``overloaded`` or ``failed``."""
+        ...
+
+    def model_health(self, workload: str, role: ModelRole, health: str) -> None:
+        """Take a change of health: ``up``, ``probing`` or ``down``."""
+        ...
 
 
-class _MisconfiguredError(CallError):
-    """The server will answer nobody as configured: a wrong model name, path or key."""
+@dataclass(frozen=True, slots=True)
+class ServerName:
+    """Whose server it is."""
+
+    workload: str
+    role: ModelRole
+
+    def __str__(self) -> str:
+        return f"{self.workload}/{self.role}"
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A reply and how long it took from the first attempt, in seconds."""
+    """A reply, and how long it took: from the first attempt on, retries and the queue for a place included."""
 
     reply: Reply
     latency_s: float
 
 
-class ModelServerClient:
+_OUTCOMES: dict[type[CallError], str] = {
+    RefusedError: "refused",
+    MisconfiguredError: "misconfigured",
+    OverloadedError: "overloaded",
+    TransientError: "failed",
+}
+
+
+class ModelServer:
     """A client of one model server.
 
     Parameters
     ----------
-    name : str
-        For logs, for example ``photo-search/small``.
+    name : ServerName
     endpoint : ModelEndpoint
     probe : ModelRequest
+        The smallest completion.
+    max_tokens : int
+        Of a reply; bounds its size.
     clock : Clock
+    metrics : ModelCallMetrics, optional
     """
 
-    def __init__(self, name: str, endpoint: ModelEndpoint, probe: ModelRequest, clock: Clock) -> None:
+    def __init__(
+        self,
+        name: ServerName,
+        endpoint: ModelEndpoint,
+        probe: ModelRequest,
+        *,
+        max_tokens: int,
+        clock: Clock,
+        metrics: ModelCallMetrics | None = None,
+    ) -> None:
         self._name = name
         self._endpoint = endpoint
         self._probe_request = probe
+        self._max_tokens = max_tokens
         self._clock = clock
+        self._metrics = metrics
         self._breaker = Breaker()
-        self._pool = asyncio.Semaphore(endpoint.max_concurrency)
-        self._session: aiohttp.ClientSession | None = None
-        self._probing: asyncio.Task[None] | None = None
-        self._up = asyncio.Event()
-        self._up.set()
-        self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
+        self._slots = CallSlots(endpoint.max_concurrency)
+        self._connection: ModelConnection | None = None
+        self._prober: asyncio.Task[None] | None = None
+        self._is_up, self._is_down = asyncio.Event(), asyncio.Event()
+        self._is_up.set()
+        self._why_down: str | None = None
+        self._latencies = LatencyWindow()
         self._calls = self._failures = 0
 
     async def start(self) -> None:
-        """Open the session."""
-        headers = {"Content-Type": "application/json"}
-        if self._endpoint.api_key is not None:
-            headers["Authorization"] = f"Bearer {self._endpoint.api_key.get_secret_value()}"
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._endpoint.max_concurrency + 1, keepalive_timeout=KEEPALIVE_S),
-            timeout=aiohttp.ClientTimeout(total=self._endpoint.timeout_s),
-            headers=headers,
-        )
+        """Open the connections and see whether somebody listens; blocks for 2 s at most."""
+        connections = self._endpoint.max_concurrency + MAX_PROBES
+        self._connection = ModelConnection(self._endpoint, connections, self._max_tokens)
+        self._prober = asyncio.create_task(self._keep_probing())
+        reason = await self._connection.greet()
+        if reason is not None:
+            self._advance(Event.OUTAGE, reason)
 
     async def close(self) -> None:
-        """End the probe and close all connections."""
-        if self._probing is not None:
-            self._probing.cancel()
+        """End the probes and close all connections."""
+        if self._prober is not None:
+            self._prober.cancel()
             with suppress(asyncio.CancelledError):
-                await self._probing
-        if self._session is not None:
-            await self._session.close()
+                await self._prober
+        if self._connection is not None:
+            await self._connection.close()
 
     @property
     def is_up(self) -> bool:
         """Whether calls are let through."""
-        return self._breaker.lets_through
+        return self._breaker.is_closed
+
+    @property
+    def why_down(self) -> str | None:
+        """One line for people while the server is down."""
+        return self._why_down
 
     @property
     def mean_latency_s(self) -> float | None:
-        """Mean of the recent latencies, None before the first."""
-        return sum(self._latencies) / len(self._latencies) if self._latencies else None
+        """Mean of the recent attempts that were answered, without queue and retries; None before the first."""
+        return self._latencies.mean_s
 
     def health(self) -> ModelHealth:
-        """Return what is known of the server."""
-        ordered = sorted(self._latencies)
-        quantiles = {name: ordered[int(share * (len(ordered) - 1))] for name, share in _QUANTILES} if ordered else {}
-        state = self._breaker.health.value
-        return ModelHealth(state=state, calls=self._calls, failures=self._failures, latency_s=quantiles)
+        """Return what is known of the server; counts and latencies are of attempts, probes included in the counts."""
+        return ModelHealth(
+            state=self._breaker.health,
+            calls=self._calls,
+            failures=self._failures,
+            latency_s=self._latencies.quantiles_s(),
+        )
 
     async def wait_up(self) -> None:
         """Wait until the server is up."""
-        await self._up.wait()
+        await self._is_up.wait()
 
-    async def call(self, request: ModelRequest, headers: Mapping[str, str] | None = None) -> Answered:
-        """Ask the model.
+    async def call(
+        self, request: ModelRequest, headers: Mapping[str, str] | None = None, *, earlier_rounds: int = 0
+    ) -> Answered:
+        """Ask the model: one round of attempts.
+
+        Parameters
+        ----------
+        request : ModelRequest
+        headers : mapping, optional
+            Trace context to pass on.
+        earlier_rounds : int
+            Rounds that ended for this query with ``after_attempts``.
 
         Raises
         ------
@@ -151,107 +213,119 @@ class ModelServerClient:
         ServerDownError
             The server is down, known from others or from this query's own attempts.
         """
-        began, seen = self._clock.monotonic(), self._breaker.successes
-        last = "not asked"
+        began_s = self._clock.monotonic()
+        successes: int | None = None
+        last = ""
         for attempt in range(self._endpoint.max_attempts):
-            if not self._breaker.lets_through:
-                raise ServerDownError(f"{self._name} is down: {last}")
             if attempt:
                 await asyncio.sleep(random.uniform(0.0, min(_MAX_BACKOFF_S, _BACKOFF_S * 2**attempt)))
+            if not (self._breaker.is_closed and await self._slots.acquire()):
+                raise ServerDownError(f"{self._name} is down: {self._why_down}")
             try:
-                async with self._pool:
-                    reply = await self._attempt(request, headers)
-            except _TransientError as error:
+                if not self._breaker.is_closed:
+                    raise ServerDownError(f"{self._name} is down: {self._why_down}")
+                if successes is None:
+                    successes = self._breaker.successes
+                reply = await self._attempt(request, headers)
+            except TransientError as error:
                 last = str(error)
-                self._count_failure(last)
-            except _MisconfiguredError as error:
-                self._take_down(str(error))
-                raise ServerDownError(str(error)) from None
+            except MisconfiguredError as error:
+                raise ServerDownError(f"{self._name} is down: {error}") from None
             else:
-                latency = self._clock.monotonic() - began
-                self._latencies.append(latency)
-                return Answered(reply, latency)
-        if self._breaker.successes > seen:
+                return Answered(reply, self._clock.monotonic() - began_s)
+            finally:
+                self._slots.release()
+        if self._breaker.successes != successes or earlier_rounds + 1 >= MAX_ROUNDS:
             raise FailedError(last)
-        # Nothing was answered since this query's first attempt: the server, not the query, is to blame.
-        self._take_down(last)
-        raise ServerDownError(f"{self._name} is down: {last}")
+        # Nothing was answered since this round began: the server, not the query, is to blame.
+        self._advance(Event.OUTAGE, last)
+        raise ServerDownError(f"{self._name} is down: {last}", after_attempts=True)
 
     async def _attempt(self, request: ModelRequest, headers: Mapping[str, str] | None) -> Reply:
-        """Make one call and record what it says of the server's health."""
+        """Make one attempt, count it, and record what it says of the server's health."""
+        assert self._connection is not None, "start() comes before call()"
         self._calls += 1
-        status, body = await self._post(request, headers)
-        if status in _REFUSED:
-            self._record(Outcome.SUCCESS)
-            raise RefusedError(f"HTTP {status}: {_shown(body)}")
-        if status in _MISCONFIGURED:
-            raise _MisconfiguredError(f"{self._name}: HTTP {status}: {_shown(body)}; check base_url, model and api_key")
-        if status != _OK:
-            raise _TransientError(f"HTTP {status}: {_shown(body)}")
+        began_s = self._clock.monotonic()
         try:
-            reply = read_reply(body)
-        except MalformedReplyError as error:
-            raise _TransientError(f"HTTP 200, but {error}") from None
-        if reply.finish_reason == "abort":
-            raise _TransientError("the server is shutting down and sent half an answer (finish_reason abort)")
-        self._record(Outcome.SUCCESS)
+            reply = await self._connection.attempt(request, headers)
+        except CallError as error:
+            self._failures += 1
+            self._count(_OUTCOMES[type(error)], self._clock.monotonic() - began_s)
+            # A refusal says nothing of health: the server's front may refuse while the engine behind it hangs.
+            if isinstance(error, MisconfiguredError):
+                self._advance(Event.OUTAGE, str(error))
+            elif not isinstance(error, RefusedError | OverloadedError):
+                self._advance(Event.FAILURE, str(error))
+            raise
+        seconds = self._clock.monotonic() - began_s
+        self._count("answered", seconds)
+        if request is not self._probe_request:
+            self._latencies.add(seconds)
+        self._advance(Event.SUCCESS)
         return reply
 
-    async def _post(self, request: ModelRequest, headers: Mapping[str, str] | None) -> tuple[int, bytes]:
-        if self._session is None:
-            raise RuntimeError("start() comes before call()")
-        url = self._endpoint.base_url.rstrip("/") + request.path
+    def _count(self, outcome: str, seconds: float) -> None:
+        if self._metrics is not None:
+            self._metrics.model_call(self._name.workload, self._name.role, outcome, seconds)
+
+    def _advance(self, event: Event, reason: str | None = None) -> None:
+        """Tell the breaker what happened, and everybody who waits what came of it."""
+        before = self._breaker.state
+        after = self._breaker.advance(event, self._clock.monotonic())
+        if after is State.CLOSED:
+            self._why_down = None
+        elif reason is not None and reason != self._why_down:
+            self._why_down = reason
+            _log.warning("model server down", server=str(self._name), url=self._endpoint.base_url, reason=reason)
+        if after is before:
+            return
+        if after is State.CLOSED:
+            _log.info("model server up", server=str(self._name))
+            self._is_down.clear()
+            self._is_up.set()
+        elif before is State.CLOSED:
+            self._is_up.clear()
+            self._is_down.set()
+            self._slots.turn_away()
+        if self._metrics is not None:
+            self._metrics.model_health(self._name.workload, self._name.role, self._breaker.health)
+
+    async def _keep_probing(self) -> None:
+        while True:
+            await self._is_down.wait()
+            async with asyncio.TaskGroup() as probes:
+                running = await self._probe_until_up(probes)
+                for probe in running:
+                    probe.cancel()
+
+    async def _probe_until_up(self, probes: asyncio.TaskGroup) -> set[asyncio.Task[None]]:
+        """Send a probe whenever one is due; return those still unanswered once the server is up."""
+        running: set[asyncio.Task[None]] = set()
+        while not self._breaker.is_closed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._breaker.probe_in_s(self._clock.monotonic())):
+                    await self._is_up.wait()
+            if self._breaker.is_closed:
+                break
+            if len(running) >= MAX_PROBES:
+                await asyncio.wait(running, timeout=_FULL_PAUSE_S, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                self._advance(Event.PROBE_SENT)
+                probe = probes.create_task(self._probe())
+                running.add(probe)
+                probe.add_done_callback(running.discard)
+        return running
+
+    async def _probe(self) -> None:
+        """Send one probe; whatever comes back but silence and errors means that the server is up."""
         try:
-            async with self._session.post(url, data=request.body, headers=headers) as response:
-                body = await response.content.read(MAX_REPLY_BYTES)
-                while chunk := await response.content.read(MAX_REPLY_BYTES):
-                    body += chunk
-                    if len(body) > MAX_REPLY_BYTES:
-                        raise _TransientError(f"the reply is longer than {MAX_REPLY_BYTES} bytes")
-                return response.status, body
-        except TimeoutError:
-            raise _TransientError(f"no answer within {self._endpoint.timeout_s:g} s") from None
-        except (aiohttp.ClientError, ConnectionError) as error:
-            raise _TransientError(f"{type(error).__name__}: {error}") from None
-
-    def _count_failure(self, reason: str) -> None:
-        self._failures += 1
-        self._record(Outcome.FAILURE, reason)
-
-    def _take_down(self, reason: str) -> None:
-        """Count failures until the breaker opens: what was learnt leaves no doubt."""
-        while self._breaker.health is Health.UP:
-            self._record(Outcome.FAILURE, reason)
-
-    def _record(self, outcome: Outcome, reason: str = "") -> None:
-        before = self._breaker.health
-        after = self._breaker.advance(outcome)
-        if before is Health.UP and after is Health.DOWN:
-            _log.warning("model server down", server=self._name, reason=reason)
-            self._up.clear()
-            self._probing = asyncio.get_running_loop().create_task(self._probe_until_up())
-        elif after is Health.UP and before is not Health.UP:
-            _log.info("model server up", server=self._name)
-            self._up.set()
-
-    async def _probe_until_up(self) -> None:
-        pause = _PROBE_FIRST_S
-        while not self._breaker.lets_through:
-            await asyncio.sleep(pause)
-            pause = min(_PROBE_MAX_S, pause * 1.6)
-            self._record(Outcome.PROBE_DUE)
-            try:
-                async with asyncio.timeout(self._endpoint.timeout_s):
-                    await self._attempt(self._probe_request, None)
-            except RefusedError:
-                return
-            except (CallError, TimeoutError) as error:
-                self._record(Outcome.FAILURE, str(error))
-
-
-_QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
-
-
-def _shown(body: bytes) -> str:
-    text = body[:_SHOWN_CHARS].decode(errors="replace")
-    return " ".join(text.split()) or "empty body"
+            await self._attempt(self._probe_request, None)
+        except RefusedError:
+            self._advance(Event.SUCCESS)
+        except OverloadedError as error:
+            self._advance(Event.FAILURE, str(error))
+        except CallError:
+            pass  # recorded by the attempt
+        except Exception:  # noqa: BLE001 whatever breaks one probe, the next must follow, or the server stays down
+            _log.exception("a probe broke; the next one follows", server=str(self._name))
+            self._advance(Event.FAILURE)
