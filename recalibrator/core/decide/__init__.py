@@ -1,0 +1,1 @@
+"""Curves → decisions: the threshold, whether to publish it, and whether the world has changed."""

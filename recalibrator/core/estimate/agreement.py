@@ -1,0 +1,152 @@
+"""The agreement tilt: how much more or less the two models agree now than when the labels were made.
+
+Agreement is free, undelayed and known wherever both models ran. Curves given agreement change slowly, so that a
+change of agreement shifts the outcome curves at once, long before labels tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recalibrator.core.estimate.smooth import Floats, shrunk_local_linear
+from recalibrator.core.estimate.stratify import CellSums
+from recalibrator.core.observe.window import (
+    ERROR,
+    HITS_LARGE,
+    HITS_SMALL,
+    ONE,
+    PAIR,
+    SIZE_LARGE,
+    SIZE_SMALL,
+)
+from recalibrator.core.tuning import Tuning
+
+_NEWTON_STEPS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Tilt:
+    """Two parameters on the logit of P(agree | u): level, and slope over the standardised logit of u.
+
+    Parameters
+    ----------
+    level, slope : float
+    covariance : ndarray, shape (2, 2)
+        Of both, given the labelled pairs.
+    """
+
+    level: float
+    slope: float
+    covariance: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What the tilt adds to each curve, shape (cells,) each; ``jacobian`` is of the scores, shape (2, 2, cells).
+
+    The jacobian's first axis is small and large, its second level and slope.
+    """
+
+    small_value: Floats
+    small_size: Floats
+    large_value: Floats
+    large_size: Floats
+    error: Floats
+    agreement: Floats
+    jacobian: Floats
+
+
+def labelled_agreement(sums: CellSums, tuning: Tuning) -> Floats:
+    """Return P(agree | u) as the labelled pairs show it, shape (cells,), inside (0, 1)."""
+    known = sums.by_relation[1, :, ONE] + sums.by_relation[2, :, ONE]
+    square = sums.square[1] + sums.square[2]
+    agreeing = sums.by_relation[2, :, ONE][None, :]
+    fitted, _ = shrunk_local_linear(
+        known, square, agreeing, tuning.bandwidth_cells, tuning.wide_bandwidth_cells, tuning.shrink_labels
+    )
+    return np.clip(fitted[0], 0.01, 0.99)
+
+
+def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge: float) -> Tilt:
+    """Fit a ridge-penalised logistic regression on two parameters with the labelled curve as offset, by Newton steps.
+
+    Parameters
+    ----------
+    base : ndarray, shape (cells,)
+        P(agree | u) behind the labels, inside (0, 1).
+    pairs, agreeing : ndarray, shape (cells,)
+        Unlabelled recent pairs, and those that agree.
+    place : ndarray, shape (cells,)
+        Standardised logit of u.
+    ridge : float
+        Penalty per squared unit of logit; in effect a number of agreeing pairs.
+
+    Examples
+    --------
+    >>> base, place = np.full(3, 0.5), np.array([-1.0, 0.0, 1.0])
+    >>> fit_tilt(base, np.full(3, 100.0), np.full(3, 50.0), place, 1.0).level
+    0.0
+    """
+    filled = np.flatnonzero(pairs)
+    offset = np.log(base[filled] / (1.0 - base[filled]))
+    design = np.stack((np.ones(len(filled)), place[filled]))
+    count, hits = pairs[filled], agreeing[filled]
+    parameters = np.zeros(2)
+    hessian = ridge * np.eye(2)
+    for _ in range(_NEWTON_STEPS):
+        chance = 1.0 / (1.0 + np.exp(-(offset + parameters @ design)))
+        hessian = (design * (count * chance * (1.0 - chance))) @ design.T + ridge * np.eye(2)
+        step = np.linalg.solve(hessian, design @ (hits - count * chance) - ridge * parameters)
+        parameters = np.clip(parameters + step, -4.0, 4.0)
+    return Tilt(float(parameters[0]), float(parameters[1]), np.linalg.inv(hessian))
+
+
+def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: float, tuning: Tuning) -> Shift:
+    """Return what moving P(agree | u) from ``base`` by ``tilt`` does to each curve.
+
+    Parameters
+    ----------
+    tilt : Tilt
+    base, place : ndarray, shape (cells,)
+        As in :func:`fit_tilt`.
+    sums : CellSums
+        Of the labels, for the means given agreement.
+    target : float
+        τ.
+    tuning : Tuning
+
+    Returns
+    -------
+    Shift
+        E[· | u] changes by (A_now - A_labelled) · (E[· | u, agree] - E[· | u, disagree]).
+    """
+    apart, alike = sums.by_relation[1], sums.by_relation[2]
+    columns = [HITS_SMALL, SIZE_SMALL, HITS_LARGE, SIZE_LARGE, ERROR]
+    wide, prior = tuning.wide_bandwidth_cells, tuning.shrink_labels
+    means = [
+        shrunk_local_linear(part[:, PAIR], square, part[:, columns].T, wide // 2 | 1, wide, prior)[0]
+        for part, square in ((apart, sums.square[1]), (alike, sums.square[2]))
+    ]
+    known = float(apart[:, PAIR].sum()) > 0.0 and float(alike[:, PAIR].sum()) > 0.0
+    gap = means[1] - means[0] if known else np.zeros_like(means[0])
+    now = 1.0 / (1.0 + np.exp(-(np.log(base / (1.0 - base)) + tilt.level + tilt.slope * place)))
+    moved = (now - base) * gap
+    slope = now * (1.0 - now)
+    small_gap, large_gap = gap[0] - target * gap[1], gap[2] - target * gap[3]
+    jacobian = np.stack(
+        (
+            np.stack((slope * small_gap, slope * small_gap * place)),
+            np.stack((slope * large_gap, slope * large_gap * place)),
+        )
+    )
+    return Shift(
+        small_value=moved[0] - target * moved[1],
+        small_size=moved[1],
+        large_value=moved[2] - target * moved[3],
+        large_size=moved[3],
+        error=moved[4],
+        agreement=now,
+        jacobian=jacobian,
+    )

@@ -1,0 +1,79 @@
+"""The map g: error counts by cell flow in, knots that a router can read flow out, non-decreasing and never NaN."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recalibrator.core.estimate.isotonic import pool
+from recalibrator.core.estimate.parametric import platt
+from recalibrator.core.estimate.smooth import Floats
+from recalibrator.core.observe.cells import Grid
+from schemas.calibration import CalibrationMap
+
+_LEAST_STEP = 1.0 / 512.0
+
+
+def fit_map(grid: Grid, errors: Floats, weight: Floats, shift: Floats, traffic: Floats, prior: float) -> CalibrationMap:
+    """Fit g by isotonic regression on cells, shrunk to a logistic map.
+
+    The logistic map is worth ``prior`` labels, spread as the traffic is: with few labels it decides, with many it
+    only fills the gaps. Blocks are read at their centre of mass, with straight lines between, so that g rises where
+    the step function is flat (centred isotonic regression).
+
+    Parameters
+    ----------
+    grid : Grid
+    errors, weight : ndarray, shape (cells,)
+        Weighted sums of small errors and of labels.
+    shift : ndarray, shape (cells,)
+        What the agreement tilt adds to P(error | u).
+    traffic : ndarray, shape (cells,)
+        Share of current queries in each cell.
+    prior : float
+        In labels.
+    """
+    errors = np.clip(errors + shift * weight, 0.0, weight)
+    logistic = platt(errors, weight, grid.standard_logits)
+    pseudo = prior * (0.5 * traffic / max(float(traffic.sum()), 1e-12) + 0.5 * weight / max(float(weight.sum()), 1e-12))
+    mass = weight + pseudo
+    used = np.flatnonzero(mass > 1e-9)
+    if not len(used):
+        return CalibrationMap(uncertainty=(0.5,), error_probability=(float(logistic[0]),))
+    mass, value = mass[used], (errors + pseudo * logistic)[used] / mass[used]
+    level, first, last = pool(value, mass)
+    sums = np.add.reduceat(np.stack((mass * grid.logits[used], mass)), first, axis=1)
+    knots = 1.0 / (1.0 + np.exp(-sums[0] / sums[1]))
+    return _thinned(np.clip(level, 0.0, 1.0), knots)
+
+
+def _thinned(level: Floats, knots: Floats) -> CalibrationMap:
+    """Keep the first and the last knot, and between them those that rise noticeably above the one kept before."""
+    kept = [0]
+    for index in range(1, len(level)):
+        if level[index] - level[kept[-1]] >= _LEAST_STEP and knots[index] > knots[kept[-1]]:
+            kept.append(index)
+    if kept[-1] != len(level) - 1 and knots[-1] > knots[kept[-1]]:
+        kept.append(len(level) - 1)
+    return CalibrationMap(
+        uncertainty=tuple(float(knots[index]) for index in kept),
+        error_probability=tuple(float(level[index]) for index in kept),
+    )
+
+
+def inverse(curve: CalibrationMap, error_probability: float) -> float:
+    """Return the largest u whose g does not exceed a probability; -1 when all do, 1 when none does.
+
+    Examples
+    --------
+    >>> curve = CalibrationMap(uncertainty=(0.1, 0.3), error_probability=(0.0, 0.5))
+    >>> round(inverse(curve, 0.25), 3), inverse(curve, 0.5), inverse(curve, -0.1)
+    (0.2, 1.0, -1.0)
+    """
+    knots, values = curve.uncertainty, curve.error_probability
+    if values[-1] <= error_probability:
+        return 1.0
+    if values[0] > error_probability:
+        return -1.0
+    right = next(index for index, value in enumerate(values) if value > error_probability)
+    low, high = values[right - 1], values[right]
+    return knots[right - 1] + (error_probability - low) / (high - low) * (knots[right] - knots[right - 1])

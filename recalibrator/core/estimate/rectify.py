@@ -1,0 +1,89 @@
+"""The rectifier: what recent labels say beyond the curves, shrunk, on either side of the serving threshold.
+
+One correction for all of u would be steadier, but fails when u loses its signal; one on each side holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recalibrator.core.estimate.smooth import Floats
+from recalibrator.core.estimate.stratify import CellSums
+from recalibrator.core.observe.window import (
+    HITS_LARGE,
+    HITS_SMALL,
+    ONE,
+    PAIR,
+    SIZE_LARGE,
+    SIZE_SMALL,
+    SQUARE_LARGE,
+    SQUARE_SMALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rectifier:
+    """Corrections of both curves.
+
+    Parameters
+    ----------
+    small, large : ndarray, shape (cells,)
+        What to add to E[z | u].
+    variance : ndarray, shape (2, 2)
+        Squared standard errors: small and large, below and above the serving threshold.
+    split : int
+        Cells up to this one lie below the serving threshold.
+    """
+
+    small: Floats
+    large: Floats
+    variance: Floats
+    split: int
+
+
+def rectify(recent: CellSums, small: Floats, large: Floats, target: float, split: int) -> Rectifier:
+    """Compare recent labels with the curves.
+
+    Parameters
+    ----------
+    recent : CellSums
+        Weighted by recency.
+    small, large : ndarray, shape (cells,)
+        The curves E[z | u], tilted by agreement.
+    target : float
+        τ.
+    split : int
+        Last cell below the serving threshold, -1 when everything escalates.
+
+    Returns
+    -------
+    Rectifier
+        Each mean residual r with standard error s is shrunk to r·(1 - s²/r²)⁺ (James and Stein's positive part).
+    """
+    every = recent.by_cell
+    pair_square = recent.square[1] + recent.square[2]
+    corrections = np.zeros((2, len(small)))
+    variance = np.zeros((2, 2))
+    for model, (curve, weight, hits, size, squares, kish) in enumerate(
+        (
+            (small, ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, recent.square.sum(axis=0)),
+            (large, PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE, pair_square),
+        )
+    ):
+        count = every[:, weight]
+        value = every[:, hits] - target * every[:, size]
+        residual = value - count * curve
+        square = every[:, squares] - 2.0 * curve * value + count * curve * curve
+        for side, cells in enumerate((slice(0, split + 1), slice(split + 1, None))):
+            total = float(count[cells].sum())
+            if total <= 1.0:
+                continue
+            mean = float(residual[cells].sum()) / total
+            spread = max(float(square[cells].sum()) / total - mean * mean, 1e-4)
+            squared_error = spread * float(kish[cells].sum()) / (total * total)
+            share = max(0.0, 1.0 - squared_error / (mean * mean)) if mean else 0.0
+            corrections[model, cells] = share * mean
+            variance[model, side] = share * share * squared_error
+    return Rectifier(corrections[0], corrections[1], variance, split)

@@ -1,0 +1,168 @@
+"""Post-stratification: labelled contributions flow in, curves of both models' outcomes over u flow out.
+
+Which queries are escalated, explored and labelled depends on u and on hashes alone, so that within a cell of u the
+labelled are a fair sample of all. Means are therefore taken within cells, smoothed over neighbours, and only later
+weighted by the current traffic; propensities within a cell cancel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_array
+
+from recalibrator.core.estimate.smooth import Floats, kernel_sums, shrunk_local_linear
+from recalibrator.core.observe.window import (
+    ERROR,
+    HITS_LARGE,
+    HITS_SMALL,
+    ONE,
+    OUTCOMES,
+    PAIR,
+    SIZE_LARGE,
+    SIZE_SMALL,
+    SQUARE_LARGE,
+    SQUARE_SMALL,
+)
+from recalibrator.core.tuning import Tuning
+
+
+@dataclass(frozen=True, slots=True)
+class CellSums:
+    """Weighted sums of outcomes by cell.
+
+    Parameters
+    ----------
+    by_relation : ndarray, shape (3, cells, OUTCOMES)
+        First axis: agreement unknown, disagreeing, agreeing.
+    failed : ndarray, shape (OUTCOMES,)
+        Sums over queries whose small answer failed.
+    square : ndarray, shape (3, cells)
+        Sums of squared weights.
+    failed_square : float
+    """
+
+    by_relation: Floats
+    failed: Floats
+    square: Floats
+    failed_square: float
+
+    @property
+    def by_cell(self) -> Floats:
+        """Sums over all relations, shape (cells, OUTCOMES)."""
+        return np.asarray(self.by_relation.sum(axis=0))
+
+
+def cell_sums(group: NDArray[np.intp], weight: Floats, outcomes: Floats, cells: int) -> CellSums:
+    """Add up weighted outcomes by cell and relation in one pass.
+
+    Parameters
+    ----------
+    group : ndarray of int, shape (contributions,)
+        Rows as in :class:`~recalibrator.core.observe.window.LabelWindow`.
+    weight : ndarray, shape (contributions,)
+    outcomes : ndarray, shape (contributions, OUTCOMES)
+    cells : int
+    """
+    groups, count = 3 * cells + 1, len(group)
+    scatter = csc_array((weight, group, np.arange(count + 1)), shape=(groups, count))
+    sums = np.asarray(scatter @ outcomes) if count else np.zeros((groups, OUTCOMES))
+    square = np.bincount(group, weight * weight, groups)
+    return CellSums(
+        by_relation=sums[:-1].reshape(3, cells, OUTCOMES),
+        failed=sums[-1],
+        square=square[:-1].reshape(3, cells),
+        failed_square=float(square[-1]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Mean outcome of one model's answers over u.
+
+    Parameters
+    ----------
+    value, size : ndarray, shape (cells,)
+        E[z | u] and E[d | u].
+    variance : ndarray, shape (cells,)
+        Var(z | u) of a single answer.
+    density : ndarray, shape (cells,)
+        Effective labels per cell behind them.
+    """
+
+    value: Floats
+    size: Floats
+    variance: Floats
+    density: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Stratified:
+    """Curves of both models, of the small one's error, and of a failed small answer's replacement."""
+
+    small: Curve
+    large: Curve
+    error: Floats
+    failed_value: float
+    failed_size: float
+    failed_variance: float
+
+
+_VARIANCE_PRIOR_LABELS = 8.0
+
+
+def stratify(sums: CellSums, target: float, tuning: Tuning) -> Stratified:
+    """Fit the curves.
+
+    Parameters
+    ----------
+    sums : CellSums
+    target : float
+        τ, in (0, 1).
+    tuning : Tuning
+
+    Returns
+    -------
+    Stratified
+        Where no answer of a model is known at all, its curve is 0 with next to no labels behind it.
+    """
+    every, square = sums.by_cell, sums.square
+    small_sums = every[:, [HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, ERROR]].T
+    small, error = _curve(every[:, ONE], square.sum(axis=0), small_sums, target, tuning)
+    # Squared weights are not kept apart for pairs of unknown agreement: these are scaled by their share of weight.
+    unknown = sums.by_relation[0]
+    share = np.divide(unknown[:, PAIR], unknown[:, ONE], out=np.zeros(len(unknown)), where=unknown[:, ONE] > 0.0)
+    pair_square = square[1] + square[2] + share * square[0]
+    large_sums = every[:, [HITS_LARGE, SIZE_LARGE, SQUARE_LARGE]].T
+    large, _ = _curve(every[:, PAIR], pair_square, large_sums, target, tuning)
+    value, size, variance = _failed(sums, every, target, tuning.shrink_labels)
+    return Stratified(small, large, np.clip(error, 0.0, 1.0), value, size, variance)
+
+
+def _curve(weight: Floats, square: Floats, responses: Floats, target: float, tuning: Tuning) -> tuple[Curve, Floats]:
+    width, wide, prior = tuning.bandwidth_cells, tuning.wide_bandwidth_cells, tuning.shrink_labels
+    fitted, effective = shrunk_local_linear(weight, square, responses, width, wide, prior)
+    value, size = fitted[0] - target * fitted[1], np.maximum(fitted[1], 0.0)
+    whole = max(float(weight.sum()), 1e-12)
+    mean = (responses[0].sum() - target * responses[1].sum()) / whole
+    overall = max(float(responses[2].sum()) / whole - mean * mean, 1e-4)
+    near = np.maximum(fitted[2] - value * value, 0.0)
+    # Where no error was seen yet the spread is unknown rather than nil.
+    variance = (effective * near + _VARIANCE_PRIOR_LABELS * overall) / (effective + _VARIANCE_PRIOR_LABELS)
+    mass = kernel_sums(np.ones((1, len(weight))), width)[0]
+    curve = Curve(value, size, variance, (effective + 0.25) / mass)
+    return curve, fitted[3] if len(fitted) > 3 else fitted[0]  # noqa: PLR2004 - the error is the fourth response
+
+
+def _failed(sums: CellSums, every: Floats, target: float, prior: float) -> tuple[float, float, float]:
+    """Mean score, size and its squared standard error where the small answer failed, shrunk to all large answers."""
+    whole = max(float(every[:, PAIR].sum()), 1e-12)
+    hits, size, squares = (float(every[:, name].sum()) / whole for name in (HITS_LARGE, SIZE_LARGE, SQUARE_LARGE))
+    weight = float(sums.failed[PAIR])
+    effective = weight * weight / sums.failed_square if sums.failed_square > 0.0 else 0.0
+    scale = effective / weight if weight > 0.0 else 0.0
+    mean_hits = (scale * float(sums.failed[HITS_LARGE]) + prior * hits) / (effective + prior)
+    mean_size = (scale * float(sums.failed[SIZE_LARGE]) + prior * size) / (effective + prior)
+    return mean_hits - target * mean_size, mean_size, max(squares, 1e-4) / (effective + prior)

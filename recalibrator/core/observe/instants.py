@@ -1,0 +1,29 @@
+"""Times as whole microseconds since 1970 UTC: comparable in arrays, exact in snapshots."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_us(moment: datetime) -> int:
+    """Return the microseconds since 1970 of a time with a zone.
+
+    Examples
+    --------
+    >>> to_us(datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=UTC))
+    1000005
+    """
+    return round(moment.timestamp() * 1e6)
+
+
+def from_us(instant_us: int) -> datetime:
+    """Return the UTC time of microseconds since 1970.
+
+    Examples
+    --------
+    >>> from_us(to_us(datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC))).isoformat()
+    '2026-01-31T12:00:00.123456+00:00'
+    """
+    return _EPOCH + timedelta(microseconds=int(instant_us))

@@ -1,0 +1,117 @@
+"""Prequential scores: every label is held against the version that routed its query, before any fit saw it.
+
+The columns of the label window flow in; calibration error, Brier score and realised quality flow out. In-sample, an
+isotonic map has no calibration error at all, so that nothing here ever looks at the current map.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalibrator.core.observe.window import (
+    COUNTS,
+    ERROR,
+    LABEL_PROBABILITY,
+    LABELLED_US,
+    PREDICTED,
+    ROUTED_US,
+    LabelWindow,
+    weights,
+)
+from schemas.calibration import Interval
+from schemas.status import CalibrationError, DelayQuantiles, ReliabilityBin
+
+_Z95 = 1.959963984540054
+_BINS = 10
+_LEAST_LABELS = 20
+
+
+def calibration_error(window: LabelWindow, half_life: float) -> CalibrationError:
+    """Return expected calibration error and Brier score of recently routed queries, with 95 % intervals.
+
+    Parameters
+    ----------
+    window : LabelWindow
+    half_life : float
+        In labels.
+
+    Returns
+    -------
+    CalibrationError
+        Labels are weighted by inverse propensity, so that the figures are those of all routed queries with u. Ten
+        bins of equal mass; ECE is the mean over bins of |observed - predicted|. Empty below 20 labels.
+    """
+    facts = window.facts
+    scored = (facts[:, COUNTS] > 0.0) & ~np.isnan(facts[:, PREDICTED])
+    if np.count_nonzero(scored) < _LEAST_LABELS:
+        return CalibrationError()
+    weight = weights(window.newer(), scored, half_life)[scored]
+    weight = weight / np.maximum(facts[scored, LABEL_PROBABILITY], 1e-3)
+    weight = weight / weight.sum()
+    predicted, error = facts[scored, PREDICTED], window.outcomes[scored, ERROR]
+    order = np.argsort(predicted, kind="stable")
+    predicted, error, weight = predicted[order], error[order], weight[order]
+    loss = np.square(predicted - error)
+    brier = float(weight @ loss)
+    brier_error = float(np.sqrt(np.square(weight) @ np.square(loss - brier)))
+    edge = np.minimum((np.cumsum(weight) - weight / 2.0) * _BINS, _BINS - 1).astype(np.intp)
+    mass, forecast, seen, variance = (
+        np.bincount(edge, values, _BINS)
+        for values in (weight, weight * predicted, weight * error, np.square(weight * (error - predicted)))
+    )
+    bias = seen - forecast
+    variance = np.maximum(variance - np.square(bias) * _share_of_one(edge, weight, mass), 0.0)
+    ece, ece_error = float(np.abs(bias).sum()), float(np.sqrt(variance.sum()))
+    count = np.bincount(edge, minlength=_BINS)
+    bins = tuple(
+        ReliabilityBin(predicted=_unit(f / m), observed=_unit(s / m), count=int(c))
+        for m, f, s, c in zip(mass, forecast, seen, count, strict=True)
+        if m > 0.0
+    )
+    return CalibrationError(ece=_interval(ece, ece_error), brier=_interval(brier, brier_error), bins=bins)
+
+
+def _share_of_one(
+    edge: NDArray[np.intp], weight: NDArray[np.float64], mass: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Σw² / (Σw)² within each bin: one over its effective count."""
+    squares = np.bincount(edge, np.square(weight), _BINS)
+    return np.divide(squares, np.square(mass), out=np.zeros(_BINS), where=mass > 0.0)
+
+
+def _interval(estimate: float, error: float) -> Interval:
+    low, high = max(0.0, estimate - _Z95 * error), min(1.0, estimate + _Z95 * error)
+    return Interval(estimate=estimate, lower=low, upper=high)
+
+
+def _unit(value: float) -> float:
+    return float(min(1.0, max(0.0, value)))
+
+
+def label_delay(window: LabelWindow) -> DelayQuantiles:
+    """Return the median and the 90th percentile of the time from routing to label, in seconds."""
+    facts = window.facts
+    # Examples of an offline file carry one time twice; they have waited for nobody.
+    delay = (facts[:, LABELLED_US] - facts[:, ROUTED_US])[facts[:, COUNTS] >= 0.0] / 1e6
+    delay = delay[delay > 0.0]
+    if not len(delay):
+        return DelayQuantiles()
+    p50, p90 = np.quantile(delay, (0.5, 0.9))
+    return DelayQuantiles(p50=float(p50), p90=float(p90))
+
+
+def served_per_field(window: LabelWindow, half_life: float) -> dict[str, float]:
+    """Return micro-F1 of the served answers in each field over recent labels, by inverse propensity.
+
+    A field in which nothing was predicted and nothing was to be found is left out.
+    """
+    facts = window.facts
+    counting = facts[:, COUNTS] > 0.0
+    weight = weights(window.newer(), counting, half_life) / np.maximum(facts[:, LABEL_PROBABILITY], 1e-3)
+    sums = np.einsum("n,nfk->fk", weight, window.per_field.astype(np.float64))
+    return {
+        name: _unit(2.0 * float(hits) / float(predicted + gold))
+        for name, (hits, predicted, gold) in zip(window.fields, sums, strict=True)
+        if predicted + gold > 0.0
+    }

@@ -1,0 +1,242 @@
+"""Who contributes to the estimates, and how old each contribution is.
+
+Labelled examples flow in, in any order; columns of the latest contributions, one a query, flow out. Of one query the
+highest (revision, labelled_at) counts, so that corrections replace, retractions remove and duplicates change nothing.
+Age goes by routing time and never by arrival: any order of the same events gives the same columns up to their order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalibrator.core.observe.cells import Grid
+from recalibrator.core.observe.columns import pack, unpack
+from recalibrator.core.observe.instants import to_us
+from recalibrator.core.observe.score import score
+from schemas.labelled import LabelledExample
+
+Change = Literal["added", "corrected", "withdrawn", "duplicate", "too_late"]
+
+ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, ERROR, PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE = range(9)
+OUTCOMES = 9
+"""Columns of ``outcomes``: a, d and z² of the small answer, its error, whether both ran, a, d and z² of the large."""
+
+GROUP, ROUTED_US, LABELLED_US, REVISION, COUNTS, PREDICTED, LABEL_PROBABILITY = range(7)
+FACTS = 7
+"""Columns of ``facts``; all integers among them are exact in a float."""
+
+_SLACK = 0.25
+
+
+class LabelWindow:
+    """The latest contributions, one a query, of bounded number.
+
+    Parameters
+    ----------
+    grid : Grid
+    target : float
+        τ, for z².
+    fields : tuple of str
+        The workload's fields, for the counts per field.
+    capacity : int
+        Contributions kept; a quarter more are held until the oldest are dropped at once, which keeps the cost of a
+        label constant.
+
+    Notes
+    -----
+    A contribution belongs to one of ``groups`` rows of a table of counts: its cell of u when the answers' agreement
+    is unknown, ``cells`` later when they disagree, twice that when they agree; the last row is for failed small
+    answers, which have no u.
+    """
+
+    def __init__(self, grid: Grid, target: float, fields: tuple[str, ...], capacity: int) -> None:
+        self.grid, self.target, self.fields, self.capacity = grid, target, fields, capacity
+        self.groups = 3 * grid.cells + 1
+        self._room = capacity + max(1, int(capacity * _SLACK))
+        self._outcomes = np.zeros((self._room, OUTCOMES))
+        self._facts = np.zeros((self._room, FACTS))
+        self._per_field = np.zeros((self._room, len(fields), 3), dtype=np.int32)
+        self._ids: list[str] = []
+        self._slots: dict[str, int] = {}
+        self._floor_us = -1
+        self._order = np.zeros(0, dtype=np.intp)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def outcomes(self) -> NDArray[np.float64]:
+        """Outcome columns, shape (contributions, ``OUTCOMES``)."""
+        return self._outcomes[: len(self._ids)]
+
+    @property
+    def facts(self) -> NDArray[np.float64]:
+        """Fact columns, shape (contributions, ``FACTS``)."""
+        return self._facts[: len(self._ids)]
+
+    @property
+    def per_field(self) -> NDArray[np.int32]:
+        """TP, predicted and gold of the served answer, shape (contributions, fields, 3)."""
+        return self._per_field[: len(self._ids)]
+
+    def offer(self, example: LabelledExample) -> Change:
+        """Take one example in; O(1) amortised.
+
+        Returns
+        -------
+        str
+            ``added``; ``corrected`` or ``withdrawn`` when the query had contributed before; ``duplicate`` when what
+            is known is at least as new; ``too_late`` when its time has been dropped from the window.
+        """
+        routed_us, labelled_us = to_us(example.routed_at), to_us(example.labelled_at)
+        slot = self._slots.get(example.query_id)
+        change: Change = "added"
+        if slot is not None:
+            known = self._facts[slot]
+            held = (known[REVISION], known[LABELLED_US], known[COUNTS] < 0.0)
+            if (example.revision, labelled_us, example.retracted) <= held:
+                return "duplicate"
+            change = "withdrawn" if example.retracted else "corrected"
+            if routed_us != known[ROUTED_US]:
+                self._order = self._order[:0]
+        elif routed_us <= self._floor_us:
+            return "too_late"
+        else:
+            slot = self._new_slot(example.query_id)
+            change = "withdrawn" if example.retracted else "added"
+        self._write(slot, example, routed_us, labelled_us)
+        return change
+
+    def labels_since(self, instant_us: int) -> int:
+        """Return the number of contributions that count and were routed at or after a time."""
+        facts = self.facts
+        return int(np.count_nonzero((facts[:, COUNTS] > 0.0) & (facts[:, ROUTED_US] >= instant_us)))
+
+    def _new_slot(self, query_id: str) -> int:
+        if len(self._ids) == self._room:
+            self._drop_oldest()
+        slot = len(self._ids)
+        self._ids.append(query_id)
+        self._slots[query_id] = slot
+        return slot
+
+    def _write(self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int) -> None:
+        small, large, gold, target = example.small, example.large, example.gold_count, self.target
+        a_small, d_small = 2.0 * small.true_positives, small.predicted + gold
+        degraded = example.reason == "degraded"
+        a_large = d_large = z_large = pair = 0.0
+        # A degraded answer is the small one: the failed call says nothing of the large model's answers.
+        if large is not None and not degraded:
+            a_large, d_large, pair = 2.0 * large.true_positives, large.predicted + gold, 1.0
+            z_large = score(a_large, d_large, target)
+        z_small = score(a_small, d_small, target)
+        error = 0.0 if example.small_exact else 1.0
+        self._outcomes[slot] = (
+            *(1.0, a_small, d_small, z_small * z_small, error),
+            *(pair, a_large, d_large, z_large * z_large),
+        )
+        uncertainty, predicted = example.uncertainty, example.error_probability
+        if uncertainty is None:
+            group = self.groups - 1
+        else:
+            relation = 0 if not pair or example.agree is None else 2 if example.agree else 1
+            group = self.grid.index(uncertainty) + relation * self.grid.cells
+        # -1 withdrawn, 0 label not requested (kept, but outside the estimates), 1 counts.
+        counts = -1.0 if example.retracted else 1.0 if example.label_requested else 0.0
+        self._facts[slot] = (
+            *(group, routed_us, labelled_us, example.revision, counts),
+            np.nan if predicted is None else predicted,
+            example.label_probability,
+        )
+        if example.per_field is not None:
+            row = self._per_field[slot]
+            for index, name in enumerate(self.fields):
+                found = example.per_field.get(name)
+                row[index] = (0, 0, 0) if found is None else (found.true_positives, found.predicted, found.gold)
+
+    def _drop_oldest(self) -> None:
+        routed = self.facts[:, ROUTED_US]
+        order = np.argsort(routed, kind="stable")
+        dropped, kept = order[: -self.capacity], np.sort(order[-self.capacity :])
+        self._floor_us = int(routed[dropped[-1]])
+        for columns in (self._outcomes, self._facts, self._per_field):
+            columns[: self.capacity] = columns[kept]
+            columns[self.capacity :] = 0
+        self._ids = [self._ids[slot] for slot in kept.tolist()]
+        self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
+        self._order = self._order[:0]
+
+    def newer(self) -> NDArray[np.intp]:
+        """Return for each contribution how many that count were routed after it, shape (contributions,)."""
+        order = self._sorted()
+        facts = self.facts
+        counting = facts[order, COUNTS] > 0.0
+        after = int(counting.sum()) - np.cumsum(counting)
+        times = facts[order, ROUTED_US]
+        last = np.append(times[1:] != times[:-1], True)
+        if not last.all():  # equal times share the age of the newest among them, so that their order is irrelevant
+            after = after[last][np.cumsum(last) - last]
+        result = np.empty(len(order), dtype=np.intp)
+        result[order] = after
+        return result
+
+    def _sorted(self) -> NDArray[np.intp]:
+        """Return the slots by routing time; merges what came since the last call, O(contributions)."""
+        routed, known = self.facts[:, ROUTED_US], len(self._order)
+        fresh = np.arange(known, len(self._ids))
+        fresh = fresh[np.argsort(routed[fresh], kind="stable")]
+        places = np.searchsorted(routed[self._order], routed[fresh], side="right")
+        self._order = np.insert(self._order, places, fresh)
+        return self._order
+
+    def state(self) -> dict[str, Any]:
+        """Return the window as JSON values, exact."""
+        return {
+            "ids": list(self._ids),
+            "floor_us": self._floor_us,
+            "outcomes": pack(self.outcomes),
+            "facts": pack(self.facts),
+            "per_field": pack(self.per_field),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Replace the content by a former :meth:`state`; the target may have changed since."""
+        self._ids = list(state["ids"])
+        count = len(self._ids)
+        self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
+        self._floor_us = int(state["floor_us"])
+        self._outcomes[:count] = unpack(state["outcomes"], self.outcomes)
+        self._facts[:count] = unpack(state["facts"], self.facts)
+        self._per_field[:count] = unpack(state["per_field"], self.per_field)
+        self._order = self._order[:0]
+        rows = self.outcomes
+        for square, hits, size in (
+            (SQUARE_SMALL, HITS_SMALL, SIZE_SMALL),
+            (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE),
+        ):
+            z = rows[:, hits] - self.target * rows[:, size]
+            rows[:, square] = z * z
+
+
+def weights(newer: NDArray[np.intp], counting: NDArray[np.bool_], half_life: float) -> NDArray[np.float64]:
+    """Return exponentially forgetting weights: 1 for the newest, one half ``half_life`` labels before it.
+
+    Parameters
+    ----------
+    newer : ndarray of int, shape (contributions,)
+        Ages in labels, from :meth:`LabelWindow.newer`.
+    counting : ndarray of bool, shape (contributions,)
+        The others weigh nothing.
+    half_life : float
+        In labels.
+
+    Examples
+    --------
+    >>> weights(np.array([0, 2, 4]), np.array([True, True, False]), 2.0).tolist()
+    [1.0, 0.5, 0.0]
+    """
+    by_age = np.exp2(np.arange(int(newer.max(initial=0)) + 1) / -half_life)
+    return np.where(counting, by_age[newer], 0.0)

@@ -1,0 +1,184 @@
+"""The status: what is known of a workload flows in, one word, one sentence and the numbers behind them flow out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recalibrator.core.commands import Holds
+from recalibrator.core.decide.panel import Panel
+from recalibrator.core.decide.threshold import Policies
+from recalibrator.core.estimate.outlook import Support
+from recalibrator.core.evidence import costs, micro_f1_interval
+from recalibrator.core.observe.instants import from_us
+from recalibrator.core.observe.prequential import calibration_error, label_delay, served_per_field
+from recalibrator.core.observe.traffic import TrafficWindow
+from recalibrator.core.observe.window import Change, LabelWindow
+from recalibrator.core.tuning import Tuning
+from schemas.calibration import CalibrationVersion, CostRate, Interval
+from schemas.settings import WorkloadSettings
+from schemas.status import DriftState, LabelStatus, WorkloadState, WorkloadStatus
+
+_Z95 = 1.959963984540054
+_LEAST_LABELS_TO_QUOTE = 50
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has come in so far."""
+
+    added: int = 0
+    corrected: int = 0
+    withdrawn: int = 0
+    duplicate: int = 0
+    too_late: int = 0
+    unrequested: int = 0
+    requested_since_label: float = 0.0
+    effective_labels: float = 0.0
+    last_command: str | None = None
+
+    def count(self, change: Change, requested: bool) -> None:
+        """Count one labelled example by what became of it."""
+        if change == "added":
+            if requested:
+                self.added += 1
+                self.requested_since_label = 0.0
+            else:
+                self.unrequested += 1
+        elif change == "corrected":
+            self.corrected += 1
+        elif change == "withdrawn":
+            self.withdrawn += 1
+        elif change == "duplicate":
+            self.duplicate += 1
+        else:
+            self.too_late += 1
+
+    def on_traffic(self, labels_requested: float) -> None:
+        """Count labels asked for."""
+        self.requested_since_label += labels_requested
+
+
+def workload_status(
+    settings: WorkloadSettings,
+    current: CalibrationVersion | None,
+    support: Support | None,
+    policies: Policies | None,
+    *,
+    window: LabelWindow,
+    traffic: TrafficWindow,
+    panel: Panel,
+    holds: Holds,
+    counters: Counters,
+    now_us: int,
+    tuning: Tuning,
+) -> WorkloadStatus:
+    """Put the status together; micro-F1 is that of the version in force, with a 95 % interval."""
+    effective = 0.0 if support is None else support.effective_labels
+    stale = counters.requested_since_label >= tuning.stale_requests
+    state = _state(current, holds, panel.labels_suspected, effective, stale, tuning)
+    quality = None
+    if policies is not None and support is not None and support.labels >= _LEAST_LABELS_TO_QUOTE:
+        index = 0 if current is None else policies.index(current.uncertainty_threshold)
+        quality = micro_f1_interval(policies, index, _Z95)
+    known: DriftState | None = (
+        "stale" if stale else "insufficient_labels" if effective < tuning.minimum_labels else None
+    )
+    since_us = traffic.first_us
+    return WorkloadStatus(
+        workload=settings.name,
+        state=state,
+        sentence=_sentence(state, settings, current, quality, effective, counters, tuning),
+        calibration_version=None if current is None else current.version,
+        uncertainty_threshold=None if current is None else current.uncertainty_threshold,
+        threshold=None if current is None else current.threshold,
+        target=settings.target,
+        micro_f1=quality,
+        per_field=served_per_field(window, tuning.half_life_fast),
+        escalation_rate=traffic.escalation_rate,
+        cost=_cost(settings, traffic),
+        labels=LabelStatus(
+            requested=int(traffic.total["labels_requested"]),
+            received=counters.added,
+            effective=effective,
+            pending=0
+            if since_us is None
+            else max(0, int(traffic.total["labels_requested"]) - window.labels_since(since_us)),
+            delay_s=label_delay(window),
+        ),
+        drift=panel.status(known),
+        calibration_error=calibration_error(window, tuning.half_life_fast),
+        queries=int(traffic.total["queries"]),
+        updated_at=from_us(now_us) if now_us else None,
+        details={
+            "labels_corrected": counters.corrected,
+            "labels_withdrawn": counters.withdrawn,
+            "labels_duplicate": counters.duplicate,
+            "labels_too_late": counters.too_late,
+            "labels_unrequested": counters.unrequested,
+            "last_command": counters.last_command,
+        },
+    )
+
+
+def _state(
+    current: CalibrationVersion | None, holds: Holds, suspected: bool, effective: float, stale: bool, tuning: Tuning
+) -> WorkloadState:
+    rules: tuple[tuple[bool, WorkloadState], ...] = (
+        (current is None, "cold_start"),
+        (holds.paused, "paused"),
+        (holds.pinned, "pinned"),
+        (suspected, "bad_labels_suspected"),
+        (current is not None and current.state == "infeasible", "infeasible"),
+        (effective < tuning.minimum_labels, "label_starved"),
+        (stale, "stale"),
+    )
+    return next((state for holds_true, state in rules if holds_true), "active")
+
+
+def _cost(settings: WorkloadSettings, traffic: TrafficWindow) -> CostRate | None:
+    """Return the mean costs of recent queries as the routers have counted them."""
+    model_costs, queries = costs(settings, traffic), traffic.recent["queries"]
+    if model_costs is None or not queries:
+        return None
+    return CostRate(
+        sequential=max(0.0, traffic.recent["cost_sequential"] / queries),
+        paper=max(0.0, traffic.recent["cost_paper"] / queries),
+        large_only=model_costs.large,
+    )
+
+
+def _sentence(
+    state: WorkloadState,
+    settings: WorkloadSettings,
+    current: CalibrationVersion | None,
+    quality: Interval | None,
+    effective: float,
+    counters: Counters,
+    tuning: Tuning,
+) -> str:
+    """Say in one plain sentence how it stands."""
+    goal = f"micro-F1 {settings.target.micro_f1:g}"
+    now = "not yet known" if quality is None else f"{quality.estimate:.3f} ({quality.lower:.3f} to {quality.upper:.3f})"
+    number = 0 if current is None else current.version
+    match state:
+        case "cold_start":
+            need = max(0, round(tuning.minimum_labels - effective))
+            return f"Both models answer every query until a first version is fitted; about {need} labels to go."
+        case "paused":
+            return f"New versions are paused; version {number} decides, with an estimated micro-F1 of {now}."
+        case "pinned":
+            return f"Version {number} is pinned, with an estimated micro-F1 of {now} for a target of {goal}."
+        case "bad_labels_suspected":
+            return (
+                "Labels contradict answers on which both models agree: check the labelers, or both models fail alike."
+            )
+        case "infeasible":
+            return f"No threshold reaches {goal}: queries escalate where it helps, for an estimated {now}."
+        case "label_starved":
+            return f"{effective:.0f} effective labels are too few to move the threshold; {tuning.minimum_labels:g} are needed."
+        case "stale":
+            asked = round(counters.requested_since_label)
+            return f"No label has come in for the last {asked} requests; version {number} stays as it is."
+        case "active":
+            verb = "holds" if quality is None or quality.estimate >= settings.target.micro_f1 - 0.005 else "is below"
+            return f"Version {number} {verb} its target of {goal}: estimated {now}."

@@ -1,0 +1,87 @@
+"""The numbers behind the method, in one place: none of them is a promise to users, each names its reason.
+
+They are constants of the code rather than keys of ``ucci.toml``: equal events must give equal versions on every
+machine, and an operator's one knob is ``target.safety``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from schemas.traffic import GridSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What the estimators, the threshold rule and the detectors are set to.
+
+    Parameters
+    ----------
+    grid : GridSpec
+        Cells of u; logit-spaced, since real margins sit near 0.
+    window_labels : int
+        Labelled queries kept, the latest by routing time.
+    window_queries : int
+        Unlabelled queries whose u counts as the current traffic.
+    half_life_slow, half_life_fast, half_life_map : float
+        Labels after which a label counts half: for the outcome curves, for the rectifier and the status page,
+        for the map g.
+    bandwidth_cells, wide_bandwidth_cells : int
+        Support of the smoothing kernel, and of the one that it is shrunk to, in cells.
+    shrink_labels : float
+        Labels that the wider curve is worth where there are few.
+    map_prior_labels : float
+        Labels that the two-parameter logistic map is worth under the isotonic one.
+    tilt_ridge : float
+        Penalty on the two parameters of the agreement tilt, per unit of logit squared.
+    minimum_labels : float
+        Effective labels below which the threshold does not move.
+    minimum_pairs : float
+        Effective labelled pairs below which no first version is made.
+    minimum_bootstrap_labels : int
+        Labels below which not even a command fits a map.
+    refit_share, refit_labels_least, refit_labels_most, refit_queries
+        A refit is due after this share of the effective labels within those bounds, or after so many queries.
+    old_labels_least, old_labels_most : float
+        After a change, what all earlier labels together may still count: the larger value at first, falling by one
+        for every new label down to the smaller.
+    move_least : float
+        Escalation rate, the smallest move worth a new version.
+    map_move_least : float
+        Mean change of g(u) over traffic worth a new version.
+    maximum_age_s : float
+        Age at which a version is made anew, in seconds of event time.
+    stale_requests : int
+        Labels asked for without a single one coming in, from which the estimate counts as stale.
+    kept_versions : int
+        Versions whose content can be activated again.
+    """
+
+    grid: GridSpec = field(default_factory=GridSpec)
+    window_labels: int = 12_288
+    window_queries: int = 5_000
+    half_life_slow: float = 8_000.0
+    half_life_fast: float = 1_200.0
+    half_life_map: float = 3_000.0
+    bandwidth_cells: int = 25
+    wide_bandwidth_cells: int = 101
+    shrink_labels: float = 4.0
+    map_prior_labels: float = 200.0
+    tilt_ridge: float = 20.0
+    minimum_labels: float = 250.0
+    minimum_pairs: float = 100.0
+    minimum_bootstrap_labels: int = 50
+    refit_share: float = 0.03
+    refit_labels_least: int = 16
+    refit_labels_most: int = 250
+    refit_queries: int = 500
+    old_labels_least: float = 50.0
+    old_labels_most: float = 400.0
+    move_least: float = 0.01
+    map_move_least: float = 0.03
+    maximum_age_s: float = 3_600.0
+    stale_requests: int = 400
+    kept_versions: int = 50
+
+
+DEFAULT = Tuning()
