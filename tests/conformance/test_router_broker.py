@@ -1,15 +1,14 @@
-"""What the router promises, held against a real broker; and what librdkafka's mock cluster can and cannot show of it."""
+"""What the router promises, held against a real broker."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from schemas.query import QueryEvent
 from stream_router.core.done_offsets import OffsetRange, decode
@@ -60,10 +59,10 @@ class Topics:
 
 
 @pytest.fixture
-def topics(broker: LocalBroker) -> Iterator[Topics]:
+def topics(broker: LocalBroker) -> Topics:
     prefix = unique_prefix()
     create_topics(broker.bootstrap, prefix)
-    yield Topics(broker.bootstrap, prefix)
+    return Topics(broker.bootstrap, prefix)
 
 
 async def test_every_query_gets_one_result_and_the_lag_ends_at_zero(topics: Topics) -> None:
@@ -228,11 +227,10 @@ async def test_a_limit_lowered_under_way_spoils_no_other_query(topics: Topics) -
     async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
         topics.send(query("before"))
         await router.until_committed(1)
-        results = ConfigResource(
-            ResourceType.TOPIC, f"{topics.prefix}.results", set_config={"max.message.bytes": "9000"}
-        )
+        lower = ConfigEntry("max.message.bytes", "9000", incremental_operation=AlterConfigOpType.SET)
+        results = ConfigResource(ResourceType.TOPIC, f"{topics.prefix}.results", incremental_configs=[lower])
         admin = AdminClient({"bootstrap.servers": topics.bootstrap})
-        for future in admin.alter_configs([results]).values():
+        for future in admin.incremental_alter_configs([results]).values():
             future.result(20)
         topics.send(query("large", "x" * 20_000), *(query(f"q{n}") for n in range(20)))
         await router.until_committed(21, 1)

@@ -1,0 +1,229 @@
+"""What exactly-once, any order and validation cost: the router's path against a bare transactional loop.
+
+Both run in this process, on one broker, over the same records, one after the other in rounds. The router answers by a
+function that returns at once, so that what is measured is everything but the models: consume, decode, a task a query,
+the ledger, encode, one transaction a tick. The bare loop consumes, parses, dumps and produces in order, committing
+plain offsets in a transaction of the same tick. Speed is their ratio within a round; the median of rounds counts.
+
+    python -m benchmarks.router --json router.json --quick
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from schemas.query import QueryEvent
+from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
+from schemas.settings import Settings
+from schemas.status import ModelHealth
+from stream_router.ports import Calibrations, Clock
+from stream_router.service import Service
+from ucci_stream.local_broker import LocalBroker
+
+PARTITIONS = 4
+TICK_MS = 200
+FULL = (40_000, 5)
+QUICK = (10_000, 3)
+_TEXT = "canon 5d mark iv with the 70-200 at f2.8 and 1/250, iso 400, shot in the evening " * 3
+_ROUTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
+_CALL_S = 20.0
+
+
+class InstantAnswerer:
+    """Answers without a model."""
+
+    can_answer = True
+
+    def __init__(self, settings: Settings, _calibrations: Calibrations, _clock: Clock) -> None:
+        self._routed_by = settings.router.instance_id
+
+    async def start(self) -> None:
+        """Open nothing."""
+
+    async def close(self) -> None:
+        """Close nothing."""
+
+    async def answer(
+        self,
+        query: QueryEvent,
+        workload: str,
+        headers: Mapping[str, str] | None = None,  # noqa: ARG002 part of the protocol
+    ) -> RoutedEvent:
+        """Return a result of ordinary size."""
+        entities = {"camera": "canon 5d mark iv", "lens": "70-200", "iso": "400"}
+        small = ModelRun(model="small", raw="{}", entities=entities, valid=True, uncertainty=0.1)
+        return RoutedEvent(
+            query_id=query.query_id,
+            workload=workload,
+            text=query.text,
+            entities=entities,
+            answered_by="small",
+            decision=Decision(escalated=False, reason="kept", uncertainty=0.1, large_probability=0.0),
+            small=small,
+            large=None,
+            cost=QueryCost(sequential=1.0, paper=1.0),
+            label=LabelRequest(requested=False, probability=0.05),
+            routed_at=_ROUTED_AT,
+            routed_by=self._routed_by,
+        )
+
+    def health(self) -> Mapping[str, Mapping[str, ModelHealth]]:
+        """Return no servers."""
+        return {}
+
+
+def fill(bootstrap: str, prefix: str, records: int) -> None:
+    """Create the topics and put the records in."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    plain = ("queries", "results", "dead-letters")
+    topics = [NewTopic(f"{prefix}.{name}", num_partitions=PARTITIONS) for name in plain]
+    topics += [
+        NewTopic(f"{prefix}.{name}", num_partitions=1, config={"cleanup.policy": "compact"})
+        for name in ("calibration", "routers")
+    ]
+    for future in admin.create_topics(topics).values():
+        future.result(_CALL_S)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    for n in range(records):
+        value = json.dumps({"query_id": f"q{n}", "text": _TEXT}).encode()
+        while True:
+            try:
+                producer.produce(f"{prefix}.queries", value, f"q{n}")
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.flush(_CALL_S)
+
+
+async def router_run(bootstrap: str, prefix: str, records: int) -> tuple[float, float]:
+    """Return seconds of wall clock and of CPU from the first transaction's queries to the last commit."""
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": bootstrap},
+            "topics": {"prefix": prefix},
+            "router": {"http_port": 0, "commit_interval_ms": TICK_MS, "max_in_flight": 2_000},
+            "workloads": {
+                "photo": {
+                    "fields": ["camera", "lens", "iso"],
+                    "small": {"base_url": "http://127.0.0.1:9/v1", "model": "small"},
+                    "large": {"base_url": "http://127.0.0.1:9/v1", "model": "large"},
+                    "target": {"micro_f1": 0.9},
+                }
+            },
+        }
+    )
+    service = Service(settings, InstantAnswerer)
+    task = asyncio.create_task(service.run())
+    while service.metrics.totals()["queries"] == 0 and not task.done():  # noqa: ASYNC110 counters have no event
+        await asyncio.sleep(0.001)
+    began_s, began_cpu_s = time.perf_counter(), cpu_s()
+    while service.metrics.totals()["results"] < records and not task.done():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    took = time.perf_counter() - began_s, cpu_s() - began_cpu_s
+    service.end()
+    await task
+    return took
+
+
+def bare_run(bootstrap: str, prefix: str, records: int) -> tuple[float, float]:
+    """Return the same of a loop that does the least."""
+    group = f"bare-{uuid.uuid4().hex}"
+    reading = {"enable.auto.commit": False, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **reading})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": group})
+    producer.init_transactions(_CALL_S)
+    consumer.subscribe([f"{prefix}.queries"])
+    first = None
+    while first is None:
+        first = consumer.poll(0.1)
+    began_s, began_cpu_s = time.perf_counter(), cpu_s()
+    pending, committed, messages = 0, 0, [first]
+    producer.begin_transaction()
+    due_s = time.perf_counter() + TICK_MS / 1_000
+    while committed < records:
+        for message in messages:
+            query = json.loads(message.value())
+            value = json.dumps({"query_id": query["query_id"], "text": query["text"], "entities": {}}).encode()
+            producer.produce(f"{prefix}.results", value, query["query_id"])
+        pending += len(messages)
+        if pending and (time.perf_counter() >= due_s or committed + pending >= records):
+            positions = consumer.position([TopicPartition(f"{prefix}.queries", p) for p in range(PARTITIONS)])
+            read = [position for position in positions if position.offset >= 0]
+            producer.send_offsets_to_transaction(read, consumer.consumer_group_metadata(), _CALL_S)
+            producer.commit_transaction(_CALL_S)
+            committed, pending = committed + pending, 0
+            producer.begin_transaction()
+            due_s = time.perf_counter() + TICK_MS / 1_000
+        messages = consumer.consume(2_000, 0.01)
+    took = time.perf_counter() - began_s, cpu_s() - began_cpu_s
+    producer.abort_transaction(_CALL_S)
+    consumer.close()
+    return took
+
+
+def cpu_s() -> float:
+    """Return this process's CPU time, the client library's threads included."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def measure(bootstrap: str, records: int, rounds: int) -> dict[str, Any]:
+    """Run both in turn; each round has topics of its own, and every second round begins with the bare loop."""
+    found: list[dict[str, float]] = []
+    for number in range(rounds):
+        prefix = f"bench-{uuid.uuid4().hex[:8]}"
+        fill(bootstrap, prefix, records)
+        router = bare = (0.0, 0.0)
+        for which in ("router", "bare") if number % 2 == 0 else ("bare", "router"):
+            if which == "router":
+                router = asyncio.run(router_run(bootstrap, prefix, records))
+            else:
+                bare = bare_run(bootstrap, prefix, records)
+        found.append(
+            {
+                "router_per_s": records / router[0],
+                "bare_per_s": records / bare[0],
+                "speed_ratio": bare[0] / router[0],
+                "router_cpu_us": router[1] / records * 1e6,
+                "bare_cpu_us": bare[1] / records * 1e6,
+            }
+        )
+        print(json.dumps(found[-1]), file=sys.stderr)
+    medians = {key: statistics.median(each[key] for each in found) for key in found[0]}
+    return {"records": records, "rounds": found, "median": medians}
+
+
+def main() -> None:
+    """Measure and write JSON."""
+    parser = argparse.ArgumentParser(description="The router's path against a bare transactional loop.")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
+    parser.add_argument("--quick", action="store_true", help="fewer records and rounds")
+    options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    records, rounds = QUICK if options.quick else FULL
+    with tempfile.TemporaryDirectory() as directory, LocalBroker(Path(directory)) as broker:
+        numbers = measure(broker.bootstrap, records, rounds)
+    text = json.dumps(numbers, indent=2)
+    print(text)
+    if options.json is not None:
+        options.json.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Routers as processes, and the deterministic model servers that they ask over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from aiohttp import web
+
+from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Signal, Target
+from tests.support.broker import produce
+
+ROOT = Path(__file__).parents[2]
+EXIT_S = 25.0
+
+
+class HashedModels:
+    """Both models behind one HTTP server; what they answer depends on the prompt and the model's name alone.
+
+    A prompt that holds ``slow`` waits for :attr:`release`.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[str, int] = {"small": 0, "large": 0}
+        self.release = asyncio.Event()
+        self._called = asyncio.Condition()
+        self._jitter = random.Random(0)
+
+    async def until_called(self, model: str, times: int) -> None:
+        """Wait until a model was called so many times."""
+        async with asyncio.timeout(60), self._called:
+            await self._called.wait_for(lambda: self.calls[model] >= times)
+
+    async def complete(self, request: web.Request) -> web.Response:
+        """Answer ``POST /v1/completions``."""
+        body = await request.json()
+        model, prompt = body["model"], body["prompt"]
+        self.calls[model] += 1
+        async with self._called:
+            self._called.notify_all()
+        if "slow" in prompt:
+            await self.release.wait()
+        await asyncio.sleep(self._jitter.uniform(0.0, 0.05))
+        digest = sha256(f"{model} {prompt}".encode()).digest()
+        first, second = -0.001 - digest[0] / 300, -1.5 - digest[1] / 50
+        entities = {"camera": prompt.removeprefix("find "), "lens": f"{model} {digest[2]}"}
+        return web.json_response(
+            {
+                "choices": [
+                    {
+                        "text": json.dumps(entities),
+                        "finish_reason": "stop",
+                        "logprobs": {
+                            "tokens": ["token_id:1"],
+                            "token_logprobs": [first],
+                            "top_logprobs": [{"token_id:1": first, "token_id:2": second}],
+                        },
+                    }
+                ],
+                "usage": {"completion_tokens": 1},
+            }
+        )
+
+
+@asynccontextmanager
+async def hashed_models() -> AsyncIterator[tuple[str, HashedModels]]:
+    """Serve both models; yields the base URL."""
+    models = HashedModels()
+    app = web.Application()
+    app.router.add_post("/v1/completions", models.complete)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", models
+    finally:
+        models.release.set()
+        await runner.cleanup()
+
+
+def publish_calibration(bootstrap: str, prefix: str) -> None:
+    """Put one version in force that keeps some queries and escalates some."""
+    version = CalibrationVersion.sealed(
+        workload="photo",
+        version=1,
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        map=CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.9)),
+        uncertainty_threshold=0.6,
+        threshold=0.54,
+        exploration_probability=0.03,
+        label_probability_kept=0.05,
+        label_probability_escalated=0.1,
+        target=Target(micro_f1=0.9),
+        state="active",
+        signal=Signal(small_model="small"),
+        evidence=Evidence(trigger="bootstrap"),
+    )
+    produce(bootstrap, f"{prefix}.calibration", [("photo", version.to_json())])
+
+
+def write_config(path: Path, bootstrap: str, prefix: str, models: str, **router: Any) -> Path:
+    """Write an ``ucci.toml``."""
+    lines = [f"{key} = {json.dumps(value)}" for key, value in {"http_port": 0, **router}.items()]
+    path.write_text(
+        "\n".join(
+            [
+                "[kafka]",
+                f'"bootstrap.servers" = "{bootstrap}"',
+                "[topics]",
+                f'prefix = "{prefix}"',
+                "[router]",
+                *lines,
+                "[workloads.photo]",
+                'prompt = "find {text}"',
+                'fields = ["camera", "lens"]',
+                f'small = {{ base_url = "{models}", model = "small" }}',
+                f'large = {{ base_url = "{models}", model = "large" }}',
+                "target = { micro_f1 = 0.9 }",
+                "cost = { large = 3.0 }",
+            ]
+        )
+    )
+    return path
+
+
+@dataclass
+class RouterProcess:
+    """One ``stream-router run``, restarted at will."""
+
+    config: Path
+    instance_id: str
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+    _file: BinaryIO | None = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Start it; does not wait until it is ready."""
+        self._file = self.log.open("ab")
+        environment = {**os.environ, "UCCI_ROUTER__INSTANCE_ID": self.instance_id}
+        environment.pop("KAFKA_BOOTSTRAP_SERVERS", None)
+        command = [sys.executable, "-m", "stream_router", "run", "--config", str(self.config), "--log-format", "json"]
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=self._file)
+
+    def kill(self) -> None:
+        """SIGKILL, as a machine that loses power."""
+        assert self.process is not None
+        self.process.kill()
+        self._reap()
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+
+    async def exit_code(self) -> int:
+        """Wait for its end."""
+        assert self.process is not None
+        code = await asyncio.to_thread(self.process.wait, EXIT_S)
+        self._reap()
+        return code
+
+    def lines(self) -> list[str]:
+        """Return what it wrote to standard error."""
+        return self.log.read_text().splitlines()
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return its log as objects; lines that are no JSON are left out."""
+        return [json.loads(line) for line in self.lines() if line.startswith("{")]
+
+    async def until_logged(self, event: str, times: int = 1) -> dict[str, Any]:
+        """Wait for a log event; returns the last one."""
+        async with asyncio.timeout(60):
+            while True:
+                found = [line for line in self.events() if line["event"] == event] if self.log.exists() else []
+                if len(found) >= times:
+                    return found[-1]
+                assert self.process is not None
+                assert self.process.poll() is None, f"{self.instance_id} ended: {self.lines()[-5:]}"
+                await asyncio.sleep(0.02)
+
+    def close(self) -> None:
+        """End it, whatever state it is in."""
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+        self._reap()
+
+    def _reap(self) -> None:
+        if self.process is not None:
+            self.process.wait(EXIT_S)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
