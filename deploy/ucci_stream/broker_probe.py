@@ -19,6 +19,7 @@ from ucci_stream.processes import ChildProcess
 _PORTS = range(15_000, 32_000)
 _PORT_TRIES = 200
 _PROBE_TIMEOUT_S = 1.0
+_PAUSE_S = 0.05
 
 
 def pick_port() -> int:
@@ -48,8 +49,8 @@ def port_is_free(port: int) -> bool:
         return True
 
 
-def answers(bootstrap: str, timeout_s: float, cluster_id: str | None = None) -> bool:
-    """Tell whether a broker answers a metadata request in time, and is of this cluster if one is named.
+def cluster_at(bootstrap: str, timeout_s: float) -> str | None:
+    """Return the id of the cluster that answers a metadata request here, None when none answers in time.
 
     Parameters
     ----------
@@ -57,22 +58,25 @@ def answers(bootstrap: str, timeout_s: float, cluster_id: str | None = None) -> 
         ``HOST:PORT``, several separated by commas.
     timeout_s : float
         Deadline of the request.
-    cluster_id : str, optional
-        Any cluster will do where it is None.
     """
     # The client's own log would repeat "connection refused" for every probe.
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.ms": 20})
     try:
         metadata = admin.list_topics(timeout=timeout_s)
     except KafkaException:
-        return False
-    return bool(metadata.brokers) and cluster_id in {None, metadata.cluster_id}
+        return None
+    return str(metadata.cluster_id) if metadata.brokers else None
 
 
-def await_answer(process: ChildProcess, bootstrap: str, cluster_id: str, timeout_s: float) -> bool:
-    """Block until the broker of this process answers; False when the process ended or the time is up."""
+def await_cluster(process: ChildProcess, bootstrap: str, cluster_id: str, timeout_s: float) -> bool:
+    """Block until the broker of this process answers as this cluster.
+
+    False when the process has ended, another cluster answers on its port, or the time is up.
+    """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and process.exit_code is None:
-        if answers(bootstrap, _PROBE_TIMEOUT_S, cluster_id):
-            return True
+        found = cluster_at(bootstrap, _PROBE_TIMEOUT_S)
+        if found is not None:
+            return found == cluster_id
+        time.sleep(_PAUSE_S)
     return False

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from ucci_stream.broker_jars import KAFKA_VERSION, BrokerUnavailable
-from ucci_stream.broker_probe import await_answer, pick_port
+from ucci_stream.broker_probe import await_cluster, pick_port
 from ucci_stream.broker_properties import broker_properties, container_environment, random_kafka_id
 from ucci_stream.processes import ChildProcess
 
@@ -75,7 +75,7 @@ class DockerBroker:
         self._process = ChildProcess("broker", argv, self.directory / "broker.log")
         self.bootstrap = f"127.0.0.1:{port}"
         self._process.start()
-        if not await_answer(self._process, self.bootstrap, cluster_id, _START_TIMEOUT_S):
+        if not await_cluster(self._process, self.bootstrap, cluster_id, _START_TIMEOUT_S):
             self.stop()
             raise BrokerUnavailable(
                 f"Kafka did not start in Docker; {self._process.log_path} ends:\n{self._process.tail()}"

@@ -19,7 +19,7 @@ from typing import Self
 
 from schemas.errors import ConfigError
 from ucci_stream.broker_jars import BrokerNotInstalled, BrokerUnavailable, java_command, kafka_jars
-from ucci_stream.broker_probe import answers, await_answer, pick_port, port_is_free
+from ucci_stream.broker_probe import await_cluster, cluster_at, pick_port, port_is_free
 from ucci_stream.broker_properties import broker_properties, meta_properties, properties_text, random_kafka_id
 from ucci_stream.docker_broker import DockerBroker, docker_answers
 from ucci_stream.processes import ChildProcess
@@ -63,6 +63,7 @@ class LocalBroker:
         self.bootstrap = ""
         self._heap_mb = heap_mb
         self._port = port
+        self._ports: tuple[int, ...] = ()
         self._process: ChildProcess | None = None
 
     def __enter__(self) -> Self:
@@ -91,16 +92,18 @@ class LocalBroker:
             raise BrokerUnavailable(f"the broker on {self.bootstrap} is running; stop it first")
         java, jars = java_command(), kafka_jars()
         cluster_id = self._format()
-        # A port may be taken between the probe and the start: a fresh node then tries others.
-        attempts = 1 if self.bootstrap or self._port is not None else _ATTEMPTS
+        # A port may be taken between the probe and the start: a node that has not run before then tries others.
+        attempts = 1 if self._ports or self._port is not None else _ATTEMPTS
+        taken: list[int] = []
         for _ in range(attempts):
-            if not self.bootstrap:
+            if not self._ports or taken:
                 self._choose_ports()
             if self._run(java, jars, cluster_id):
                 return
-            if attempts > 1:
-                self.bootstrap = ""
-        self._raise_not_started()
+            taken = [port for port in self._ports if not port_is_free(port)]
+            if not taken:
+                break
+        self._raise_not_started(taken)
 
     def stop(self) -> None:
         """Stop the node cleanly; kill it when it does not end in time."""
@@ -154,6 +157,7 @@ class LocalBroker:
         port, controller_port = self._port or pick_port(), pick_port()
         settings = broker_properties(str(self.directory / "data"), port, controller_port)
         (self.directory / "server.properties").write_text(properties_text(settings), encoding="ascii")
+        self._ports = (port, controller_port)
         self.bootstrap = f"127.0.0.1:{port}"
 
     def _run(self, java: str, jars: Path, cluster_id: str) -> bool:
@@ -165,17 +169,16 @@ class LocalBroker:
         self._process = ChildProcess("broker", argv, self.directory / "broker.log", locale)
         self._process.start()
         atexit.register(self.kill)  # for systems whose kernel does not end a child with its parent
-        if await_answer(self._process, self.bootstrap, cluster_id, _START_TIMEOUT_S):
+        if await_cluster(self._process, self.bootstrap, cluster_id, _START_TIMEOUT_S):
             return True
         self._process.kill()
         return False
 
-    def _raise_not_started(self) -> None:
+    def _raise_not_started(self, taken: list[int]) -> None:
         log = self.directory / "broker.log"
+        if taken:
+            raise BrokerUnavailable(f"Kafka did not start: port {taken[0]} is in use by another process; see {log}")
         tail = self._process.tail() if self._process is not None else ""
-        port = int(self.bootstrap.rpartition(":")[2] or 0)
-        if port and not port_is_free(port):
-            raise BrokerUnavailable(f"Kafka did not start: port {port} is in use by another process; see {log}")
         raise BrokerUnavailable(f"Kafka did not start; {log} ends:\n{tail}")
 
 
@@ -201,7 +204,7 @@ def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
     """
     source, address = _address(spec)
     if address:
-        if not answers(address, _REACH_TIMEOUT_S):
+        if cluster_at(address, _REACH_TIMEOUT_S) is None:
             raise BrokerUnavailable(f"{source} {address}: no Kafka answers there within {_REACH_TIMEOUT_S:g} s")
         yield Broker(address)
         return

@@ -34,6 +34,8 @@ class Tuning:
         Labels that the two-parameter logistic map is worth under the isotonic one.
     tilt_ridge : float
         Penalty on the two parameters of the agreement tilt, per unit of logit squared.
+    drift_scale : float
+        Typical unseen change of micro-F1 on one side of the threshold, to which the rectifier shrinks.
     minimum_labels : float
         Effective labels below which the threshold does not move.
     minimum_pairs : float
@@ -68,6 +70,7 @@ class Tuning:
     shrink_labels: float = 4.0
     map_prior_labels: float = 200.0
     tilt_ridge: float = 20.0
+    drift_scale: float = 0.02
     minimum_labels: float = 250.0
     minimum_pairs: float = 100.0
     minimum_bootstrap_labels: int = 50

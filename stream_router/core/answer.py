@@ -10,8 +10,6 @@ import json
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from pydantic import ValidationError
-
 from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES
 from schemas.routed import ModelRun
 from stream_router.core.margin import Reply
@@ -52,21 +50,17 @@ def judge(model: str, reply: Reply, fields: Sequence[str], latency_s: float) -> 
             entities = read_entities(reply.text, fields)
         except InvalidAnswerError as invalid:
             error = str(invalid)
-    try:
-        return ModelRun(
-            model=model,
-            raw=reply.text[:MAX_ANSWER_CHARS],
-            entities=entities,
-            valid=error is None,
-            uncertainty=reply.uncertainty if error is None else None,
-            completion_tokens=reply.completion_tokens,
-            finish_reason=reply.finish_reason,
-            latency_s=latency_s,
-            error=error,
-        )
-    except ValidationError as invalid:
-        # What a model writes may be no text at all, for example half a surrogate pair.
-        return failed_run(model, f"the reply cannot be kept: {invalid.errors()[0]['msg']}", latency_s)
+    return ModelRun(
+        model=model,
+        raw=reply.text[:MAX_ANSWER_CHARS],
+        entities=entities,
+        valid=error is None,
+        uncertainty=reply.uncertainty if error is None else None,
+        completion_tokens=reply.completion_tokens,
+        finish_reason=reply.finish_reason,
+        latency_s=latency_s,
+        error=error,
+    )
 
 
 def failed_run(model: str, error: str, latency_s: float = 0.0) -> ModelRun:

@@ -19,11 +19,11 @@ from tests.support.answerers import EchoAnswerer
 from tests.support.broker import create, read_all
 
 DEADLINE_S = 60.0
-ENDPOINT = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
+NOWHERE = "http://127.0.0.1:9/v1"
 WORKLOAD: dict[str, Any] = {
     "fields": ["camera"],
-    "small": ENDPOINT,
-    "large": ENDPOINT,
+    "small": {"base_url": NOWHERE, "model": "small"},
+    "large": {"base_url": NOWHERE, "model": "large"},
     "target": {"micro_f1": 0.9},
 }
 

@@ -150,6 +150,7 @@ def look_out(
         curves.large.value + shift.large_value,
         target,
         _last_kept(grid, serving_threshold),
+        tuning.drift_scale,
     )
     shares, failed_share = _traffic(window, traffic, group, fast)
     kept, escalated = _expected(curves, shift, rectifier, shares, traffic.degraded_share, tuning.bandwidth_cells)

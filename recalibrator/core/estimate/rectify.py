@@ -43,7 +43,7 @@ class Rectifier:
     split: int
 
 
-def rectify(recent: CellSums, small: Floats, large: Floats, target: float, split: int) -> Rectifier:
+def rectify(recent: CellSums, small: Floats, large: Floats, target: float, split: int, drift_scale: float) -> Rectifier:
     """Compare recent labels with the curves.
 
     Parameters
@@ -57,10 +57,15 @@ def rectify(recent: CellSums, small: Floats, large: Floats, target: float, split
     split : int
         Last cell below the serving threshold, -1 when everything escalates.
 
+    drift_scale : float
+        Typical size δ of an unseen change of micro-F1.
+
     Returns
     -------
     Rectifier
-        Each mean residual r with standard error s is shrunk to r·(1 - s²/r²)⁺ (James and Stein's positive part).
+        Each mean residual with standard error s is shrunk by m² / (m² + s²), m = δ·E[d] being the change of E[z] that
+        is expected beforehand: the posterior mean under a normal prior. A cut-off at one standard error instead
+        (James and Stein's positive part) would ignore a moderate change on all four parts at once.
     """
     every = recent.by_cell
     pair_square = recent.square[1] + recent.square[2]
@@ -83,7 +88,8 @@ def rectify(recent: CellSums, small: Floats, large: Floats, target: float, split
             mean = float(residual[cells].sum()) / total
             spread = max(float(square[cells].sum()) / total - mean * mean, 1e-4)
             squared_error = spread * float(kish[cells].sum()) / (total * total)
-            share = max(0.0, 1.0 - squared_error / (mean * mean)) if mean else 0.0
+            prior = (drift_scale * float(every[:, size].sum()) / max(float(every[:, weight].sum()), 1e-12)) ** 2
+            share = prior / (prior + squared_error)
             corrections[model, cells] = share * mean
             variance[model, side] = share * share * squared_error
     return Rectifier(corrections[0], corrections[1], variance, split)

@@ -1,0 +1,125 @@
+"""``recalibrator``: the command. Settings in, an exit code out; every failure is one line on standard error.
+
+0: ended after a signal. 1: the broker, a topic or another process on the same state stopped it. 2: the configuration
+is wrong; one line for each fault.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+
+from recalibrator.service import Service, StageName, run_until_signalled
+from schemas.errors import ConfigError, UcciError
+from schemas.settings import Settings
+from schemas.settings_text import load_settings, render_settings
+
+app = typer.Typer(
+    help="Keep the cascade calibrated. Start with: recalibrator run --config ucci.toml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+ConfigOption = Annotated[Path, typer.Option("--config", help="Path of ucci.toml.")]
+StageOption = Annotated[list[StageName] | None, typer.Option("--stage", help="Run this stage alone; may be repeated.")]
+LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="console for people, json for machines.")]
+
+
+@app.command()
+def run(
+    config: ConfigOption = Path("ucci.toml"),
+    stage: StageOption = None,
+    log_format: LogFormatOption = LogFormat.CONSOLE,
+) -> None:
+    """Run join, fit and the HTTP API until SIGTERM, or only the stages asked for.
+
+    Example: recalibrator run --config ucci.toml --stage join --stage fit
+    """
+    settings = _load(config)
+    _configure_logging(log_format)
+    raise typer.Exit(_run(settings, frozenset(stage or StageName)))
+
+
+@app.command("check-config")
+def check_config(config: ConfigOption = Path("ucci.toml")) -> None:
+    """Validate ucci.toml and print the effective settings, secrets redacted.
+
+    Example: recalibrator check-config --config ucci.toml
+    """
+    sys.stdout.write(render_settings(_load(config)))
+
+
+def main() -> None:
+    """Run the command and end the process with its exit code."""
+    try:
+        app()
+    except ConfigError as error:
+        for fault in error.faults:
+            sys.stderr.write(f"{fault}\n")
+        sys.exit(ConfigError.exit_code)
+
+
+def _load(config: Path) -> Settings:
+    settings = load_settings(config, os.environ)
+    if not settings.workloads:
+        raise ConfigError(["workloads: none is configured; add a table [workloads.NAME]"])
+    return settings
+
+
+def _run(settings: Settings, stages: frozenset[StageName]) -> int:
+    service = Service(settings, stages)
+    code = 0
+    try:
+        run_until_signalled(service)
+    except ConfigError:
+        raise
+    except (UcciError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        code = int(getattr(error, "exit_code", 1))
+    if service.hangs:
+        # A call into the client library that never returns would also hold up the interpreter's own end.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _configure_logging(log_format: LogFormat) -> None:
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if log_format is LogFormat.JSON
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    trace = [structlog.processors.format_exc_info] if log_format is LogFormat.JSON else []
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *trace,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

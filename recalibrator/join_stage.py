@@ -1,0 +1,421 @@
+"""Results and feedback in, observations out: the join's loop.
+
+Each tick commits, first in Kafka the outputs with the input offsets, then in the store the rows with the same offsets.
+A crash in between leaves the store behind the group: what lies between is read again with its outputs held back, so
+that each output comes once. The same mends a failed transaction, a lost store and a partition that moved here.
+
+Two co-partitioned topics make one pair of inputs. While a pair catches up, neither side is read beyond the group's
+offset before the other has reached its own: an output due beyond them could otherwise be held back with the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from recalibrator.core.join import NOTHING_KNOWN, Joined, JoinState, take_feedback, take_result
+from recalibrator.dead_letter import dead_letter
+from recalibrator.errors import Rewind
+from recalibrator.ports import (
+    Clock,
+    Count,
+    EndReached,
+    EventLog,
+    Input,
+    JoinStore,
+    OutputRecord,
+    Record,
+    StoredRow,
+    Transactions,
+)
+from schemas.errors import DecodeError
+from schemas.feedback import FeedbackEvent
+from schemas.routed import RoutedEvent
+from schemas.traffic import TrafficSummary
+
+STAGE = "join"
+TRAFFIC_INTERVAL_S = 1.0
+"""How long unlabelled traffic, and offsets alone, may wait for a commit."""
+
+EXPIRY_INTERVAL_S = 20.0
+MAX_PENDING = 20_000
+"""Records taken since the last commit that make the next one due at once."""
+
+_POLL_S = 0.1
+_MILLISECONDS = 1_000
+
+
+class Summarizer(Protocol):
+    """Counts results; :class:`recalibrator.core.TrafficSummarizer`."""
+
+    def add(self, routed: RoutedEvent) -> None:
+        """Count one result."""
+        ...
+
+    def take(self) -> TrafficSummary | None:
+        """Return the counts and begin anew; None when there was nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTopics:
+    """The topics of the join, by full name."""
+
+    results: str
+    feedback: str
+    observations: str
+    dead_letters: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLimits:
+    """The join's bounds.
+
+    Parameters
+    ----------
+    commit_interval_s : float
+        How long an example may wait for a commit.
+    retention_s : float
+        How long a row that nothing touches is kept.
+    max_record_bytes : int
+        Largest record that every output topic takes.
+    """
+
+    commit_interval_s: float = 0.25
+    retention_s: float = 14 * 24 * 3600.0
+    max_record_bytes: int = 1_000_000
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What was taken since the last commit; dropped whole when a commit fails.
+
+    ``states`` is a cache of what was loaded or changed, ``absent`` the keys that the store does not have, ``touched``
+    the changed ones with the latest time of their records in Unix milliseconds.
+    """
+
+    states: dict[tuple[int, str], JoinState] = field(default_factory=dict)
+    absent: set[tuple[int, str]] = field(default_factory=set)
+    touched: dict[tuple[int, str], int] = field(default_factory=dict)
+    outputs: list[OutputRecord] = field(default_factory=list)
+    summarizers: dict[str, Summarizer] = field(default_factory=dict)
+    records: int = 0
+    since_s: float = math.inf
+
+    def rows(self) -> dict[tuple[int, str], StoredRow]:
+        return {key: StoredRow(self.states[key], ms, key in self.absent) for key, ms in self.touched.items()}
+
+
+@dataclass(slots=True)
+class _Pair:
+    """The two inputs of one partition number.
+
+    ``positions`` are the next offsets to take, ``committed`` those that the group and the store know, ``limits`` those
+    below which outputs are in the topics already.
+    """
+
+    positions: dict[Input, int]
+    limits: dict[Input, int]
+    committed: dict[Input, int] = field(default_factory=dict)
+    is_live: bool = False
+
+    def has_caught_up(self) -> bool:
+        return all(self.positions[source] >= limit for source, limit in self.limits.items())
+
+
+class JoinStage:
+    """The join; driven by one thread through :meth:`turn`.
+
+    Parameters
+    ----------
+    fields : mapping of workload to its fields
+    topics : JoinTopics
+    limits : JoinLimits
+    log, transactions, store : the ports
+    summarizer : callable
+        Makes a :class:`Summarizer` for a workload.
+    clock : Clock
+    count : callable
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[str, tuple[str, ...]],
+        topics: JoinTopics,
+        limits: JoinLimits,
+        *,
+        log: EventLog,
+        transactions: Transactions,
+        store: JoinStore,
+        summarizer: Callable[[str], Summarizer],
+        clock: Clock,
+        count: Count,
+    ) -> None:
+        self._fields = fields
+        self._topics = topics
+        self._limits = limits
+        self._log = log
+        self._transactions = transactions
+        self._store = store
+        self._new_summarizer = summarizer
+        self._clock = clock
+        self._count = count
+        self._pairs: dict[int, _Pair] = {}
+        self._pending = _Pending()
+        self._is_assigned = False
+        self._expiry_due_s = clock.monotonic() + EXPIRY_INTERVAL_S
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether partitions are assigned and all have caught up with the group."""
+        return self._is_assigned and all(pair.is_live for pair in self._pairs.values())
+
+    def lag(self) -> Mapping[Input, int]:
+        """Return how far behind each input is, in offsets."""
+        return self._log.lag()
+
+    def gauges(self) -> Mapping[str, float]:
+        """Return the number of rows stored."""
+        return {"rows": float(self._store.rows)}
+
+    def start(self) -> None:
+        """Join the group."""
+        self._log.subscribe(self)
+
+    def turn(self) -> None:
+        """Take what has come and commit what is due; blocks up to 0.1 s, or for a transaction."""
+        self._take(self._log.poll(min(self._due_in_s(), _POLL_S)))
+        self._release()
+        if self._due_in_s() <= 0.0:
+            self.commit()
+        if self._clock.monotonic() >= self._expiry_due_s:
+            self._expire()
+
+    def commit(self) -> None:
+        """Commit outputs and offsets in Kafka, then rows and offsets in the store."""
+        try:
+            self._commit()
+        except Rewind:
+            self._pending = _Pending()
+            self._log.rewind()
+
+    def close(self) -> None:
+        """Commit the rest and leave."""
+        self.commit()
+        self._log.close()
+        self._transactions.close()
+        self._store.close()
+
+    # --- told by the event log, from within poll ---
+
+    def assigned(self, committed: Mapping[Input, int | None]) -> Mapping[Input, int]:
+        """Take over these partitions: read from what is stored, hold outputs back up to what is committed."""
+        self._pending = _Pending()
+        stored = self._store.offsets()
+        self._pairs = {}
+        for partition in sorted({source.partition for source in committed}):
+            sources = [source for source in committed if source.partition == partition]
+            positions = {source: stored.get(source, 0) for source in sources}
+            # A group whose offsets were lost or set back is behind the store, whose outputs are committed all the same.
+            limits = {source: max(committed[source] or 0, positions[source]) for source in sources}
+            self._pairs[partition] = _Pair(positions, limits)
+        self._is_assigned = True
+        return {source: offset for pair in self._pairs.values() for source, offset in pair.positions.items()}
+
+    def revoked(self) -> None:
+        """Commit what is pending while the group still takes it from us."""
+        try:
+            self._commit()
+        except Rewind:
+            # Whoever owns the partitions next reads them again.
+            self._count("join_notes", note="revoked_uncommitted")
+        self.lost()
+
+    def lost(self) -> None:
+        """Forget what is not stored."""
+        self._pending = _Pending()
+        self._pairs = {}
+        self._is_assigned = False
+
+    # --- taking ---
+
+    def _take(self, items: Sequence[Record | EndReached]) -> None:
+        decoded = [(item, self._decode(item)) for item in items if isinstance(item, EndReached) or self._is_due(item)]
+        self._load(decoded)
+        for item, event in decoded:
+            pair = self._pairs[item.source.partition]
+            if isinstance(item, EndReached):
+                self._reach_end(pair, item)
+                continue
+            if self._is_ahead(pair, item):
+                self._log.hold(item.source)
+                continue
+            pair.positions[item.source] = item.offset + 1
+            self._pending.since_s = min(self._pending.since_s, self._clock.monotonic())
+            self._pending.records += 1
+            self._apply(pair, item, event)
+
+    def _is_due(self, record: Record) -> bool:
+        return record.source.partition in self._pairs
+
+    def _decode(self, item: Record | EndReached) -> RoutedEvent | FeedbackEvent | DecodeError | None:
+        if isinstance(item, EndReached):
+            return None
+        if item.value is None:
+            return DecodeError("empty", "the record has no value")
+        try:
+            if item.source.topic == self._topics.feedback:
+                return FeedbackEvent.from_json(item.value)
+            routed = RoutedEvent.from_json(item.value)
+        except DecodeError as error:
+            return error
+        if routed.workload not in self._fields:
+            known = ", ".join(sorted(self._fields))
+            message = f"workload: {routed.workload!r} is not configured here (configured: {known})"
+            return DecodeError("unknown_workload", message, "workload")
+        return routed
+
+    def _load(self, decoded: Iterable[tuple[Record | EndReached, object]]) -> None:
+        wanted: dict[int, set[str]] = defaultdict(set)
+        for item, event in decoded:
+            if isinstance(event, RoutedEvent | FeedbackEvent):
+                key = (item.source.partition, event.query_id)
+                if key not in self._pending.states and key not in self._pending.absent:
+                    wanted[item.source.partition].add(event.query_id)
+        for partition, query_ids in wanted.items():
+            found = self._store.load(partition, sorted(query_ids))
+            self._pending.states.update({(partition, query_id): state for query_id, state in found.items()})
+            self._pending.absent.update((partition, query_id) for query_id in query_ids - found.keys())
+
+    def _reach_end(self, pair: _Pair, end: EndReached) -> None:
+        if not pair.is_live:
+            if end.offset < pair.limits[end.source]:
+                self._count("join_notes", note="log_shorter_than_committed")
+                pair.limits[end.source] = end.offset
+            pair.positions[end.source] = pair.limits[end.source]
+        elif end.offset > pair.positions[end.source]:
+            # Beyond the last record stand transaction markers only; committed, they show as lag no longer.
+            pair.positions[end.source] = end.offset
+            self._pending.since_s = min(self._pending.since_s, self._clock.monotonic())
+
+    def _is_ahead(self, pair: _Pair, record: Record) -> bool:
+        """Tell whether a record must wait until the other side of its pair has caught up too."""
+        source = record.source
+        if record.offset < pair.positions[source]:
+            # The log was made anew and its offsets begin again: nothing of it was taken.
+            self._count("join_notes", note="log_went_back")
+            pair.limits[source] = pair.positions[source] = record.offset
+        if pair.is_live or record.offset < pair.limits[source]:
+            return False
+        pair.positions[source] = pair.limits[source]
+        return True
+
+    def _apply(self, pair: _Pair, record: Record, event: RoutedEvent | FeedbackEvent | DecodeError | None) -> None:
+        if event is None or isinstance(event, DecodeError):
+            if event is not None:
+                self._bury(pair, record, event)
+            return
+        key = (record.source.partition, event.query_id)
+        state = self._pending.states.get(key, NOTHING_KNOWN)
+        joined = self._join(state, event, record)
+        if joined.state is not state:
+            self._pending.states[key] = joined.state
+            self._pending.touched[key] = max(record.timestamp_ms, self._pending.touched.get(key, 0))
+        if not pair.is_live:
+            return
+        for note in joined.notes:
+            self._count("join_notes", note=note)
+        if isinstance(event, RoutedEvent):
+            self._summarizer(event.workload).add(event)
+            self._count("results", workload=event.workload)
+        if joined.example is not None:
+            example = joined.example
+            self._pending.outputs.append(
+                OutputRecord(self._topics.observations, example.workload.encode(), example.to_json())
+            )
+            self._count("examples", workload=example.workload, retracted=str(example.retracted).lower())
+
+    def _join(self, state: JoinState, event: RoutedEvent | FeedbackEvent, record: Record) -> Joined:
+        if isinstance(event, RoutedEvent):
+            return take_result(state, event, self._fields)
+        arrived_at = datetime.fromtimestamp(record.timestamp_ms / _MILLISECONDS, UTC)
+        return take_feedback(state, event, arrived_at, self._fields)
+
+    def _bury(self, pair: _Pair, record: Record, error: DecodeError) -> None:
+        if not pair.is_live:
+            return
+        self._count("dead_letters", stage=STAGE, reason=error.reason)
+        self._pending.outputs.append(
+            dead_letter(
+                self._topics.dead_letters,
+                record,
+                stage=STAGE,
+                reason=error.reason,
+                error=str(error),
+                max_record_bytes=self._limits.max_record_bytes,
+            )
+        )
+
+    def _summarizer(self, workload: str) -> Summarizer:
+        if workload not in self._pending.summarizers:
+            self._pending.summarizers[workload] = self._new_summarizer(workload)
+        return self._pending.summarizers[workload]
+
+    # --- committing ---
+
+    def _release(self) -> None:
+        """Let pairs that have caught up go on, from exactly where the group stands."""
+        ready = [pair for pair in self._pairs.values() if not pair.is_live and pair.has_caught_up()]
+        if not ready:
+            return
+        for pair in ready:
+            pair.is_live = True
+            pair.positions = dict(pair.limits)
+            pair.committed = dict(pair.limits)
+        held_back = {s: o for pair in self._pairs.values() for s, o in pair.positions.items()}
+        self._log.read_from(held_back)
+
+    def _due_in_s(self) -> float:
+        """Seconds until a commit is due: examples soon, traffic and bare offsets later."""
+        if self._pending.records >= MAX_PENDING:
+            return 0.0
+        wait_s = self._limits.commit_interval_s if self._pending.outputs else TRAFFIC_INTERVAL_S
+        return max(self._pending.since_s + min(wait_s, TRAFFIC_INTERVAL_S) - self._clock.monotonic(), 0.0)
+
+    def _commit(self) -> None:
+        live = [pair for pair in self._pairs.values() if pair.is_live]
+        offsets = {
+            source: offset
+            for pair in live
+            for source, offset in pair.positions.items()
+            if offset != pair.committed.get(source)
+        }
+        # Traffic goes first: a label weighs by the traffic that its query was part of.
+        records = [*self._summaries(), *self._pending.outputs]
+        if offsets or records:
+            self._transactions.commit(records, offsets, self._log.group())
+        if not (offsets or self._pending.records):
+            return
+        reached = {source: offset for pair in self._pairs.values() for source, offset in pair.positions.items()}
+        self._store.commit(self._pending.rows(), reached)
+        for pair in live:
+            pair.committed = dict(pair.positions)
+        self._pending = _Pending()
+
+    def _summaries(self) -> list[OutputRecord]:
+        taken = [(workload, summarizer.take()) for workload, summarizer in sorted(self._pending.summarizers.items())]
+        return [
+            OutputRecord(self._topics.observations, workload.encode(), summary.to_json())
+            for workload, summary in taken
+            if summary is not None
+        ]
+
+    def _expire(self) -> None:
+        now = self._clock.now().timestamp()
+        for kind, rows in self._store.expire(int((now - self._limits.retention_s) * _MILLISECONDS)).items():
+            self._count("rows_expired", rows, kind=kind)
+        self._expiry_due_s = self._clock.monotonic() + EXPIRY_INTERVAL_S

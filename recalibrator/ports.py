@@ -1,0 +1,252 @@
+"""The seams between the stages' loops and the world: logs to read, transactions to commit, state to keep, time.
+
+A loop holds nothing of Kafka, SQLite or the machine's clock; it can be driven by hand in a test, crash included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from recalibrator.core.join import JoinState
+from schemas.calibration import CalibrationVersion
+from schemas.command import Command
+from schemas.labelled import LabelledExample
+from schemas.status import WorkloadStatus
+from schemas.traffic import TrafficSummary
+
+Header = tuple[str, bytes | None]
+Observation = LabelledExample | TrafficSummary | Command
+
+
+class Input(NamedTuple):
+    """One partition of an input topic."""
+
+    topic: str
+    partition: int
+
+
+class Record(NamedTuple):
+    """One record as the broker delivered it."""
+
+    source: Input
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[Header, ...] = ()
+
+
+class EndReached(NamedTuple):
+    """The reader stands at the end of one partition."""
+
+    source: Input
+    offset: int
+
+
+class OutputRecord(NamedTuple):
+    """One record to produce."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+class Clock(Protocol):
+    """Time, as the caller knows it."""
+
+    def now(self) -> datetime:
+        """Return the wall-clock time in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds on a clock that never goes back."""
+        ...
+
+
+class Assignee(Protocol):
+    """Who is told of its partitions by an :class:`EventLog`, always from within :meth:`EventLog.poll`."""
+
+    def assigned(self, committed: Mapping[Input, int | None]) -> Mapping[Input, int]:
+        """Take over these partitions, in place of all before; return the offset to read each from.
+
+        Parameters
+        ----------
+        committed : mapping of Input to int or None
+            The group's offsets: everything below was taken, and its outputs are committed.
+        """
+        ...
+
+    def revoked(self) -> None:
+        """Commit what can be committed now, and let go of all partitions."""
+        ...
+
+    def lost(self) -> None:
+        """Let go of all partitions; commit nothing, others own them already."""
+        ...
+
+
+class EventLog(Protocol):
+    """The group's view of its input topics."""
+
+    def subscribe(self, assignee: Assignee) -> None:
+        """Join the group."""
+        ...
+
+    def poll(self, timeout_s: float) -> Sequence[Record | EndReached]:
+        """Return what has come; blocks up to ``timeout_s`` while nothing has."""
+        ...
+
+    def group(self) -> object:
+        """Return the group's metadata, by which the broker fences a former owner."""
+        ...
+
+    def rewind(self) -> None:
+        """Ask the group's offsets again and have the present partitions assigned anew."""
+        ...
+
+    def hold(self, source: Input) -> None:
+        """Deliver nothing of this partition until :meth:`read_from`."""
+        ...
+
+    def read_from(self, starts: Mapping[Input, int]) -> None:
+        """Read all partitions from these offsets."""
+        ...
+
+    def lag(self) -> Mapping[Input, int]:
+        """Return how many offsets each partition's reader is behind its end, as last heard."""
+        ...
+
+    def close(self) -> None:
+        """Leave the loop; the membership stays for whoever restarts in time."""
+        ...
+
+
+class Transactions(Protocol):
+    """Outputs and offsets, committed together or not at all."""
+
+    def commit(self, records: Sequence[OutputRecord], offsets: Mapping[Input, int], group: object) -> None:
+        """Commit; blocks.
+
+        Raises
+        ------
+        Rewind
+            When it was not committed, or nobody knows.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the producer."""
+        ...
+
+
+class StoredRow(NamedTuple):
+    """What the join keeps of one query."""
+
+    state: JoinState
+    touched_ms: int
+    is_new: bool
+
+
+class JoinStore(Protocol):
+    """Rows and offsets, stored together."""
+
+    def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, JoinState]:
+        """Return the stored states of those queries that have one."""
+        ...
+
+    def offsets(self) -> dict[Input, int]:
+        """Return the offsets up to which the rows are complete."""
+        ...
+
+    def commit(self, rows: Mapping[tuple[int, str], StoredRow], offsets: Mapping[Input, int]) -> None:
+        """Store rows and offsets in one transaction."""
+        ...
+
+    def expire(self, before_ms: int) -> Mapping[str, int]:
+        """Delete rows not touched since, and the oldest above the bound; return how many, by kind."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Number of rows stored."""
+        ...
+
+    def close(self) -> None:
+        """Close the file."""
+        ...
+
+
+class Core(Protocol):
+    """The fold over one workload's observations; :class:`recalibrator.core.Recalibrator`."""
+
+    @property
+    def current(self) -> CalibrationVersion | None:
+        """The version published last."""
+        ...
+
+    def observe(self, event: Observation) -> CalibrationVersion | None:
+        """Take one observation; return a version to publish, or nothing."""
+        ...
+
+    def status(self) -> WorkloadStatus:
+        """Return how the workload keeps its promise."""
+        ...
+
+    def raise_version_floor(self, version: int) -> None:
+        """Have the next version numbered above this one."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """Return the whole state."""
+        ...
+
+
+class VersionLog(Protocol):
+    """The calibration topic as the fit reads it."""
+
+    def news(self) -> dict[str, int]:
+        """Return the highest valid version of each workload that came since the last call; never blocks."""
+        ...
+
+    def highest(self) -> dict[str, int]:
+        """Read to the end as of now, then return the highest valid version of each workload; blocks."""
+        ...
+
+    def close(self) -> None:
+        """Close the reader."""
+        ...
+
+
+class FitState(NamedTuple):
+    """What the fit keeps of one partition: its cores as of an offset."""
+
+    offset: int
+    cores: Mapping[str, Core]
+    history: Mapping[str, Sequence[int]]
+
+
+class SnapshotStore(Protocol):
+    """Cores and the offset they stand at, stored together."""
+
+    def load(self, partition: int) -> FitState | None:
+        """Return what was stored, or None where nothing is or it cannot be read."""
+        ...
+
+    def save(self, partition: int, state: FitState) -> None:
+        """Replace what is stored, atomically."""
+        ...
+
+    def new(self, workload: str) -> Core:
+        """Return a core that has seen nothing."""
+        ...
+
+
+class Count(Protocol):
+    """Counts one thing by name and label; a metric."""
+
+    def __call__(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a count, or observe a size or duration."""
+        ...

@@ -1,0 +1,242 @@
+"""The only place where the recalibrator's parts are built, started and ended.
+
+Settings and the stages asked for flow in; an exit code flows out. A stage that dies ends the process: what it had not
+committed is read again at the next start. On SIGTERM each stage commits what it has taken and leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Collection
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from threading import Event
+from types import FrameType
+
+import structlog
+
+from recalibrator.core import TrafficSummarizer
+from recalibrator.fit_stage import FitLimits, FitStage, FitTopics
+from recalibrator.join_stage import JoinLimits, JoinStage, JoinTopics
+from recalibrator.shell.client_reports import reports
+from recalibrator.shell.compacted_reader import CompactedReader
+from recalibrator.shell.event_log import KafkaEventLog
+from recalibrator.shell.join_store import SqliteJoinStore
+from recalibrator.shell.kafka_properties import group_properties, reader_properties, transactional_properties
+from recalibrator.shell.metrics import Metrics
+from recalibrator.shell.snapshot_file import SnapshotFiles
+from recalibrator.shell.stage_thread import StageThread
+from recalibrator.shell.state_directory import StateDirectory
+from recalibrator.shell.topic_check import CheckedTopics, check_topics
+from recalibrator.shell.transaction import TransactionDriver
+from recalibrator.shell.version_log import KafkaVersionLog
+from schemas.settings import Settings
+from schemas.topics import (
+    CALIBRATION,
+    CALIBRATION_HISTORY,
+    DEAD_LETTERS,
+    FEEDBACK,
+    OBSERVATIONS,
+    RESULTS,
+    STATUS,
+    Topic,
+)
+
+_log = structlog.get_logger()
+
+END_TIMEOUT_S = 17.0
+"""For all stages together, so that a SIGTERM ends within 20 s."""
+
+_MILLISECONDS = 1_000
+_WAIT_S = 0.5
+
+
+class StageName(StrEnum):
+    """The parts that can run alone."""
+
+    JOIN = "join"
+    FIT = "fit"
+    API = "api"
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """Return the wall-clock time in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds on a clock that never goes back."""
+        return time.monotonic()
+
+
+class Service:
+    """One recalibrator process.
+
+    Parameters
+    ----------
+    settings : Settings
+    stages : collection of StageName
+        By default all of them.
+    """
+
+    def __init__(self, settings: Settings, stages: Collection[StageName] = tuple(StageName)) -> None:
+        self._settings = settings
+        self._stages = frozenset(stages)
+        self._clock = SystemClock()
+        self.metrics = Metrics()
+        self._closing = Event()
+        self._failure: BaseException | None = None
+        self._drivers: list[TransactionDriver] = []
+        self._threads: list[StageThread] = []
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a broker call may never return: end the process without clean-up then."""
+        return any(thread.is_alive() for thread in self._threads) or any(driver.hangs for driver in self._drivers)
+
+    def end(self) -> None:
+        """Have the stages commit and leave; callable from any thread or signal handler."""
+        self._closing.set()
+
+    def run(self) -> None:
+        """Run until :meth:`end` or a failure; blocks.
+
+        Raises
+        ------
+        RecalibratorError
+            When something that only a person can mend ended it.
+        OSError
+            When the HTTP address is taken or a disk is full.
+        """
+        checked = check_topics(self._settings)
+        state = StateDirectory(Path(self._settings.recalibrator.state_dir))
+        try:
+            for stage in sorted(self._stages - {StageName.API}):
+                state.lock(stage)
+            self._start(checked, state)
+            while not self._closing.wait(_WAIT_S):
+                continue
+            self._stop()
+        finally:
+            state.unlock()
+        if self._failure is not None:
+            raise self._failure
+
+    def missing(self) -> list[str]:
+        """Return what is not ready yet, one word each."""
+        found = [thread.name for thread in self._threads if not thread.is_ready]
+        return [*found, "closing"] if self._closing.is_set() else found
+
+    def _start(self, checked: CheckedTopics, state: StateDirectory) -> None:
+        builders = {
+            StageName.JOIN: lambda: self._join_stage(checked, state),
+            StageName.FIT: lambda: self._fit_stage(checked, state),
+        }
+        for name, build in builders.items():
+            if name in self._stages:
+                self._threads.append(
+                    StageThread(name.value, build, closing=self._closing, on_failure=self._fail, metrics=self.metrics)
+                )
+        for thread in self._threads:
+            thread.start()
+
+    def _stop(self) -> None:
+        began_s = time.monotonic()
+        for thread in self._threads:
+            thread.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
+        _log.info("ended", seconds=round(time.monotonic() - began_s, 3), stages=sorted(self._stages))
+
+    def _join_stage(self, checked: CheckedTopics, state: StateDirectory) -> JoinStage:
+        settings, options = self._settings, self._settings.recalibrator
+        topics = JoinTopics(*(self._topic(t) for t in (RESULTS, FEEDBACK, OBSERVATIONS, DEAD_LETTERS)))
+        directory = state.of_cluster(checked.cluster_id, settings.topics.prefix)
+        return JoinStage(
+            {name: workload.fields for name, workload in settings.workloads.items()},
+            topics,
+            JoinLimits(options.commit_interval_ms / _MILLISECONDS, options.join_retention_s, checked.max_record_bytes),
+            log=self._event_log(StageName.JOIN, (topics.results, topics.feedback), state),
+            transactions=self._transactions(StageName.JOIN, checked, state),
+            store=SqliteJoinStore(directory / "join.sqlite3", options.join_max_rows),
+            summarizer=lambda workload: TrafficSummarizer(settings.workloads[workload]),
+            clock=self._clock,
+            count=self.metrics.count,
+        )
+
+    def _fit_stage(self, checked: CheckedTopics, state: StateDirectory) -> FitStage:
+        settings = self._settings
+        topics = FitTopics(
+            *(self._topic(t) for t in (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS))
+        )
+        reader = CompactedReader(
+            "versions",
+            [topics.calibration],
+            reader_properties(settings, f"versions-{state.instance_id}"),
+            self.metrics.count,
+            on_final=self._fail,
+            closing=self._closing,
+        )
+        return FitStage(
+            frozenset(settings.workloads),
+            topics,
+            FitLimits(
+                settings.recalibrator.commit_interval_ms / _MILLISECONDS, max_record_bytes=checked.max_record_bytes
+            ),
+            log=self._event_log(StageName.FIT, (topics.observations,), state),
+            transactions=self._transactions(StageName.FIT, checked, state),
+            snapshots=SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
+            versions=KafkaVersionLog(reader),
+            clock=self._clock,
+            count=self.metrics.count,
+        )
+
+    def _event_log(self, stage: StageName, topics: tuple[str, ...], state: StateDirectory) -> KafkaEventLog:
+        return KafkaEventLog(
+            stage.value,
+            topics,
+            group_properties(self._settings, stage.value, state.instance_id),
+            self.metrics.count,
+            on_final=self._fail,
+            closing=self._closing,
+        )
+
+    def _transactions(self, stage: StageName, checked: CheckedTopics, state: StateDirectory) -> TransactionDriver:
+        properties = transactional_properties(
+            self._settings, stage.value, state.instance_id, checked.max_record_bytes
+        ) | reports(f"{stage.value}-transaction", self.metrics.count, self._fail)
+        driver = TransactionDriver(stage.value, properties, self.metrics.count, self._closing)
+        self._drivers.append(driver)
+        return driver
+
+    def _topic(self, topic: Topic) -> str:
+        return topic.name(self._settings.topics.prefix)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._closing.set()
+
+
+def run_until_signalled(service: Service) -> None:
+    """Run a service; the first SIGTERM or SIGINT drains it, the second ends the process at once.
+
+    Raises
+    ------
+    RecalibratorError, OSError
+        See :meth:`Service.run`.
+    """
+    seen: list[int] = []
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            os._exit(128 + number)
+        service.end()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    service.run()

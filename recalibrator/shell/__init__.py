@@ -1,0 +1,1 @@
+"""Everything of the recalibrator that touches Kafka, files, HTTP or the clock."""

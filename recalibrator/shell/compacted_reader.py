@@ -1,0 +1,135 @@
+"""Whole topics, read from their beginning and then on, by every instance for itself, in no group.
+
+Records flow out in order; "caught up" means that the end as of the question was reached. Nothing is committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from threading import Event
+from typing import cast
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from recalibrator.errors import AccessDenied, BrokerError, BrokerUnreachable
+from recalibrator.ports import Count, Input
+from recalibrator.shell.broker_errors import kafka_error, of_consumer
+from recalibrator.shell.client_reports import reports
+from recalibrator.shell.kafka_properties import Properties
+
+_log = structlog.get_logger()
+
+MAX_POLLED = 1_000
+_ASK_TIMEOUT_S = 5.0
+_POLL_S = 0.05
+_BUDGET_S = 60.0
+_ENDED_AT_SHUTDOWN = "closed while a topic was read to its end"
+
+
+class CompactedReader:
+    """A consumer of whole topics of one partition each; used by one thread.
+
+    Parameters
+    ----------
+    name : str
+        Of the client in logs and metrics.
+    topics : sequence of str
+    properties : mapping
+        See :func:`~recalibrator.shell.kafka_properties.reader_properties`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topics: Sequence[str],
+        properties: Properties,
+        count: Count,
+        *,
+        on_final: Callable[[BrokerError], None],
+        closing: Event,
+    ) -> None:
+        self._name = name
+        self._count = count
+        self._closing = closing
+        self._consumer = Consumer(properties | reports(name, count, on_final))
+        self._positions = {Input(topic, 0): 0 for topic in topics}
+        # From offset 0 rather than "the beginning": that needs no question to the broker first.
+        self._consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
+        self._reached: set[Input] = set()
+
+    @property
+    def has_reached_ends(self) -> bool:
+        """Whether every topic was read to its end once."""
+        return len(self._reached) == len(self._positions)
+
+    def poll(self, timeout_s: float) -> Iterator[Message]:
+        """Yield what has come; blocks up to ``timeout_s`` while nothing has.
+
+        Raises
+        ------
+        AccessDenied
+        """
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return
+        for message in [first, *self._consumer.consume(MAX_POLLED - 1, 0)]:
+            if self._is_record(message):
+                yield message
+
+    def read_to_end(self) -> list[Message]:
+        """Return all records up to the ends as of now; blocks, with patience for a broker on its way back.
+
+        Raises
+        ------
+        AccessDenied, BrokerUnreachable
+        """
+        deadline_s = time.monotonic() + _BUDGET_S
+        ends = {source: self._end(source, deadline_s) for source in self._positions}
+        found: list[Message] = []
+        while any(self._positions[source] < end for source, end in ends.items()):
+            self._check(deadline_s)
+            found.extend(self.poll(_POLL_S))
+        return found
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+    def _end(self, source: Input, deadline_s: float) -> int:
+        while True:
+            try:
+                # Asked of the broker with isolation "read committed", this is the end of what is committed.
+                _, end = self._consumer.get_watermark_offsets(TopicPartition(*source), _ASK_TIMEOUT_S, cached=False)
+            except KafkaException as error:
+                reason = of_consumer(kafka_error(error))
+                if isinstance(reason, AccessDenied):
+                    raise reason from None
+                _log.warning("end of topic not read; trying again", topic=source.topic, error=str(reason))
+                self._check(deadline_s)
+            else:
+                return int(end)
+
+    def _check(self, deadline_s: float) -> None:
+        if self._closing.is_set():
+            raise BrokerUnreachable(_ENDED_AT_SHUTDOWN)
+        if time.monotonic() > deadline_s:
+            raise BrokerUnreachable(f"{', '.join(s.topic for s in self._positions)}: not read within {_BUDGET_S:g} s")
+
+    def _is_record(self, message: Message) -> bool:
+        error = message.error()
+        source = Input(cast(str, message.topic()), 0)
+        if error is None:
+            self._positions[source] = cast(int, message.offset()) + 1
+            return True
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
+            self._positions[source] = cast(int, message.offset())
+            self._reached.add(source)
+            return False
+        reason = of_consumer(error)
+        if isinstance(reason, AccessDenied) or error.fatal():
+            raise reason
+        self._count("client_errors", client=self._name, code=error.name())
+        _log.warning("reader", client=self._name, code=error.name(), error=error.str())
+        return False

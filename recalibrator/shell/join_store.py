@@ -1,0 +1,170 @@
+"""The join's rows and offsets in one SQLite file: stored together, so that neither is ever ahead of the other.
+
+States flow in and out as compact JSON. A file that cannot be read is set aside, and the topics tell it all again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import structlog
+
+from recalibrator.core.join import JoinState
+from recalibrator.errors import StoreDamaged
+from recalibrator.ports import Input, StoredRow
+
+_log = structlog.get_logger()
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS rows (
+    partition INTEGER NOT NULL,
+    query_id TEXT NOT NULL,
+    kind INTEGER NOT NULL,
+    touched_ms INTEGER NOT NULL,
+    state BLOB NOT NULL,
+    PRIMARY KEY (partition, query_id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS rows_by_age ON rows (touched_ms);
+CREATE TABLE IF NOT EXISTS offsets (
+    topic TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    next_offset INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+"""
+_FORMAT = 1
+_ASKED_AT_ONCE = 500
+_EXPIRED_AT_ONCE = 20_000
+KINDS = ("feedback_without_result", "result_without_label", "joined")
+
+
+class SqliteJoinStore:
+    """The join's state on disk; used by the join's thread alone.
+
+    Parameters
+    ----------
+    path : Path
+        The file; created where missing.
+    max_rows : int
+        Bound of :meth:`expire`.
+    """
+
+    def __init__(self, path: Path, max_rows: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._max_rows = max_rows
+        try:
+            self._database = _open(path)
+        except StoreDamaged as error:
+            aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+            _log.warning(
+                "the join's state is set aside and read again from the topics", error=str(error), kept=str(aside)
+            )
+            for suffix in ("", "-wal", "-shm"):
+                part = path.with_name(path.name + suffix)
+                if part.exists():
+                    part.rename(aside.with_name(aside.name + suffix))
+            self._database = _open(path)
+        self._rows = int(self._database.execute("SELECT count(*) FROM rows").fetchone()[0])
+
+    @property
+    def rows(self) -> int:
+        """Number of rows stored."""
+        return self._rows
+
+    def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, JoinState]:
+        """Return the stored states of those queries that have one."""
+        wanted = list(query_ids)
+        found: dict[str, JoinState] = {}
+        for start in range(0, len(wanted), _ASKED_AT_ONCE):
+            ids = wanted[start : start + _ASKED_AT_ONCE]
+            marks = ",".join("?" * len(ids))
+            query = f"SELECT query_id, state FROM rows WHERE partition = ? AND query_id IN ({marks})"  # noqa: S608 marks are question marks
+            for query_id, state in self._database.execute(query, (partition, *ids)):
+                found[query_id] = JoinState.model_validate_json(state)
+        return found
+
+    def offsets(self) -> dict[Input, int]:
+        """Return the offsets up to which the rows are complete."""
+        rows = self._database.execute("SELECT topic, partition, next_offset FROM offsets")
+        return {Input(topic, partition): next_offset for topic, partition, next_offset in rows}
+
+    def commit(self, rows: Mapping[tuple[int, str], StoredRow], offsets: Mapping[Input, int]) -> None:
+        """Store rows and offsets in one transaction."""
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany(
+                "INSERT OR REPLACE INTO rows (partition, query_id, kind, touched_ms, state) VALUES (?, ?, ?, ?, ?)",
+                (
+                    (partition, query_id, _kind(row.state), row.touched_ms, _encoded(row.state))
+                    for (partition, query_id), row in rows.items()
+                ),
+            )
+            self._database.executemany(
+                "INSERT OR REPLACE INTO offsets (topic, partition, next_offset) VALUES (?, ?, ?)",
+                ((source.topic, source.partition, offset) for source, offset in offsets.items()),
+            )
+        self._rows += sum(row.is_new for row in rows.values())
+
+    def expire(self, before_ms: int) -> Mapping[str, int]:
+        """Delete rows not touched since, and the oldest above the bound; at most 20,000 of each at a time.
+
+        Parameters
+        ----------
+        before_ms : int
+            Unix time in milliseconds.
+
+        Returns
+        -------
+        mapping of kind to count
+        """
+        counts = dict.fromkeys(KINDS, 0)
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._delete("WHERE touched_ms < ? ORDER BY touched_ms LIMIT ?", (before_ms, _EXPIRED_AT_ONCE), counts)
+            surplus = self._rows - sum(counts.values()) - self._max_rows
+            if surplus > 0:
+                self._delete("ORDER BY touched_ms LIMIT ?", (min(surplus, _EXPIRED_AT_ONCE),), counts)
+        self._rows -= sum(counts.values())
+        return counts
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def _delete(self, which: str, arguments: tuple[int, ...], counts: dict[str, int]) -> None:
+        chosen = f"SELECT partition, query_id FROM rows {which}"  # noqa: S608 one of two constants above
+        deleted = self._database.execute(
+            f"DELETE FROM rows WHERE (partition, query_id) IN ({chosen}) RETURNING kind",  # noqa: S608 see above
+            arguments,
+        )
+        for (kind,) in deleted.fetchall():
+            counts[KINDS[kind]] += 1
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        database.execute("PRAGMA journal_mode = WAL")
+        # A power cut may lose the last commits, never tear them; what is lost is read again from the topics.
+        database.execute("PRAGMA synchronous = NORMAL")
+        found = int(database.execute("PRAGMA user_version").fetchone()[0])
+        if found not in (0, _FORMAT):
+            raise StoreDamaged(f"{path}: is of format {found}, this version reads {_FORMAT}")
+        database.executescript(_SCHEMA)
+        database.execute(f"PRAGMA user_version = {_FORMAT}")
+    except sqlite3.DatabaseError as error:
+        raise StoreDamaged(f"{path}: {error}") from None
+    return database
+
+
+def _kind(state: JoinState) -> int:
+    if state.routed is None:
+        return KINDS.index("feedback_without_result")
+    return KINDS.index("joined" if state.opinions else "result_without_label")
+
+
+def _encoded(state: JoinState) -> bytes:
+    return state.model_dump_json(exclude_defaults=True).encode()

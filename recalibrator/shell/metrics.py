@@ -1,0 +1,133 @@
+"""Every metric of the recalibrator: one table of name, kind, unit and help, and the object that the parts count on.
+
+Names follow Prometheus' conventions: base units, ``_total`` on counters, no unit without a number behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_PREFIX = "ucci_recalibrator_"
+_LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One metric.
+
+    Parameters
+    ----------
+    name : str
+        As the parts call it; scraped as ``ucci_recalibrator_`` name, with ``_total`` on counters.
+    kind : str
+        ``counter``, ``gauge`` or ``histogram``.
+    unit : str
+        What one is.
+    help : str
+        What it counts, and what a rise means.
+    labels : tuple of str
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+SPECS = (
+    MetricSpec("results", "counter", "result", "Results taken by the join.", ("workload",)),
+    MetricSpec(
+        "examples",
+        "counter",
+        "example",
+        "Labelled examples told to the fit; retracted takes one back.",
+        ("workload", "retracted"),
+    ),
+    MetricSpec(
+        "join_notes",
+        "counter",
+        "event",
+        "What the join noticed: duplicates, stale revisions, disagreement, skips, withdrawals, logs made anew.",
+        ("note",),
+    ),
+    MetricSpec("rows", "gauge", "row", "Rows in the join's store."),
+    MetricSpec(
+        "rows_expired",
+        "counter",
+        "row",
+        "Rows that the join forgot by age or number; joined ones lose nothing.",
+        ("kind",),
+    ),
+    MetricSpec("observations", "counter", "event", "Observations folded.", ("workload", "kind")),
+    MetricSpec("versions", "counter", "version", "Calibration versions published.", ("workload", "trigger")),
+    MetricSpec(
+        "fit_notes", "counter", "event", "What the fit noticed: versions of foreign writers, logs made anew.", ("note",)
+    ),
+    MetricSpec("dead_letters", "counter", "record", "Records set aside as malformed.", ("stage", "reason")),
+    MetricSpec("transactions", "counter", "transaction", "Transactions by how they ended.", ("stage", "outcome")),
+    MetricSpec("transaction_seconds", "histogram", "second", "From begin to committed.", ("stage",)),
+    MetricSpec(
+        "producers_abandoned", "counter", "producer", "Producers replaced because a call hung or failed.", ("stage",)
+    ),
+    MetricSpec("rebalances", "counter", "assignment", "Assignments by the group.", ("stage", "kind")),
+    MetricSpec("client_errors", "counter", "error", "Errors that a Kafka client reported.", ("client", "code")),
+    MetricSpec("lag", "gauge", "offset", "Offsets that a stage is behind.", ("stage", "topic", "partition")),
+    MetricSpec("ready", "gauge", "bool", "1 when a stage has caught up.", ("stage",)),
+    MetricSpec("http_requests", "counter", "request", "HTTP requests answered.", ("route", "status")),
+    MetricSpec("feedback", "counter", "event", "Feedback events taken over HTTP and acknowledged.", ("labeler",)),
+)
+
+
+class Metrics:
+    """The recalibrator's metrics in a registry of their own.
+
+    Parameters
+    ----------
+    registry : CollectorRegistry, optional
+        A new one by default, so that two services in one process do not share counts.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for spec in SPECS:
+            name = _PREFIX + spec.name
+            if spec.kind == "counter":
+                self._counters[spec.name] = Counter(name, spec.help, spec.labels, registry=self.registry)
+            elif spec.kind == "gauge":
+                self._gauges[spec.name] = Gauge(name, spec.help, spec.labels, registry=self.registry)
+            else:
+                self._histograms[spec.name] = Histogram(
+                    name, spec.help, spec.labels, registry=self.registry, buckets=_LATENCY_BUCKETS_S
+                )
+
+    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a counter, or observe a duration in a histogram.
+
+        Raises
+        ------
+        KeyError
+            When the table has no such metric.
+        """
+        if name in self._histograms:
+            self._histograms[name].labels(**labels).observe(amount)
+            return
+        counter = self._counters[name]
+        (counter.labels(**labels) if labels else counter).inc(amount)
+
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge.
+
+        Raises
+        ------
+        KeyError
+            When the table has no such metric.
+        """
+        gauge = self._gauges[name]
+        (gauge.labels(**labels) if labels else gauge).set(value)

@@ -1,0 +1,89 @@
+"""Where an instance keeps its state, under which name it is known to the broker, and that nobody else works there.
+
+``state_dir/instance-id`` names the instance for good; ``state_dir/<cluster>/<prefix>/`` holds what belongs to one
+cluster's topics, so that state is never taken for another cluster's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import uuid
+from pathlib import Path
+
+from recalibrator.errors import StateInUse
+from schemas.errors import ConfigError
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+class StateDirectory:
+    """The state directory of one process.
+
+    Parameters
+    ----------
+    root : Path
+        ``recalibrator.state_dir``; created where missing.
+
+    Raises
+    ------
+    ConfigError
+        When it cannot be written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._locks: list[int] = []
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            self.instance_id = self._read_id()
+        except OSError as error:
+            fault = f"recalibrator.state_dir: {root} cannot be written: {error.strerror}; give a writable directory"
+            raise ConfigError([fault]) from None
+
+    def lock(self, stage: str) -> None:
+        """Claim this directory for one stage until the process ends.
+
+        Raises
+        ------
+        StateInUse
+            When another process has it.
+        """
+        handle = os.open(self._root / f"{stage}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise StateInUse(
+                f"recalibrator.state_dir: another process runs stage {stage} on {self._root}; give each its own"
+            ) from None
+        self._locks.append(handle)
+
+    def of_cluster(self, cluster_id: str, prefix: str) -> Path:
+        """Return the directory of one cluster's topics."""
+        path = self._root / cluster_id / prefix
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def unlock(self) -> None:
+        """Give up all claims."""
+        while self._locks:
+            os.close(self._locks.pop())
+
+    def _read_id(self) -> str:
+        path = self._root / "instance-id"
+        if not path.exists():
+            temporary = path.with_suffix(f".{os.getpid()}")
+            temporary.write_text(f"recalibrator-{uuid.uuid4().hex[:12]}\n", encoding="utf-8")
+            # Of two processes that start at once, one name wins for both.
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                pass
+            finally:
+                temporary.unlink()
+        found = path.read_text(encoding="utf-8").strip()
+        if _ID.fullmatch(found) is None:
+            raise ConfigError([f"{path}: {found!r} is not an instance id; delete the file to have a new one made"])
+        return found

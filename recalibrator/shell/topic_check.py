@@ -1,0 +1,129 @@
+"""The topics that the recalibrator touches, checked before anything is consumed.
+
+The broker's topics flow in; the cluster's id and the largest record that every output topic takes flow out, or one
+line for each fault. Producing to a topic that does not exist fails only after minutes: nothing starts unchecked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from recalibrator.errors import AccessDenied, BrokerError, BrokerUnreachable, TopicsUnusable
+from recalibrator.shell.broker_errors import kafka_error, of_consumer
+from recalibrator.shell.kafka_properties import admin_properties
+from schemas.settings import Settings
+from schemas.topics import (
+    CALIBRATION,
+    CALIBRATION_HISTORY,
+    DEAD_LETTERS,
+    FEEDBACK,
+    OBSERVATIONS,
+    RESULTS,
+    ROUTERS,
+    STATUS,
+    Topic,
+)
+
+REQUEST_TIMEOUT_S = 10.0
+TOUCHED = (RESULTS, FEEDBACK, OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, ROUTERS, DEAD_LETTERS)
+_WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
+_DEFAULT_MAX_BYTES = 1_048_588
+# The producer's limit lies below the topics': the batch's own frame counts there, but not here.
+_FRAME_BYTES = 512
+
+
+class TopicFacts(NamedTuple):
+    """What the broker says of one topic."""
+
+    partitions: int
+    config: Mapping[str, str]
+
+
+class CheckedTopics(NamedTuple):
+    """What the stages need to know of the cluster."""
+
+    cluster_id: str
+    max_record_bytes: int
+
+
+def check_topics(settings: Settings) -> CheckedTopics:
+    """Compare the broker's topics with the table of :mod:`schemas.topics`; blocks up to some 20 s.
+
+    Raises
+    ------
+    TopicsUnusable
+        Naming every fault at once.
+    BrokerUnreachable, AccessDenied
+        When the broker does not answer, or not to us.
+    """
+    reported: list[KafkaError] = []
+    admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})
+    try:
+        cluster_id, facts = _ask(admin, settings.topics.prefix)
+    except (KafkaException, TimeoutError) as error:
+        admin.poll(0)
+        raise _reason(settings, error, reported) from None
+    faults = topic_faults(settings.topics.prefix, facts)
+    if faults:
+        raise TopicsUnusable(faults)
+    limit = min(_limit(facts[topic.name(settings.topics.prefix)]) for topic in _WRITTEN)
+    return CheckedTopics(cluster_id, limit - _FRAME_BYTES)
+
+
+def topic_faults(prefix: str, facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
+    """Find what is wrong with the topics; one line for each fault, empty when all is well."""
+    faults = [fault for topic in TOUCHED for fault in _faults(topic, topic.name(prefix), facts)]
+    results, feedback = facts.get(RESULTS.name(prefix)), facts.get(FEEDBACK.name(prefix))
+    if results is not None and feedback is not None and results.partitions != feedback.partitions:
+        faults.append(
+            f"{RESULTS.name(prefix)} has {results.partitions} partitions and {FEEDBACK.name(prefix)} "
+            f"{feedback.partitions}: both are joined by query_id and need equal counts; add partitions to the smaller"
+        )
+    return tuple(faults)
+
+
+def _faults(topic: Topic, name: str, facts: Mapping[str, TopicFacts]) -> list[str]:
+    if name not in facts:
+        return [f"{name}: does not exist; run `ucci-stream topics create`"]
+    found = facts[name]
+    faults = []
+    policy = found.config.get("cleanup.policy", topic.cleanup)
+    if policy != topic.cleanup:
+        faults.append(f"{name}: cleanup.policy is {policy}, needs {topic.cleanup}; alter or delete the topic")
+    if topic.partitions is not None and found.partitions != topic.partitions:
+        faults.append(f"{name}: has {found.partitions} partitions, needs {topic.partitions}; delete the topic")
+    return faults
+
+
+def _limit(found: TopicFacts) -> int:
+    return int(found.config.get("max.message.bytes", _DEFAULT_MAX_BYTES))
+
+
+def _ask(admin: AdminClient, prefix: str) -> tuple[str, dict[str, TopicFacts]]:
+    metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+    names = [topic.name(prefix) for topic in TOUCHED]
+    present = {name: metadata.topics[name] for name in names if name in metadata.topics}
+    present = {name: topic for name, topic in present.items() if topic.error is None}
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
+    described = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S) if resources else {}
+    configs = {resource.name: future.result(REQUEST_TIMEOUT_S) for resource, future in described.items()}
+    facts = {
+        name: TopicFacts(len(topic.partitions), {key: str(entry.value) for key, entry in configs[name].items()})
+        for name, topic in present.items()
+    }
+    return str(metadata.cluster_id or "unknown"), facts
+
+
+def _reason(settings: Settings, error: Exception, reported: list[KafkaError]) -> BrokerError:
+    """Prefer what the client reported on the side: a refused password reaches no call."""
+    raised = [kafka_error(error)] if isinstance(error, KafkaException) else []
+    for found in (of_consumer(each) for each in [*raised, *reported]):
+        if isinstance(found, AccessDenied):
+            return found
+    address = settings.kafka.get("bootstrap.servers", "")
+    last = reported[-1].str() if reported else str(raised[0].str() if raised else "no answer")
+    return BrokerUnreachable(f'no broker answers at {address} ({last}); check [kafka] "bootstrap.servers"')

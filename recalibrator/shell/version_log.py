@@ -1,0 +1,67 @@
+"""The calibration topic as the fit reads it: which version numbers are taken, by whomever.
+
+Records flow in; the highest valid version of each workload flows out. What is not a valid version takes no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka import Message
+
+from recalibrator.shell.compacted_reader import CompactedReader
+from schemas.calibration import CalibrationVersion
+from schemas.errors import DecodeError
+
+
+class KafkaVersionLog:
+    """The reader of the calibration topic; used by the fit's thread alone.
+
+    Parameters
+    ----------
+    reader : CompactedReader
+        Of the calibration topic alone.
+    """
+
+    def __init__(self, reader: CompactedReader) -> None:
+        self._reader = reader
+        self._highest: dict[str, int] = {}
+
+    def news(self) -> dict[str, int]:
+        """Return the highest valid version of each workload that came since the last call; never blocks."""
+        return self._take(self._reader.poll(0.0))
+
+    def highest(self) -> dict[str, int]:
+        """Read to the end as of now, then return the highest valid version of each workload; blocks.
+
+        Raises
+        ------
+        AccessDenied, BrokerUnreachable
+        """
+        self._take(self._reader.read_to_end())
+        return dict(self._highest)
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+    def _take(self, messages: Iterable[Message]) -> dict[str, int]:
+        news: dict[str, int] = {}
+        for message in messages:
+            version = valid_version(message.key(), message.value())
+            if version is not None:
+                news[version.workload] = max(version.version, news.get(version.workload, 0))
+        for workload, number in news.items():
+            self._highest[workload] = max(number, self._highest.get(workload, 0))
+        return news
+
+
+def valid_version(key: bytes | None, value: bytes | None) -> CalibrationVersion | None:
+    """Return a record's version, or None where it is deleted, damaged, unsealed or under a foreign key."""
+    if key is None or value is None:
+        return None
+    try:
+        version = CalibrationVersion.from_json(value)
+    except DecodeError:
+        return None
+    return version if version.is_sealed and key == version.workload.encode() else None

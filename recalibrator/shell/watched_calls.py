@@ -1,0 +1,65 @@
+"""Calls into the Kafka client that may never return, each made on another thread and waited for with a deadline.
+
+A call flows in; what it returned or raised flows out, or :class:`CallStuck`. The stuck thread is left behind: nothing
+can end it, and its client must not be freed under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_Work = tuple[Callable[..., Any], tuple[Any, ...], "Future[Any]"]
+
+
+class CallStuck(Exception):
+    """A call outlived its deadline; its thread takes no further ones."""
+
+
+class WatchedCalls:
+    """One daemon thread that makes one call after the other.
+
+    Parameters
+    ----------
+    name : str
+        Of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        Thread(target=self._serve, name=name, daemon=True).start()
+
+    def call(self, deadline_s: float, function: Callable[..., T], *args: Any) -> T:
+        """Make a call; blocks for at most ``deadline_s``.
+
+        Raises
+        ------
+        CallStuck
+            When it has not returned by then. Use no instance again that raised it.
+        Exception
+            Whatever the call raises.
+        """
+        future: Future[T] = Future()
+        self._work.put((function, args, future))
+        try:
+            return future.result(deadline_s)
+        except TimeoutError:
+            raise CallStuck(
+                f"{getattr(function, '__name__', function)} has not returned for {deadline_s:g} s"
+            ) from None
+
+    def close(self) -> None:
+        """End the thread after the call in progress; never blocks."""
+        self._work.put(None)
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            function, args, future = work
+            try:
+                future.set_result(function(*args))
+            except Exception as error:  # noqa: BLE001 raised again by whoever waits
+                future.set_exception(error)

@@ -1,0 +1,182 @@
+"""A cascade in miniature: drawn answers of two models flow in, the core's events flow out, by the core's own versions.
+
+Pure and seeded. Labels come late, traffic in batches, decisions by the version in force when the query came.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from recalibrator.core import Recalibrator
+from recalibrator.core.observe.cells import Grid
+from schemas import CalibrationVersion, Decision, LabelledExample, OutcomeCounts, TrafficSummary, VersionTraffic
+from schemas.draws import uniform
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What both models would answer to one query."""
+
+    uncertainty: float
+    small: tuple[int, int]
+    large: tuple[int, int]
+    gold: int
+    agree: bool
+
+    @property
+    def exact(self) -> bool:
+        return self.small == (self.gold, self.gold)
+
+
+Draw = Callable[[int], Answers]
+
+
+def example(
+    answers: Answers,
+    query_id: str,
+    workload: str,
+    routed_at: datetime,
+    *,
+    version: CalibrationVersion | None = None,
+    labelled_at: datetime | None = None,
+) -> tuple[Decision, LabelledExample]:
+    """Route one query by a version (both models run without one) and return the decision and its label."""
+    large_probability, reason, label_probability, requested = 1.0, "cold_start", 1.0, True
+    predicted = None
+    decision = Decision(escalated=True, reason="cold_start", uncertainty=answers.uncertainty, large_probability=1.0)
+    if version is not None:
+        decision = version.decide(answers.uncertainty, query_id)
+        request = version.request_label(decision, query_id)
+        large_probability, reason = decision.large_probability, decision.reason
+        label_probability, requested, predicted = request.probability, request.requested, decision.error_probability
+    large = OutcomeCounts(true_positives=answers.large[0], predicted=answers.large[1]) if decision.escalated else None
+    return decision, LabelledExample(
+        query_id=query_id,
+        workload=workload,
+        uncertainty=answers.uncertainty,
+        error_probability=predicted,
+        calibration_version=None if version is None else version.version,
+        small_exact=answers.exact,
+        small=OutcomeCounts(true_positives=answers.small[0], predicted=answers.small[1]),
+        large=large,
+        gold_count=answers.gold,
+        large_probability=large_probability,
+        label_probability=label_probability,
+        label_requested=requested,
+        reason=reason,
+        agree=answers.agree if decision.escalated else None,
+        routed_at=routed_at,
+        labelled_at=labelled_at or routed_at,
+    )
+
+
+def routed_batch(
+    grid: Grid, workload: str, rows: list[tuple[datetime, Answers, Decision, LabelledExample]]
+) -> TrafficSummary:
+    """Summarise routed queries, counted here a second time and independently of the summarizer."""
+    by_version: dict[int | None, list[tuple[Answers, Decision, LabelledExample]]] = {}
+    for _, answers, decision, label in rows:
+        by_version.setdefault(label.calibration_version, []).append((answers, decision, label))
+    parts = []
+    for version, routed in by_version.items():
+        cells = [grid.index(answers.uncertainty) for answers, _, _ in routed]
+        filled = sorted(set(cells))
+        ran = np.array([decision.escalated for _, decision, _ in routed])
+        agree = np.array([answers.agree for answers, _, _ in routed]) & ran
+        explored = np.array([decision.reason in ("exploration", "cold_start") for _, decision, _ in routed])
+        at = np.array(cells)
+        parts.append(
+            VersionTraffic(
+                calibration_version=version,
+                queries=len(routed),
+                cell=tuple(filled),
+                count=tuple(int((at == cell).sum()) for cell in filled),
+                pairs=tuple(int((ran & (at == cell)).sum()) for cell in filled),
+                agreeing=tuple(int((agree & (at == cell)).sum()) for cell in filled),
+                pairs_explored=tuple(int((explored & (at == cell)).sum()) for cell in filled),
+                escalated=int(ran.sum()),
+                explored=int(explored.sum()),
+                labels_requested=sum(label.label_requested for _, _, label in routed),
+                small_calls=len(routed),
+                large_calls=int(ran.sum()),
+                cost_sequential=len(routed) + 3.02 * float(ran.sum()),
+                cost_paper=len(routed) + 2.02 * float(ran.sum()),
+                small_latency_s=0.05 * len(routed),
+                large_latency_s=0.151 * float(ran.sum()),
+            )
+        )
+    return TrafficSummary(
+        workload=workload,
+        first_routed_at=min(row[0] for row in rows),
+        last_routed_at=max(row[0] for row in rows),
+        grid=grid.spec,
+        versions=tuple(parts),
+    )
+
+
+@dataclass(slots=True)
+class Run:
+    """What happened in a simulated stream."""
+
+    versions: list[tuple[int, CalibrationVersion]] = field(default_factory=list)
+    thresholds: list[float] = field(default_factory=list)
+    labels: int = 0
+
+
+def drive(
+    core: Recalibrator,
+    draw: Draw,
+    queries: int,
+    *,
+    batch: int = 200,
+    mean_delay: float = 100.0,
+    first: int = 0,
+    tenths_a_query: int = 1,
+) -> Run:
+    """Stream queries through a core; one query every tenth of a second of event time.
+
+    Parameters
+    ----------
+    draw : callable
+        From a query's number to its answers.
+    mean_delay : float
+        Of labels, in queries.
+    """
+    run, grid, workload = Run(), Grid(core.tuning.grid), core.settings.name
+    pending: list[tuple[float, int, LabelledExample]] = []
+    rows: list[tuple[datetime, Answers, Decision, LabelledExample]] = []
+
+    def observed(event: LabelledExample | TrafficSummary, number: int) -> None:
+        version = core.observe(event)
+        if version is not None:
+            run.versions.append((number, version))
+
+    for number in range(first, first + queries):
+        now = START + timedelta(seconds=0.1 * tenths_a_query * number)
+        answers, query_id = draw(number), f"q-{number}"
+        delay = -mean_delay * np.log(max(1e-12, uniform(query_id, "delay")))
+        labelled_at = now + timedelta(seconds=0.1 * tenths_a_query * float(delay))
+        decision, label = example(answers, query_id, workload, now, version=core.current, labelled_at=labelled_at)
+        run.thresholds.append(-1.0 if core.current is None else core.current.uncertainty_threshold)
+        rows.append((now, answers, decision, label))
+        if label.label_requested:
+            heapq.heappush(pending, (number + float(delay), number, label))
+        if len(rows) == batch:
+            observed(routed_batch(grid, workload, rows), number)
+            rows = []
+        for label in _due(pending, number):
+            run.labels += 1
+            observed(label, number)
+    return run
+
+
+def _due(pending: list[tuple[float, int, LabelledExample]], number: int) -> Iterator[LabelledExample]:
+    while pending and pending[0][0] <= number:
+        yield heapq.heappop(pending)[2]

@@ -1,0 +1,347 @@
+"""A model server that does what a script says: vLLM's protocol with faults on demand, answers by hash of the prompt.
+
+In process: ``async with ScriptedModelServer("small") as server: server.play(Fault("status", status=503), count=2)``.
+As a process: ``python -m tests.support.scripted_model_server --model small --port 0`` prints the base URL; ``POST
+/script`` takes a fault as JSON, ``GET /script`` returns what was seen, ``DELETE /script`` ends all faults.
+
+Equal prompts give equal answers in every run and every process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from aiohttp import web
+
+FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
+TOKENS = 12
+
+FaultKind = Literal[
+    "status",  # an HTTP status, as `status` says
+    "hang",  # accept, never answer
+    "abort",  # HTTP 200, finish_reason abort, half an answer: a vLLM that got SIGTERM
+    "length",  # HTTP 200, finish_reason length
+    "no_reason",  # HTTP 200, finish_reason null
+    "not_json",  # HTTP 200, a body that is no JSON
+    "wrong_shape",  # HTTP 200, JSON that is no completion
+    "truncated",  # headers promise more than is sent
+    "reset",  # the connection goes without an answer
+    "huge",  # a body without end
+    "bad_answer",  # a whole completion whose text is not the JSON asked for
+    "no_tokens",  # a completion without a single token
+    "redirect",  # HTTP 307 to itself
+]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong.
+
+    Parameters
+    ----------
+    kind : str
+    status : int
+        Of kind ``status``.
+    containing : str
+        Prompts with this text alone are hit; probes too when it is empty.
+    """
+
+    kind: FaultKind
+    status: int = 500
+    containing: str = ""
+
+
+@dataclass
+class Seen:
+    """What the server was asked."""
+
+    calls: int = 0
+    probes: int = 0
+    concurrent: int = 0
+    most_concurrent: int = 0
+    connections: set[object] = field(default_factory=set)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says to a prompt: entities, and p1 of each token."""
+
+    entities: dict[str, str | None]
+    p1: tuple[float, ...]
+
+    @property
+    def uncertainty(self) -> float:
+        """U of the answer, computed here anew: 1 - mean(p1 - (1 - p1))."""
+        return 1.0 - sum(2.0 * p - 1.0 for p in self.p1) / len(self.p1)
+
+
+def answer_to(prompt: str, model: str) -> Answer:
+    """Return what a model says; a function of both arguments alone.
+
+    The large model is right; the small one, wherever it is unsure, is wrong in one field.
+    """
+    digest = blake2b(prompt.encode(errors="replace"), digest_size=16).digest()
+    entities: dict[str, str | None] = {
+        name: None if digest[i] < 85 else f"{name} {digest[i] % 16}" for i, name in enumerate(FIELDS)
+    }
+    unsure = (digest[15] / 255.0) ** 2
+    if model != "large" and unsure > 0.5:
+        entities[FIELDS[digest[14] % len(FIELDS)]] = f"mistaken {digest[13]}"
+    p1 = tuple(1.0 - 0.5 * unsure * ((digest[i] + 1) / 256.0) for i in range(TOKENS))
+    return Answer(entities, p1)
+
+
+class ScriptedModelServer:
+    """One server on a free port of the loopback interface.
+
+    Parameters
+    ----------
+    model : str
+        The name that requests must give; ``large`` is the one that is always right.
+    latency_s : float
+        Service time of each call.
+    port : int
+        0 takes a free one.
+    record : bool
+        Whether bodies and headers are kept for inspection.
+    """
+
+    def __init__(self, model: str = "small", *, latency_s: float = 0.0, port: int = 0, record: bool = True) -> None:
+        self.model = model
+        self.latency_s = latency_s
+        self.seen = Seen()
+        self._port = port
+        self._record = record
+        self._faults: list[tuple[Fault, float]] = []
+        self._hanging = asyncio.Event()
+        self._runner: web.AppRunner | None = None
+        self._site: web.TCPSite | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def base_url(self) -> str:
+        """The URL that settings hold; the port stays the same when the server is started again."""
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    async def start(self) -> None:
+        """Listen."""
+        app = web.Application(client_max_size=8_000_000)
+        app.router.add_post("/v1/completions", self._completion)
+        app.router.add_post("/v1/chat/completions", self._completion)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/health", self._health)
+        app.router.add_route("*", "/script", self._script)
+        self._hanging = asyncio.Event()
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0)
+        await self._runner.setup()
+        self._site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
+        await self._site.start()
+        self._port = int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Be gone: connections are cut, new ones refused."""
+        self._hanging.set()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def play(self, fault: Fault, count: float = math.inf) -> None:
+        """Let the next ``count`` calls that it hits end in this fault; earlier ones come first."""
+        self._faults.append((fault, count))
+
+    def recover(self) -> None:
+        """End all faults; what hangs goes on hanging, as in a server whose engine was replaced."""
+        self._faults.clear()
+
+    def _next_fault(self, prompt: str) -> Fault | None:
+        for index, (fault, left) in enumerate(self._faults):
+            if fault.containing in prompt:
+                if left <= 1:
+                    del self._faults[index]
+                else:
+                    self._faults[index] = (fault, left - 1)
+                return fault
+        return None
+
+    async def _completion(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        chat = request.path.endswith("/chat/completions")
+        prompt = body["messages"][-1]["content"] if chat else body["prompt"]
+        seen = self.seen
+        if body.get("max_tokens") == 1:
+            seen.probes += 1
+        else:
+            seen.calls += 1
+        if self._record:
+            seen.bodies.append(body)
+            seen.headers.append(dict(request.headers))
+            seen.connections.add(request.transport)
+        seen.concurrent += 1
+        seen.most_concurrent = max(seen.most_concurrent, seen.concurrent)
+        try:
+            if self.latency_s:
+                await asyncio.sleep(self.latency_s)
+            fault = self._next_fault(prompt)
+            if fault is not None and fault.kind in _BEFORE_THE_ANSWER:
+                return await _BEFORE_THE_ANSWER[fault.kind](self, request, fault)
+            if body["model"] != self.model:
+                return web.json_response(_error(f"The model `{body['model']}` does not exist.", 404), status=404)
+            document = completion(body, answer_to(prompt, self.model), chat=chat)
+            return _disturbed(document, fault, chat=chat)
+        finally:
+            seen.concurrent -= 1
+
+    async def _status(self, _request: web.Request, fault: Fault) -> web.StreamResponse:
+        return web.json_response(_error("as scripted", fault.status), status=fault.status)
+
+    async def _hang(self, _request: web.Request, _fault: Fault) -> web.StreamResponse:
+        await self._hanging.wait()
+        return web.json_response(_error("gone", 503), status=503)
+
+    async def _redirect(self, request: web.Request, _fault: Fault) -> web.StreamResponse:
+        return web.Response(status=307, headers={"Location": str(request.url)})
+
+    async def _reset(self, request: web.Request, _fault: Fault) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async def _truncated(self, request: web.Request, _fault: Fault) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "10000", "Content-Type": "application/json"})
+        await response.prepare(request)
+        await response.write(b'{"choices": [')
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async def _huge(self, request: web.Request, _fault: Fault) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        try:
+            while not self._hanging.is_set():
+                await response.write(b" " * 65_536)
+        except ConnectionError:
+            pass
+        return response
+
+    async def _models(self, _request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _script(self, request: web.Request) -> web.Response:
+        if request.method == "POST":
+            script = await request.json()
+            count = script.pop("count", None) or math.inf
+            self.latency_s = script.pop("latency_s", self.latency_s)
+            if script:
+                self.play(Fault(**script), count)
+        elif request.method == "DELETE":
+            self.recover()
+        counts = {"calls": self.seen.calls, "probes": self.seen.probes, "most_concurrent": self.seen.most_concurrent}
+        return web.json_response(counts | {"faults": [asdict(fault) for fault, _ in self._faults]})
+
+
+_Handler = Callable[[ScriptedModelServer, web.Request, Fault], Awaitable[web.StreamResponse]]
+_BEFORE_THE_ANSWER: dict[str, _Handler] = {
+    "status": ScriptedModelServer._status,
+    "hang": ScriptedModelServer._hang,
+    "redirect": ScriptedModelServer._redirect,
+    "reset": ScriptedModelServer._reset,
+    "truncated": ScriptedModelServer._truncated,
+    "huge": ScriptedModelServer._huge,
+}
+
+
+def completion(body: dict[str, Any], answer: Answer, *, chat: bool) -> dict[str, Any]:
+    """Return the reply to a request, in the shapes that vLLM 0.32 was seen to send."""
+    text = json.dumps(answer.entities)
+    p1 = answer.p1[:1] if body.get("max_tokens") == 1 else answer.p1
+    tokens = [{f"token_id:{2 * i}": math.log(p), f"token_id:{2 * i + 1}": _log(1.0 - p)} for i, p in enumerate(p1)]
+    choice: dict[str, Any] = {"index": 0, "finish_reason": "length" if len(p1) == 1 else "stop", "stop_reason": None}
+    if chat:
+        entries = [[{"token": t, "logprob": lp, "bytes": []} for t, lp in token.items()] for token in tokens]
+        choice["message"] = {"role": "assistant", "content": text}
+        choice["logprobs"] = {"content": [{**e[0], "top_logprobs": e[: body["top_logprobs"]]} for e in entries]}
+    else:
+        choice["text"] = text
+        choice["logprobs"] = {
+            "tokens": [next(iter(token)) for token in tokens],
+            "token_logprobs": [next(iter(token.values())) for token in tokens],
+            "top_logprobs": tokens,
+            "text_offset": [0] * len(tokens),
+        }
+    usage = {"prompt_tokens": 1, "completion_tokens": len(tokens), "total_tokens": 1 + len(tokens)}
+    return {"id": "cmpl-1", "object": "text_completion", "model": body["model"], "choices": [choice], "usage": usage}
+
+
+def _disturbed(document: dict[str, Any], fault: Fault | None, *, chat: bool) -> web.Response:
+    """Apply a fault that hits the answer itself."""
+    choice = document["choices"][0]
+    kind = None if fault is None else fault.kind
+    text = json.dumps({"camera": "half"})[:-3] if kind == "abort" else "Sure! Here are the entities you asked for."
+    if kind == "not_json":
+        return web.Response(body=b"<html>gateway</html>", content_type="application/json")
+    if kind == "wrong_shape":
+        return web.json_response({"object": "list", "data": []})
+    if kind in ("abort", "length"):
+        choice["finish_reason"] = kind
+    if kind == "no_reason":
+        choice["finish_reason"] = None
+    if kind == "no_tokens":
+        choice["logprobs"] = {"content": []} if chat else {"tokens": [], "token_logprobs": [], "top_logprobs": []}
+        document["usage"]["completion_tokens"] = 0
+    if kind in ("abort", "bad_answer"):
+        if chat:
+            choice["message"]["content"] = text
+        else:
+            choice["text"] = text
+    return web.json_response(document)
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0.0 else -9999.0
+
+
+def _error(message: str, code: int) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "Error", "param": None, "code": code}}
+
+
+async def _serve(model: str, port: int, latency_s: float) -> None:
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+    async with ScriptedModelServer(model, port=port, latency_s=latency_s, record=False) as server:
+        sys.stdout.write(server.base_url + "\n")
+        sys.stdout.flush()
+        await ending.wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.support.scripted_model_server")
+    parser.add_argument("--model", default="small")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--latency-s", type=float, default=0.0)
+    options = parser.parse_args()
+    asyncio.run(_serve(options.model, options.port, options.latency_s))
