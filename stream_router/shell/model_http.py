@@ -22,7 +22,9 @@ _BASE_REPLY_BYTES = 1_000_000
 _BYTES_A_TOKEN = 2_000
 """Of a reply with log-probabilities; vLLM 0.32 was seen to send 100 (completions) and 242 (chat)."""
 
-_OK, _TOO_MANY = 200, 429
+_OK = 200
+_TOO_MUCH = frozenset({429, 503})
+"""503 is what vLLM sends when its queue is full; a server that is going away sends it too, and is told by its silence."""
 _REDIRECTS = range(300, 400)
 _REFUSALS = frozenset({400, 413, 422})
 _MISCONFIGURED = frozenset({401, 403, 404, 405})
@@ -47,7 +49,7 @@ class TransientError(CallError):
 
 
 class OverloadedError(TransientError):
-    """The server is up and has too much to do: no sign of an outage."""
+    """The server has too much to do: by itself no sign of an outage, and none of a fault of the query."""
 
 
 class ModelConnection:
@@ -107,7 +109,7 @@ class ModelConnection:
             raise MisconfiguredError(
                 f"HTTP {status} from {self._base_url}{request.path}: {_shown(body)}; check base_url, model and api_key"
             )
-        if status == _TOO_MANY:
+        if status in _TOO_MUCH:
             raise OverloadedError(f"HTTP {status}: {_shown(body)}")
         if status != _OK:
             raise TransientError(f"HTTP {status}: {_shown(body)}")

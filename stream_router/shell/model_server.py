@@ -96,6 +96,13 @@ class Answered:
     latency_s: float
 
 
+def _longest_pause_s(attempt: int, failure: TransientError) -> float:
+    """Return the most that may be waited before an attempt; the pause is drawn below it, so that callers spread."""
+    if isinstance(failure, OverloadedError):
+        return _MAX_BACKOFF_S
+    return min(_MAX_BACKOFF_S, _BACKOFF_S * 2.0**attempt)
+
+
 _OUTCOMES: dict[type[CallError], str] = {
     RefusedError: "refused",
     MisconfiguredError: "misconfigured",
@@ -209,16 +216,16 @@ class ModelServer:
         RefusedError
             The server refused this request.
         FailedError
-            Every attempt failed while the server answered others.
+            Every attempt failed while the server answered others; after overload alone, only in the last round.
         ServerDownError
-            The server is down, known from others or from this query's own attempts.
+            The server is down or overloaded, known from others or from this query's own attempts.
         """
         began_s = self._clock.monotonic()
         successes: int | None = None
-        last = ""
+        last: TransientError | None = None
         for attempt in range(self._endpoint.max_attempts):
-            if attempt:
-                await asyncio.sleep(random.uniform(0.0, min(_MAX_BACKOFF_S, _BACKOFF_S * 2**attempt)))
+            if last is not None:
+                await asyncio.sleep(random.uniform(0.0, _longest_pause_s(attempt, last)))
             if not (self._breaker.is_closed and await self._slots.acquire()):
                 raise ServerDownError(f"{self._name} is down: {self._why_down}")
             try:
@@ -228,18 +235,21 @@ class ModelServer:
                     successes = self._breaker.successes
                 reply = await self._attempt(request, headers)
             except TransientError as error:
-                last = str(error)
+                last = error
             except MisconfiguredError as error:
                 raise ServerDownError(f"{self._name} is down: {error}") from None
             else:
                 return Answered(reply, self._clock.monotonic() - began_s)
             finally:
                 self._slots.release()
-        if self._breaker.successes != successes or earlier_rounds + 1 >= MAX_ROUNDS:
-            raise FailedError(last)
-        # Nothing was answered since this round began: the server, not the query, is to blame.
-        self._advance(Event.OUTAGE, last)
-        raise ServerDownError(f"{self._name} is down: {last}", after_attempts=True)
+        answers_others = self._breaker.successes != successes
+        # Too much to do is the fault of no query while there are rounds left.
+        if earlier_rounds + 1 >= MAX_ROUNDS or (answers_others and not isinstance(last, OverloadedError)):
+            raise FailedError(str(last))
+        if not answers_others:
+            # Nothing was answered since this round began: the server, not the query, is to blame.
+            self._advance(Event.OUTAGE, str(last))
+        raise ServerDownError(f"{self._name} does not answer: {last}", after_attempts=True)
 
     async def _attempt(self, request: ModelRequest, headers: Mapping[str, str] | None) -> Reply:
         """Make one attempt, count it, and record what it says of the server's health."""
