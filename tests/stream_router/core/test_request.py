@@ -15,9 +15,10 @@ PROMPT = 'Answer like {"iso": "100"} or {}. Query: {text}'
 
 
 def workload(**changes: Any) -> WorkloadSettings:
-    model = {"base_url": "http://127.0.0.1:1/v1", "model": "tiny"}
+    small = {"base_url": "http://127.0.0.1:1/v1", "model": "tiny"}
+    large = {"base_url": "http://127.0.0.1:2/v1", "model": "big"}
     table = {"name": "w", "prompt": PROMPT, "fields": ["camera", "iso"], "target": {"micro_f1": 0.9}}
-    return WorkloadSettings.model_validate(table | {"small": model, "large": model} | changes)
+    return WorkloadSettings.model_validate(table | {"small": small, "large": large} | changes)
 
 
 def sent(settings: WorkloadSettings, text: str = "iso 100") -> tuple[str, dict[str, Any]]:
