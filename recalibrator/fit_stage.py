@@ -13,11 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
-
-from pydantic import Field, TypeAdapter, ValidationError
 
 from recalibrator.dead_letter import dead_letter
+from recalibrator.decoding import decode_observation
 from recalibrator.errors import Rewind
 from recalibrator.ports import (
     Clock,
@@ -34,9 +32,8 @@ from recalibrator.ports import (
     Transactions,
     VersionLog,
 )
-from schemas.calibration import CalibrationVersion
+from recalibrator.publication import publication
 from schemas.errors import DecodeError
-from schemas.event import MAX_RECORD_BYTES, decode_error
 
 STAGE = "fit"
 STATUS_INTERVAL_S = 1.0
@@ -49,7 +46,6 @@ KEPT_VERSIONS = 1_000
 """Versions of one workload that stay in the history topic."""
 
 _POLL_S = 0.1
-_OBSERVATION: TypeAdapter[Observation] = TypeAdapter(Annotated[Observation, Field(discriminator="kind")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +237,7 @@ class FitStage:
         if not fold.is_live and item.offset >= fold.limit:
             self._begin(fold)
         try:
-            event = self._decode(item)
+            event = decode_observation(item.value, self._workloads)
         except DecodeError as error:
             self._move(fold, item.offset + 1)
             self._bury(fold, item, error)
@@ -261,24 +257,18 @@ class FitStage:
             self._count("observations", workload=event.workload, kind=event.kind)
         if version is None:
             return
-        records = self._publication(fold, version)
+        records = publication(
+            version,
+            fold.history.setdefault(version.workload, []),
+            calibration=self._topics.calibration,
+            history=self._topics.history,
+            most=self._limits.kept_versions,
+        )
         if fold.is_live:
             self._outputs.extend(records)
             self._commit(is_urgent=True)
             self._store([fold])
             self._count("versions", workload=version.workload, trigger=version.evidence.trigger)
-
-    def _publication(self, fold: _Fold, version: CalibrationVersion) -> list[OutputRecord]:
-        value = version.to_json()
-        kept = fold.history.setdefault(version.workload, [])
-        kept.append(version.version)
-        surplus = kept[: -self._limits.kept_versions]
-        del kept[: len(surplus)]
-        return [
-            OutputRecord(self._topics.calibration, version.workload.encode(), value),
-            OutputRecord(self._topics.history, history_key(version.workload, version.version), value),
-            *(OutputRecord(self._topics.history, history_key(version.workload, old), None) for old in surplus),
-        ]
 
     def _reach_end(self, fold: _Fold, end: EndReached) -> None:
         if not fold.is_live and end.offset < fold.limit:
@@ -287,21 +277,6 @@ class FitStage:
         if end.offset > fold.position:
             # Beyond the last record stand transaction markers only; committed, they show as lag no longer.
             self._move(fold, end.offset)
-
-    def _decode(self, record: Record) -> Observation:
-        if record.value is None:
-            raise DecodeError("empty", "the record has no value")
-        if len(record.value) > MAX_RECORD_BYTES:
-            raise DecodeError("too_large", f"record of {len(record.value)} bytes exceeds {MAX_RECORD_BYTES}: send less")
-        try:
-            event = _OBSERVATION.validate_json(record.value)
-        except ValidationError as error:
-            raise decode_error(error) from None
-        if event.workload not in self._workloads:
-            known = ", ".join(sorted(self._workloads))
-            message = f"workload: {event.workload!r} is not configured here (configured: {known})"
-            raise DecodeError("unknown_workload", message, "workload")
-        return event
 
     def _bury(self, fold: _Fold, record: Record, error: DecodeError) -> None:
         if not fold.is_live:
@@ -417,8 +392,3 @@ class FitStage:
         self._folds = {}
         self._outputs = []
         self._due_s = math.inf
-
-
-def history_key(workload: str, version: int) -> bytes:
-    """Return the key of a version in the history topic: ``workload:version``."""
-    return f"{workload}:{version}".encode()

@@ -3,9 +3,6 @@
 Each tick commits, first in Kafka the outputs with the input offsets, then in the store the rows with the same offsets.
 A crash in between leaves the store behind the group: what lies between is read again with its outputs held back, so
 that each output comes once. The same mends a failed transaction, a lost store and a partition that moved here.
-
-Two co-partitioned topics make one pair of inputs. While a pair catches up, neither side is read beyond the group's
-offset before the other has reached its own: an output due beyond them could otherwise be held back with the rest.
 """
 
 from __future__ import annotations
@@ -17,8 +14,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
+from recalibrator.catch_up import Pair
 from recalibrator.core.join import NOTHING_KNOWN, Joined, JoinState, take_feedback, take_result
 from recalibrator.dead_letter import dead_letter
+from recalibrator.decoding import decode_feedback, decode_result
 from recalibrator.errors import Rewind
 from recalibrator.ports import (
     Clock,
@@ -110,23 +109,6 @@ class _Pending:
         return {key: StoredRow(self.states[key], ms, key in self.absent) for key, ms in self.touched.items()}
 
 
-@dataclass(slots=True)
-class _Pair:
-    """The two inputs of one partition number.
-
-    ``positions`` are the next offsets to take, ``committed`` those that the group and the store know, ``limits`` those
-    below which outputs are in the topics already.
-    """
-
-    positions: dict[Input, int]
-    limits: dict[Input, int]
-    committed: dict[Input, int] = field(default_factory=dict)
-    is_live: bool = False
-
-    def has_caught_up(self) -> bool:
-        return all(self.positions[source] >= limit for source, limit in self.limits.items())
-
-
 class JoinStage:
     """The join; driven by one thread through :meth:`turn`.
 
@@ -164,7 +146,7 @@ class JoinStage:
         self._new_summarizer = summarizer
         self._clock = clock
         self._count = count
-        self._pairs: dict[int, _Pair] = {}
+        self._pairs: dict[int, Pair] = {}
         self._pending = _Pending()
         self._is_assigned = False
         self._expiry_due_s = clock.monotonic() + EXPIRY_INTERVAL_S
@@ -222,7 +204,7 @@ class JoinStage:
             positions = {source: stored.get(source, 0) for source in sources}
             # A group whose offsets were lost or set back is behind the store, whose outputs are committed all the same.
             limits = {source: max(committed[source] or 0, positions[source]) for source in sources}
-            self._pairs[partition] = _Pair(positions, limits)
+            self._pairs[partition] = Pair(positions, limits, self._note)
         self._is_assigned = True
         return {source: offset for pair in self._pairs.values() for source, offset in pair.positions.items()}
 
@@ -232,7 +214,7 @@ class JoinStage:
             self._commit()
         except Rewind:
             # Whoever owns the partitions next reads them again.
-            self._count("join_notes", note="revoked_uncommitted")
+            self._note("revoked_uncommitted")
         self.lost()
 
     def lost(self) -> None:
@@ -249,15 +231,14 @@ class JoinStage:
         for item, event in decoded:
             pair = self._pairs[item.source.partition]
             if isinstance(item, EndReached):
-                self._reach_end(pair, item)
-                continue
-            if self._is_ahead(pair, item):
+                if pair.reach_end(item):
+                    self._pending.since_s = min(self._pending.since_s, self._clock.monotonic())
+            elif pair.admits(item):
+                self._pending.since_s = min(self._pending.since_s, self._clock.monotonic())
+                self._pending.records += 1
+                self._apply(pair, item, event)
+            else:
                 self._log.hold(item.source)
-                continue
-            pair.positions[item.source] = item.offset + 1
-            self._pending.since_s = min(self._pending.since_s, self._clock.monotonic())
-            self._pending.records += 1
-            self._apply(pair, item, event)
 
     def _is_due(self, record: Record) -> bool:
         return record.source.partition in self._pairs
@@ -265,19 +246,12 @@ class JoinStage:
     def _decode(self, item: Record | EndReached) -> RoutedEvent | FeedbackEvent | DecodeError | None:
         if isinstance(item, EndReached):
             return None
-        if item.value is None:
-            return DecodeError("empty", "the record has no value")
         try:
             if item.source.topic == self._topics.feedback:
-                return FeedbackEvent.from_json(item.value)
-            routed = RoutedEvent.from_json(item.value)
+                return decode_feedback(item.value)
+            return decode_result(item.value, self._fields)
         except DecodeError as error:
             return error
-        if routed.workload not in self._fields:
-            known = ", ".join(sorted(self._fields))
-            message = f"workload: {routed.workload!r} is not configured here (configured: {known})"
-            return DecodeError("unknown_workload", message, "workload")
-        return routed
 
     def _load(self, decoded: Iterable[tuple[Record | EndReached, object]]) -> None:
         wanted: dict[int, set[str]] = defaultdict(set)
@@ -291,30 +265,7 @@ class JoinStage:
             self._pending.states.update({(partition, query_id): state for query_id, state in found.items()})
             self._pending.absent.update((partition, query_id) for query_id in query_ids - found.keys())
 
-    def _reach_end(self, pair: _Pair, end: EndReached) -> None:
-        if not pair.is_live:
-            if end.offset < pair.limits[end.source]:
-                self._count("join_notes", note="log_shorter_than_committed")
-                pair.limits[end.source] = end.offset
-            pair.positions[end.source] = pair.limits[end.source]
-        elif end.offset > pair.positions[end.source]:
-            # Beyond the last record stand transaction markers only; committed, they show as lag no longer.
-            pair.positions[end.source] = end.offset
-            self._pending.since_s = min(self._pending.since_s, self._clock.monotonic())
-
-    def _is_ahead(self, pair: _Pair, record: Record) -> bool:
-        """Tell whether a record must wait until the other side of its pair has caught up too."""
-        source = record.source
-        if record.offset < pair.positions[source]:
-            # The log was made anew and its offsets begin again: nothing of it was taken.
-            self._count("join_notes", note="log_went_back")
-            pair.limits[source] = pair.positions[source] = record.offset
-        if pair.is_live or record.offset < pair.limits[source]:
-            return False
-        pair.positions[source] = pair.limits[source]
-        return True
-
-    def _apply(self, pair: _Pair, record: Record, event: RoutedEvent | FeedbackEvent | DecodeError | None) -> None:
+    def _apply(self, pair: Pair, record: Record, event: RoutedEvent | FeedbackEvent | DecodeError | None) -> None:
         if event is None or isinstance(event, DecodeError):
             if event is not None:
                 self._bury(pair, record, event)
@@ -328,7 +279,7 @@ class JoinStage:
         if not pair.is_live:
             return
         for note in joined.notes:
-            self._count("join_notes", note=note)
+            self._note(note)
         if isinstance(event, RoutedEvent):
             self._summarizer(event.workload).add(event)
             self._count("results", workload=event.workload)
@@ -345,7 +296,7 @@ class JoinStage:
         arrived_at = datetime.fromtimestamp(record.timestamp_ms / _MILLISECONDS, UTC)
         return take_feedback(state, event, arrived_at, self._fields)
 
-    def _bury(self, pair: _Pair, record: Record, error: DecodeError) -> None:
+    def _bury(self, pair: Pair, record: Record, error: DecodeError) -> None:
         if not pair.is_live:
             return
         self._count("dead_letters", stage=STAGE, reason=error.reason)
@@ -365,17 +316,18 @@ class JoinStage:
             self._pending.summarizers[workload] = self._new_summarizer(workload)
         return self._pending.summarizers[workload]
 
+    def _note(self, word: str) -> None:
+        self._count("join_notes", note=word)
+
     # --- committing ---
 
     def _release(self) -> None:
         """Let pairs that have caught up go on, from exactly where the group stands."""
-        ready = [pair for pair in self._pairs.values() if not pair.is_live and pair.has_caught_up()]
+        ready = [pair for pair in self._pairs.values() if not pair.is_live and pair.has_caught_up]
         if not ready:
             return
         for pair in ready:
-            pair.is_live = True
-            pair.positions = dict(pair.limits)
-            pair.committed = dict(pair.limits)
+            pair.go_live()
         held_back = {s: o for pair in self._pairs.values() for s, o in pair.positions.items()}
         self._log.read_from(held_back)
 

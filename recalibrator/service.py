@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -28,7 +28,7 @@ from recalibrator.shell.join_store import SqliteJoinStore
 from recalibrator.shell.kafka_properties import group_properties, reader_properties, transactional_properties
 from recalibrator.shell.metrics import Metrics
 from recalibrator.shell.snapshot_file import SnapshotFiles
-from recalibrator.shell.stage_thread import StageThread
+from recalibrator.shell.stage_thread import Stage, StageThread
 from recalibrator.shell.state_directory import StateDirectory
 from recalibrator.shell.topic_check import CheckedTopics, check_topics
 from recalibrator.shell.transaction import TransactionDriver
@@ -133,7 +133,7 @@ class Service:
         return [*found, "closing"] if self._closing.is_set() else found
 
     def _start(self, checked: CheckedTopics, state: StateDirectory) -> None:
-        builders = {
+        builders: dict[StageName, Callable[[], Stage]] = {
             StageName.JOIN: lambda: self._join_stage(checked, state),
             StageName.FIT: lambda: self._fit_stage(checked, state),
         }
