@@ -20,6 +20,8 @@ from schemas.status import DriftState, LabelStatus, WorkloadState, WorkloadStatu
 
 _Z95 = 1.959963984540054
 _LEAST_LABELS_TO_QUOTE = 50
+_TOLERANCE = 0.005
+"""Of micro-F1; an estimate so little below the target still counts as holding it."""
 
 
 @dataclass(slots=True)
@@ -87,7 +89,7 @@ def workload_status(
     return WorkloadStatus(
         workload=settings.name,
         state=state,
-        sentence=_sentence(state, settings, current, quality, effective, counters, tuning),
+        sentence=_sentence(state, settings, current, quality, effective, holds, counters, tuning),
         calibration_version=None if current is None else current.version,
         uncertainty_threshold=None if current is None else current.uncertainty_threshold,
         threshold=None if current is None else current.threshold,
@@ -153,6 +155,7 @@ def _sentence(
     current: CalibrationVersion | None,
     quality: Interval | None,
     effective: float,
+    holds: Holds,
     counters: Counters,
     tuning: Tuning,
 ) -> str:
@@ -160,25 +163,20 @@ def _sentence(
     goal = f"micro-F1 {settings.target.micro_f1:g}"
     now = "not yet known" if quality is None else f"{quality.estimate:.3f} ({quality.lower:.3f} to {quality.upper:.3f})"
     number = 0 if current is None else current.version
-    match state:
-        case "cold_start":
-            need = max(0, round(tuning.minimum_labels - effective))
-            return f"Both models answer every query until a first version is fitted; about {need} labels to go."
-        case "paused":
-            return f"New versions are paused; version {number} decides, with an estimated micro-F1 of {now}."
-        case "pinned":
-            return f"Version {number} is pinned, with an estimated micro-F1 of {now} for a target of {goal}."
-        case "bad_labels_suspected":
-            return (
-                "Labels contradict answers on which both models agree: check the labelers, or both models fail alike."
-            )
-        case "infeasible":
-            return f"No threshold reaches {goal}: queries escalate where it helps, for an estimated {now}."
-        case "label_starved":
-            return f"{effective:.0f} effective labels are too few to move the threshold; {tuning.minimum_labels:g} are needed."
-        case "stale":
-            asked = round(counters.requested_since_label)
-            return f"No label has come in for the last {asked} requests; version {number} stays as it is."
-        case "active":
-            verb = "holds" if quality is None or quality.estimate >= settings.target.micro_f1 - 0.005 else "is below"
-            return f"Version {number} {verb} its target of {goal}: estimated {now}."
+    need = max(0, round(tuning.minimum_labels - effective))
+    first = "new versions are paused" if holds.paused else f"a first version needs about {need} labels more"
+    holding = quality is None or quality.estimate >= settings.target.micro_f1 - _TOLERANCE
+    asked = round(counters.requested_since_label)
+    sentences: dict[WorkloadState, str] = {
+        "cold_start": f"Both models answer every query: {first}.",
+        "paused": f"New versions are paused; version {number} decides, with an estimated micro-F1 of {now}.",
+        "pinned": f"Version {number} is pinned, with an estimated micro-F1 of {now} for a target of {goal}.",
+        "bad_labels_suspected": "Labels contradict answers on which both models agree: check the labelers, or both "
+        "models fail alike.",
+        "infeasible": f"No threshold reaches {goal}: queries escalate where it helps, for an estimated {now}.",
+        "label_starved": f"{effective:.0f} effective labels are too few to move the threshold; "
+        f"{tuning.minimum_labels:g} are needed.",
+        "stale": f"No label has come in for the last {asked} requests; version {number} stays as it is.",
+        "active": f"Version {number} {'holds' if holding else 'is below'} its target of {goal}: estimated {now}.",
+    }
+    return sentences[state]

@@ -107,7 +107,7 @@ def _correction_variance(outlook: Outlook) -> Floats:
     variance = variance + _from_right(near) ** 2 * large_below + _from_right(far) ** 2 * large_above
     small, large = outlook.shift.jacobian
     slopes = np.stack([_from_left(shares * small[part]) + _from_right(shares * large[part]) for part in (0, 1)])
-    return variance + np.einsum("ic,ij,jc->c", slopes, outlook.tilt.covariance, slopes)
+    return np.asarray(variance + np.einsum("ic,ij,jc->c", slopes, outlook.tilt.covariance, slopes))
 
 
 def _from_left(values: Floats) -> Floats:

@@ -66,7 +66,7 @@ def labelled_agreement(sums: CellSums, tuning: Tuning) -> Floats:
     fitted, _ = shrunk_local_linear(
         known, square, agreeing, tuning.bandwidth_cells, tuning.wide_bandwidth_cells, tuning.shrink_labels
     )
-    return np.clip(fitted[0], 0.01, 0.99)
+    return np.asarray(np.clip(fitted[0], 0.01, 0.99))
 
 
 def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge: float) -> Tilt:
@@ -100,7 +100,7 @@ def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge
         hessian = (design * (count * chance * (1.0 - chance))) @ design.T + ridge * np.eye(2)
         step = np.linalg.solve(hessian, design @ (hits - count * chance) - ridge * parameters)
         parameters = np.clip(parameters + step, -4.0, 4.0)
-    return Tilt(float(parameters[0]), float(parameters[1]), np.linalg.inv(hessian))
+    return Tilt(float(parameters[0]), float(parameters[1]), np.asarray(np.linalg.inv(hessian), dtype=np.float64))
 
 
 def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: float, tuning: Tuning) -> Shift:

@@ -11,6 +11,8 @@ from recalibrator.core.observe.cells import Grid
 from schemas.calibration import CalibrationMap
 
 _LEAST_STEP = 1.0 / 512.0
+_LEAST_MASS = 1e-9
+"""In labels; a cell with less holds rounding errors alone."""
 
 
 def fit_map(grid: Grid, errors: Floats, weight: Floats, shift: Floats, traffic: Floats, prior: float) -> CalibrationMap:
@@ -36,11 +38,11 @@ def fit_map(grid: Grid, errors: Floats, weight: Floats, shift: Floats, traffic: 
     logistic = platt(errors, weight, grid.standard_logits)
     pseudo = prior * (0.5 * traffic / max(float(traffic.sum()), 1e-12) + 0.5 * weight / max(float(weight.sum()), 1e-12))
     mass = weight + pseudo
-    used = np.flatnonzero(mass > 1e-9)
+    used = np.flatnonzero(mass > _LEAST_MASS)
     if not len(used):
         return CalibrationMap(uncertainty=(0.5,), error_probability=(float(logistic[0]),))
     mass, value = mass[used], (errors + pseudo * logistic)[used] / mass[used]
-    level, first, last = pool(value, mass)
+    level, first, _ = pool(value, mass)
     sums = np.add.reduceat(np.stack((mass * grid.logits[used], mass)), first, axis=1)
     knots = 1.0 / (1.0 + np.exp(-sums[0] / sums[1]))
     return _thinned(np.clip(level, 0.0, 1.0), knots)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from recalibrator.core.estimate.smooth import Floats
 
 
-def pool(value: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
+def pool(value: Floats, weight: Floats) -> tuple[Floats, NDArray[np.intp], NDArray[np.intp]]:
     """Fit the non-decreasing step function that is closest to the values.
 
     Parameters
@@ -18,8 +19,10 @@ def pool(value: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
 
     Returns
     -------
-    level, first, last : ndarray, shape (blocks,)
-        Increasing levels, and the first and last cell of each block.
+    level : ndarray of float, shape (blocks,)
+        Increasing.
+    first, last : ndarray of int, shape (blocks,)
+        The first and last cell of each block.
 
     Examples
     --------
@@ -28,5 +31,5 @@ def pool(value: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
     ([0.1, 0.3, 0.9], [0, 1, 3], [0, 2, 3])
     """
     result = isotonic_regression(value, weights=weight)
-    bounds = np.asarray(result.blocks)
+    bounds = np.asarray(result.blocks, dtype=np.intp)
     return np.asarray(result.x)[bounds[:-1]], bounds[:-1], bounds[1:] - 1

@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+_LEAST_MASS = 1e-9
+_LEAST_SQUARE = 1e-12
+"""Below these a kernel holds nothing but the rounding errors of its moving sums."""
+
 
 def kernel_sums(rows: Floats, width: int) -> Floats:
     """Sum each row over the cells around each cell, with triangular weights that are 1 at the centre.
@@ -72,13 +76,13 @@ def local_linear(weight: Floats, responses: Floats, width: int, ridge: float = 0
     stacked[3 + count :] = responses * place
     sums = kernel_sums(stacked, width)
     s0 = np.maximum(sums[0], 0.0)
-    safe = np.maximum(s0, 1e-9)
+    safe = np.maximum(s0, _LEAST_MASS)
     centre = sums[1] / safe
     level = sums[3 : 3 + count] / safe
     spread = np.maximum(sums[2] / safe - centre * centre, 0.0) + ridge * width * width / 6.0
     slope = (sums[3 + count :] / safe - centre * level) / spread
     fitted = level + slope * (place - centre)
-    return np.where(s0 > 1e-9, fitted, 0.0), s0
+    return np.where(s0 > _LEAST_MASS, fitted, 0.0), s0
 
 
 def shrunk_local_linear(
@@ -109,7 +113,7 @@ def shrunk_local_linear(
     for support in (wide, width):
         curve, mass = local_linear(weight, responses, support)
         squares = kernel_sums(weight_square[None, :], support)[0]
-        effective = np.where(squares > 1e-12, mass * mass / np.maximum(squares, 1e-12), 0.0)
+        effective = np.where(squares > _LEAST_SQUARE, mass * mass / np.maximum(squares, _LEAST_SQUARE), 0.0)
         share = effective / (effective + prior)
         fitted = share * curve + (1.0 - share) * fitted
     return fitted, effective

@@ -69,7 +69,7 @@ def cell_sums(group: NDArray[np.intp], weight: Floats, outcomes: Floats, cells: 
     groups, count = 3 * cells + 1, len(group)
     scatter = csc_array((weight, group, np.arange(count + 1)), shape=(groups, count))
     sums = np.asarray(scatter @ outcomes) if count else np.zeros((groups, OUTCOMES))
-    square = np.bincount(group, weight * weight, groups)
+    square = np.bincount(group, weight * weight, groups).astype(np.float64, copy=False)
     return CellSums(
         by_relation=sums[:-1].reshape(3, cells, OUTCOMES),
         failed=sums[-1],

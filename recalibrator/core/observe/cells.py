@@ -26,9 +26,9 @@ class Grid:
     Examples
     --------
     >>> grid = Grid(GridSpec(cells=4, low=0.01, high=0.99))
-    >>> grid.index(0.5), grid.index(0.0), grid.index(1.0)
+    >>> grid.index(0.4), grid.index(0.0), grid.index(1.0)
     (1, 0, 3)
-    >>> grid.indices(np.array([0.5, 0.0, 1.0])).tolist()
+    >>> grid.indices(np.array([0.4, 0.0, 1.0])).tolist()
     [1, 0, 3]
     """
 
@@ -53,7 +53,8 @@ class Grid:
     def standard_logits(self) -> NDArray[np.float64]:
         """Logits of the cells' centres, shifted and scaled to [-1, 1]."""
         middle, half = (self.logits[0] + self.logits[-1]) / 2.0, (self.logits[-1] - self.logits[0]) / 2.0
-        return (self.logits - middle) / half
+        scaled: NDArray[np.float64] = (self.logits - middle) / half
+        return scaled
 
 
 def _logit(value: float) -> float:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_MOST_US = 2**53
+"""Year 2255: whole numbers up to here are exact in a float, and every one of them is a datetime."""
 
 
 def to_us(moment: datetime) -> int:
-    """Return the microseconds since 1970 of a time with a zone.
+    """Return the microseconds since 1970 of a time with a zone, cut at 2^53 either way.
 
     Examples
     --------
     >>> to_us(datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=UTC))
     1000005
+    >>> to_us(datetime.max.replace(tzinfo=UTC)) == 2**53
+    True
     """
-    return round(moment.timestamp() * 1e6)
+    return min(_MOST_US, max(-_MOST_US, (moment - _EPOCH) // _MICROSECOND))
 
 
 def from_us(instant_us: int) -> datetime:

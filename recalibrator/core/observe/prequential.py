@@ -57,7 +57,7 @@ def calibration_error(window: LabelWindow, half_life: float) -> CalibrationError
     brier_error = float(np.sqrt(np.square(weight) @ np.square(loss - brier)))
     edge = np.minimum((np.cumsum(weight) - weight / 2.0) * _BINS, _BINS - 1).astype(np.intp)
     mass, forecast, seen, variance = (
-        np.bincount(edge, values, _BINS)
+        np.bincount(edge, values, _BINS).astype(np.float64, copy=False)
         for values in (weight, weight * predicted, weight * error, np.square(weight * (error - predicted)))
     )
     bias = seen - forecast

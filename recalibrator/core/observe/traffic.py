@@ -19,6 +19,10 @@ from schemas.traffic import GridSpec, TrafficSummary
 
 COUNT, PAIRS, AGREEING = range(3)
 
+_COUNT_MOST = 2**31
+_SUM_MOST = 2.0**40
+"""No few seconds of traffic hold more; cut there, no sum overflows whatever a join instance sends."""
+
 _SUMS = (
     "queries",
     "escalated",
@@ -91,20 +95,19 @@ class TrafficWindow:
         return sum(batch.sums["queries"] for batch in self._batches if batch.last_us >= instant_us)
 
     def _batch(self, summary: TrafficSummary) -> Batch:
-        counts = np.zeros((3, self.grid.cells), dtype=np.int64)
-        sums = dict.fromkeys(_SUMS, 0.0)
-        move = None if summary.grid == self.grid.spec else self._move(summary.grid)
-        for part in summary.versions:
-            cell = np.array(part.cell, dtype=np.intp)
-            if move is not None:
-                cell = move[cell]
-            np.add.at(counts, (slice(None), cell), np.array((part.count, part.pairs, part.agreeing), dtype=np.int64))
-            for name in _SUMS:
-                sums[name] += getattr(part, name)
-        filled = np.flatnonzero(counts[COUNT])
+        parts = summary.versions
+        cells = np.array([cell for part in parts for cell in part.cell], dtype=np.intp)
+        if summary.grid != self.grid.spec:
+            cells = self._move(summary.grid)[cells]
+        filled, place = np.unique(cells, return_inverse=True)
+        counts = np.zeros((3, len(filled)), dtype=np.int64)
+        for row, name in enumerate(("count", "pairs", "agreeing")):
+            values = [min(value, _COUNT_MOST) for part in parts for value in getattr(part, name)]
+            np.add.at(counts[row], place, np.array(values, dtype=np.int64))
+        sums = {name: float(sum(min(getattr(part, name), _SUM_MOST) for part in parts)) for name in _SUMS}
         self._serial += 1
         last, first = to_us(summary.last_routed_at), to_us(summary.first_routed_at)
-        return Batch(last, first, self._serial, filled, counts[:, filled], sums)
+        return Batch(last, first, self._serial, filled, counts, sums)
 
     def _move(self, spec: GridSpec) -> NDArray[np.intp]:
         if spec not in self._moves:
@@ -193,4 +196,5 @@ def distribution(traffic: TrafficWindow, labelled: NDArray[np.float64], wanted: 
     if total > 0.0 and missing > 0.0:
         counted = counted + labelled * (missing / total)
     whole = counted.sum()
-    return counted / whole if whole > 0.0 else counted
+    shares: NDArray[np.float64] = counted / whole if whole > 0.0 else counted
+    return shares
