@@ -69,7 +69,7 @@ class Seen:
     probes: int = 0
     concurrent: int = 0
     most_concurrent: int = 0
-    connections: set[object] = field(default_factory=set)
+    connections: set[asyncio.Transport] = field(default_factory=set)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
 
@@ -143,6 +143,11 @@ class ScriptedModelServer:
         """The URL that settings hold; the port stays the same when the server is started again."""
         return f"http://127.0.0.1:{self._port}/v1"
 
+    @property
+    def open_connections(self) -> int:
+        """How many clients' connections are open now; of a recording server alone."""
+        return sum(not connection.is_closing() for connection in self.seen.connections)
+
     async def start(self) -> None:
         """Listen."""
         app = web.Application(client_max_size=8_000_000)
@@ -195,6 +200,7 @@ class ScriptedModelServer:
         if self._record:
             seen.bodies.append(body)
             seen.headers.append(dict(request.headers))
+            assert request.transport is not None
             seen.connections.add(request.transport)
         seen.concurrent += 1
         seen.most_concurrent = max(seen.most_concurrent, seen.concurrent)

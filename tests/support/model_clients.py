@@ -1,0 +1,98 @@
+"""Clients of scripted model servers: endpoints, requests, what was counted, and waiting for what has no event."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from schemas.routed import ModelRole
+from schemas.settings import ModelEndpoint, WorkloadSettings
+from stream_router.core.request import ModelRequest, build_probe, build_request
+from stream_router.service import SystemClock
+from stream_router.shell.model_server import ModelServer, ServerName
+from tests.support.scripted_model_server import FIELDS
+
+NOBODY = "http://127.0.0.1:9/v1"
+"""Where nobody listens: connections are refused at once."""
+
+
+class CallCounts:
+    """Keeps what a client counts of its calls and of its server's health."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.health: list[str] = []
+
+    def model_call(self, workload: str, role: ModelRole, outcome: str, seconds: float) -> None:
+        assert seconds >= 0.0
+        self.outcomes[outcome] += 1
+
+    def model_health(self, workload: str, role: ModelRole, health: str) -> None:
+        self.health.append(health)
+
+
+def workload(small: str = NOBODY, large: str = NOBODY, **changes: Any) -> WorkloadSettings:
+    """Return a workload whose servers are at these base URLs; ``small_*`` and ``large_*`` change an endpoint."""
+    tables: dict[str, dict[str, Any]] = {
+        "small": {"base_url": small, "model": "small", "timeout_s": 5.0},
+        "large": {"base_url": large, "model": "large", "timeout_s": 5.0},
+    }
+    for key in [key for key in changes if key.startswith(("small_", "large_"))]:
+        role, _, name = key.partition("_")
+        tables[role][name] = changes.pop(key)
+    table = {"name": "photo", "prompt": "Query: {text}", "fields": list(FIELDS), "target": {"micro_f1": 0.9}}
+    return WorkloadSettings.model_validate(table | tables | changes)
+
+
+def endpoint(settings: WorkloadSettings) -> ModelEndpoint:
+    """Return the small model's endpoint."""
+    assert settings.small is not None
+    return settings.small
+
+
+def request(settings: WorkloadSettings, text: str = "iso 100") -> ModelRequest:
+    """Return a request to the small model."""
+    return build_request(settings, endpoint(settings), text)
+
+
+@asynccontextmanager
+async def client(settings: WorkloadSettings, counts: CallCounts | None = None) -> AsyncIterator[ModelServer]:
+    """A started client of the small model's server; closed at the end."""
+    small = endpoint(settings)
+    server = ModelServer(
+        ServerName(settings.name, "small"),
+        small,
+        build_probe(settings, small),
+        max_tokens=settings.max_tokens,
+        clock=SystemClock(),
+        metrics=counts,
+    )
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what has no event to await; the test's time-out is the deadline."""
+    while not condition():  # noqa: ASYNC110 the condition is another connection's state
+        await asyncio.sleep(0.002)
+
+
+def draw_no_pauses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
+    """Let retries follow at once; return the list that will hold the bounds each pause was drawn from."""
+    drawn: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        drawn.append((low, high))
+        return 0.0
+
+    monkeypatch.setattr(random, "uniform", uniform)
+    return drawn
