@@ -18,6 +18,7 @@ from types import FrameType
 
 import structlog
 
+from recalibrator.api.stage import ApiStage
 from recalibrator.core import TrafficSummarizer
 from recalibrator.fit_stage import FitLimits, FitStage, FitTopics
 from recalibrator.join_stage import JoinLimits, JoinStage, JoinTopics
@@ -136,6 +137,7 @@ class Service:
         builders: dict[StageName, Callable[[], Stage]] = {
             StageName.JOIN: lambda: self._join_stage(checked, state),
             StageName.FIT: lambda: self._fit_stage(checked, state),
+            StageName.API: lambda: self._api_stage(state),
         }
         for name, build in builders.items():
             if name in self._stages:
@@ -192,6 +194,17 @@ class Service:
             versions=KafkaVersionLog(reader),
             clock=self._clock,
             count=self.metrics.count,
+        )
+
+    def _api_stage(self, state: StateDirectory) -> ApiStage:
+        return ApiStage(
+            self._settings,
+            state.instance_id,
+            metrics=self.metrics,
+            clock=self._clock,
+            missing=self.missing,
+            on_final=self._fail,
+            closing=self._closing,
         )
 
     def _event_log(self, stage: StageName, topics: tuple[str, ...], state: StateDirectory) -> KafkaEventLog:

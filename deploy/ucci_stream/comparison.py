@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 
 from schemas.routed import ModelRun
 from schemas.settings import WorkloadSettings
-from stream_router.core.answer import InvalidAnswerError, read_entities
+from stream_router.core.answer import failed_run, judge
 from stream_router.core.request import build_probe, build_request
-from stream_router.shell.model_server import CallError, ModelServerClient
+from stream_router.shell.model_http import CallError
+from stream_router.shell.model_server import ModelServer, ServerName
 
 
 class _Clock:
@@ -33,22 +34,18 @@ async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun 
     endpoint = workload.large
     if endpoint is None:
         return None
-    client = ModelServerClient(f"{workload.name}/large", endpoint, build_probe(workload, endpoint), _Clock())
-    await client.start()
-    try:
-        answered = await client.call(build_request(workload, endpoint, text))
-        entities = read_entities(answered.reply.text, workload.fields)
-    except (CallError, InvalidAnswerError) as error:
-        return ModelRun(model=endpoint.model, valid=False, error=str(error))
-    finally:
-        await client.close()
-    return ModelRun(
-        model=endpoint.model,
-        raw=answered.reply.text,
-        entities=entities,
-        valid=True,
-        uncertainty=answered.reply.uncertainty,
-        completion_tokens=answered.reply.completion_tokens,
-        finish_reason=answered.reply.finish_reason,
-        latency_s=answered.latency_s,
+    server = ModelServer(
+        ServerName(workload.name, "large"),
+        endpoint,
+        build_probe(workload, endpoint),
+        max_tokens=workload.max_tokens,
+        clock=_Clock(),
     )
+    await server.start()
+    try:
+        answered = await server.call(build_request(workload, endpoint, text))
+    except CallError as error:
+        return failed_run(endpoint.model, str(error))
+    finally:
+        await server.close()
+    return judge(endpoint.model, answered.reply, workload.fields, answered.latency_s)

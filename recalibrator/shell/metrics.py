@@ -78,7 +78,9 @@ SPECS = (
     MetricSpec("lag", "gauge", "offset", "Offsets that a stage is behind.", ("stage", "topic", "partition")),
     MetricSpec("ready", "gauge", "bool", "1 when a stage has caught up.", ("stage",)),
     MetricSpec("http_requests", "counter", "request", "HTTP requests answered.", ("route", "status")),
-    MetricSpec("feedback", "counter", "event", "Feedback events taken over HTTP and acknowledged.", ("labeler",)),
+    MetricSpec("feedback", "counter", "event", "Feedback events taken over HTTP and acknowledged.", ("source",)),
+    MetricSpec("commands", "counter", "command", "Commands taken over HTTP and acknowledged.", ("action",)),
+    MetricSpec("view_records_ignored", "counter", "record", "Records that the API could not show.", ("topic",)),
 )
 
 

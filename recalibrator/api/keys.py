@@ -1,0 +1,144 @@
+"""Who may do what, and how often: a credential and a time flow in, the caller's name or a refusal flows out.
+
+Keys are held as hashes and compared in constant time. Without keys the service listens on loopback only, and a
+request that a page of another site makes in the operator's own browser is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import math
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Literal
+from urllib.parse import urlsplit
+
+from recalibrator.errors import Refused
+from schemas.settings import LOOPBACK_HOSTS, ApiKey
+
+Scope = Literal["read", "feedback", "admin"]
+
+LOCAL_CALLER = "local"
+_SECONDS_PER_MINUTE = 60.0
+_BURST_SHARE = 6.0
+"""A caller may use up to a sixth of its minute at once."""
+
+
+class Keys:
+    """The configured keys.
+
+    Parameters
+    ----------
+    keys : mapping of caller name to ApiKey
+        Empty: everyone who reaches the loopback address may do everything.
+    """
+
+    def __init__(self, keys: Mapping[str, ApiKey]) -> None:
+        self._keys = dict(keys)
+        self._hashes = {name: _hash(key) for name, key in keys.items()}
+        self._spent: dict[str, tuple[float, float]] = {}
+
+    def authorise(self, headers: Mapping[str, str], scope: Scope) -> str:
+        """Return the caller's name.
+
+        Raises
+        ------
+        Refused
+            401 without a valid key, 403 with one that lacks the scope, or from another site.
+        """
+        if not self._keys:
+            _require_loopback(headers)
+            return LOCAL_CALLER
+        presented = _presented(headers)
+        if presented is None:
+            raise Refused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
+        given = sha256(presented).hexdigest()
+        # Every hash is compared, so that the time taken does not tell which name was nearest.
+        matches = [name for name, known in self._hashes.items() if hmac.compare_digest(known, given)]
+        if not matches:
+            raise Refused(401, "key_unknown", "this key is not known here")
+        if scope not in self._keys[matches[0]].scopes:
+            raise Refused(403, "scope_missing", f"this key lacks the scope {scope}: add it to recalibrator.api_keys")
+        return matches[0]
+
+    def spend(self, caller: str, amount: int, now_s: float) -> None:
+        """Take from a caller's quota, which fills up evenly.
+
+        Parameters
+        ----------
+        amount : int
+            Events.
+        now_s : float
+            On a clock that never goes back.
+
+        Raises
+        ------
+        Refused
+            429, telling when to come again.
+        """
+        key = self._keys.get(caller)
+        if key is None:
+            return
+        rate_per_s = key.quota_per_minute / _SECONDS_PER_MINUTE
+        capacity = max(key.quota_per_minute / _BURST_SHARE, 1.0)
+        left, since_s = self._spent.get(caller, (capacity, now_s))
+        left = min(capacity, left + (now_s - since_s) * rate_per_s)
+        # Whole batches may go into debt: refusing line by line would never let a large one through.
+        if left <= 0.0 or (left < 1.0 and amount == 1):
+            wait_s = math.ceil(max((1.0 - left) / rate_per_s, 1.0))
+            message = f"over the quota of {key.quota_per_minute} events a minute; try again in {wait_s} s"
+            raise Refused(429, "over_quota", message, retry_after_s=wait_s)
+        self._spent[caller] = (left - amount, now_s)
+
+    def owe(self, caller: str, amount: int, now_s: float) -> None:
+        """Take from a caller's quota what was served already; never refuses, the next request may be."""
+        if caller in self._keys:
+            left, since_s = self._spent.get(caller, (0.0, now_s))
+            self._spent[caller] = (left - amount, since_s)
+
+
+def _hash(key: ApiKey) -> str:
+    if key.key_sha256 is not None:
+        return key.key_sha256
+    assert key.key is not None
+    return sha256(key.key.get_secret_value().encode()).hexdigest()
+
+
+def _presented(headers: Mapping[str, str]) -> bytes | None:
+    """Find the key: bearer, header of its own, or the password by which a browser asks for it."""
+    if (own := headers.get("x-api-key")) is not None:
+        return own.encode("utf-8", "surrogateescape")
+    scheme, _, rest = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and rest:
+        return rest.strip().encode("utf-8", "surrogateescape")
+    if scheme.lower() == "basic":
+        try:
+            _, _, password = base64.b64decode(rest.strip(), validate=True).partition(b":")
+        except binascii.Error:
+            return None
+        return password
+    return None
+
+
+def require_same_site(headers: Mapping[str, str]) -> None:
+    """Refuse what a page of another site made the browser send.
+
+    Raises
+    ------
+    Refused
+        403.
+    """
+    origin, host = headers.get("origin"), headers.get("host", "")
+    crossed = origin is not None and urlsplit(origin).netloc != host
+    if crossed or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+        raise Refused(403, "cross_site", "requests from pages of other sites are refused")
+
+
+def _require_loopback(headers: Mapping[str, str]) -> None:
+    require_same_site(headers)
+    # A name that another site has pointed at this address shows itself by its Host header.
+    host = urlsplit(f"//{headers.get('host', '')}").hostname
+    if host is not None and host not in LOOPBACK_HOSTS:
+        raise Refused(403, "foreign_host", f"host {host} is refused without keys: use 127.0.0.1, or configure api_keys")

@@ -1,0 +1,129 @@
+"""What operators ask of the fit: roll back, pin, pause. Each becomes a command in the log of the labels.
+
+Nothing is done here: the fit folds the command when it comes to it, so that a version always has its place in one
+order, and who asked, when and why stays on record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from recalibrator.api.answers import documented, json_answer
+from recalibrator.api.bodies import JSON_TYPES, parse_object, read_body, require_type
+from recalibrator.api.context import Context
+from recalibrator.api.routes_status import unknown_version, version_number
+from recalibrator.errors import Refused
+from schemas.command import Action, Command
+from schemas.topics import OBSERVATIONS
+
+_ON_VERSION: tuple[Action, ...] = ("activate", "pin")
+_ON_WORKLOAD: tuple[Action, ...] = ("unpin", "pause", "resume", "refit")
+_ACCEPTED, _UNPROCESSABLE = 202, 422
+_MAX_BODY_BYTES = 20_000
+_MAX_REASON_CHARS = 4_096
+_OPTIONAL_BODY = {
+    "requestBody": {
+        "required": False,
+        "content": {
+            "application/json": {"schema": {"type": "object", "properties": {"reason": {"type": "string"}}}},
+        },
+    }
+}
+
+
+class CommandRoutes:
+    """The routes that command the fit.
+
+    Parameters
+    ----------
+    context : Context
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._topic = OBSERVATIONS.name(context.settings.topics.prefix)
+        self.router = APIRouter(tags=["commands"])
+        for action in _ON_VERSION:
+            self._add(f"/v1/calibrations/{{workload}}/{{version}}:{action}", self._on_version(action))
+        for action in _ON_WORKLOAD:
+            self._add(f"/v1/calibrations/{{workload}}:{action}", self._on_workload(action))
+
+    async def issue(self, workload: str, action: Action, version: int | None, caller: str, reason: str) -> Command:
+        """Put a command in the log and wait until the broker has it.
+
+        Raises
+        ------
+        Refused
+            404 for an unknown workload or version.
+        BrokerUnreachable
+        """
+        self._context.require_workload(workload)
+        if version is not None and self._context.view.version_json(workload, version) is None:
+            raise unknown_version(workload, version)
+        command = Command(
+            workload=workload,
+            action=action,
+            version=version,
+            issued_by=caller,
+            issued_at=self._context.clock.now(),
+            reason=reason,
+        )
+        await self._context.producer.send(self._topic, workload.encode(), command.to_json())
+        self._context.metrics.count("commands", action=action)
+        return command
+
+    def _on_version(self, action: Action) -> Any:
+        async def act(request: Request, workload: str, version: str) -> Response:
+            caller, reason = await self._caller_and_reason(request)
+            return _answer(await self.issue(workload, action, version_number(version), caller, reason))
+
+        act.__doc__ = f"Command the fit to {action} this version."
+        act.__name__ = f"{action}_version"
+        return act
+
+    def _on_workload(self, action: Action) -> Any:
+        async def act(request: Request, workload: str) -> Response:
+            caller, reason = await self._caller_and_reason(request)
+            return _answer(await self.issue(workload, action, None, caller, reason))
+
+        act.__doc__ = f"Command the fit to {action} this workload."
+        act.__name__ = f"{action}_workload"
+        return act
+
+    async def _caller_and_reason(self, request: Request) -> tuple[str, str]:
+        caller = self._context.authorise(request, "admin")
+        require_type(request, JSON_TYPES)
+        body = await read_body(request, _MAX_BODY_BYTES)
+        return caller, checked_reason(parse_object(body).get("reason", "") if body else "")
+
+    def _add(self, path: str, endpoint: Any) -> None:
+        self.router.add_api_route(
+            path,
+            endpoint,
+            methods=["POST"],
+            status_code=_ACCEPTED,
+            responses=documented(400, 401, 403, 404, 408, 413, 415, 422, 503),
+            openapi_extra=_OPTIONAL_BODY,
+        )
+
+
+def checked_reason(given: object) -> str:
+    """Return a reason that a command can carry.
+
+    Raises
+    ------
+    Refused
+        422.
+    """
+    if not isinstance(given, str) or len(given) > _MAX_REASON_CHARS or not given.isprintable():
+        message = f"reason: must be one line of text of at most {_MAX_REASON_CHARS} characters"
+        raise Refused(_UNPROCESSABLE, "invalid_field", message, "reason")
+    return given
+
+
+def _answer(command: Command) -> Response:
+    return json_answer(command.to_json(), _ACCEPTED)

@@ -1,0 +1,134 @@
+"""The page for operators, and the forms behind it: they work without scripts, and never on another site's behalf."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Annotated, get_args
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from recalibrator.api.bodies import read_body, require_type
+from recalibrator.api.context import Context
+from recalibrator.api.keys import require_same_site
+from recalibrator.api.page import Page
+from recalibrator.api.routes_commands import CommandRoutes, checked_reason
+from recalibrator.api.routes_status import version_number
+from recalibrator.errors import Refused
+from schemas.command import Action
+
+_FORM = ("application/x-www-form-urlencoded",)
+_MAX_FORM_BYTES = 10_000
+_SEE_OTHER, _UNPROCESSABLE = 303, 422
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; form-action 'self'"
+_SECURITY = {
+    "Content-Security-Policy": f"{_POLICY}; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_SCRIPT = """\
+const source = new EventSource("/v1/stream");
+let busy = false, again = false;
+async function refresh() {
+  if (busy) { again = true; return; }
+  busy = true;
+  try {
+    const answer = await fetch("/", {headers: {Accept: "text/html"}});
+    if (answer.ok) {
+      const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const open = [...document.querySelectorAll("details[open]")].map((d) => d.id);
+      document.querySelector("main").replaceWith(next.querySelector("main"));
+      open.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
+    }
+  } finally {
+    setTimeout(() => { busy = false; if (again) { again = false; refresh(); } }, 2000);
+  }
+}
+source.addEventListener("changed", refresh);
+"""
+
+
+class PageRoutes:
+    """The routes that people see.
+
+    Parameters
+    ----------
+    context : Context
+    commands : CommandRoutes
+        What the forms lead to.
+    """
+
+    def __init__(self, context: Context, commands: CommandRoutes) -> None:
+        self._context = context
+        self._commands = commands
+        self._page = Page(context.settings, context.view)
+        self.router = APIRouter(include_in_schema=False)
+        self.router.add_api_route("/", self.overview, methods=["GET"])
+        self.router.add_api_route("/page.js", self.script, methods=["GET"])
+        self.router.add_api_route("/confirm", self.confirm, methods=["GET"])
+        self.router.add_api_route("/confirm", self.act, methods=["POST"])
+
+    async def overview(self, request: Request) -> Response:
+        """Return the page of all workloads."""
+        self._context.authorise(request, "read")
+        return HTMLResponse(await asyncio.to_thread(self._page.overview), headers=_SECURITY)
+
+    async def script(self) -> Response:
+        """Return the script that keeps the page up to date; the page works without it."""
+        return Response(_SCRIPT, media_type="text/javascript", headers={"X-Content-Type-Options": "nosniff"})
+
+    async def confirm(
+        self,
+        request: Request,
+        workload: Annotated[str, Query(max_length=255)],
+        action: Annotated[str, Query(max_length=20)],
+        version: Annotated[str, Query(max_length=20)] = "",
+    ) -> Response:
+        """Ask a person to confirm a command."""
+        self._context.authorise(request, "read")
+        return self._form(workload, action, version)
+
+    async def act(self, request: Request) -> Response:
+        """Do what a person has confirmed."""
+        require_same_site(request.headers)
+        require_type(request, _FORM)
+        body = await read_body(request, _MAX_FORM_BYTES)
+        form = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+        workload, version = form.get("workload", ""), form.get("version", "")
+        try:
+            action = _action(form.get("action", ""))
+            caller = self._context.keys.authorise(_credentials(request, form.get("key", "")), "admin")
+            number = version_number(version) if version else None
+            await self._commands.issue(workload, action, number, caller, checked_reason(form.get("reason", "")))
+        except Refused as error:
+            return self._form(workload, form.get("action", ""), version, str(error), error.status)
+        return RedirectResponse("/", _SEE_OTHER)
+
+    def _form(self, workload: str, action: str, version: str, problem: str = "", status: int = 200) -> Response:
+        self._context.require_workload(workload)
+        markup = self._page.confirmation(
+            workload,
+            _action(action),
+            version_number(version) if version else None,
+            needs_key=bool(self._context.settings.recalibrator.api_keys),
+            problem=problem,
+        )
+        return HTMLResponse(markup, status, headers=_SECURITY)
+
+
+def _credentials(request: Request, key: str) -> dict[str, str]:
+    """Return the request's headers with the key from the form in place of what the browser sent by itself."""
+    headers = {name: value for name, value in request.headers.items() if name not in {"authorization", "x-api-key"}}
+    if key:
+        headers["authorization"] = "Basic " + base64.b64encode(b":" + key.encode()).decode()
+    return headers
+
+
+def _action(given: str) -> Action:
+    if given not in get_args(Action) or given == "bootstrap":
+        raise Refused(_UNPROCESSABLE, "invalid_field", f"action: {given[:60]!r} is not an action", "action")
+    return given  # type: ignore[return-value]  # just checked against the literals

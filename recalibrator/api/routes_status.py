@@ -1,0 +1,177 @@
+"""Status out: workloads, their history, routers, versions; and a stream that tells when to look again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from recalibrator.api.answers import documented, tagged
+from recalibrator.api.context import Context
+from recalibrator.api.view import HistoryPoint, VersionLine
+from recalibrator.errors import Refused
+from schemas.event import rfc3339
+from schemas.settings import WorkloadSettings
+from schemas.status import DriftStatus, WorkloadStatus
+
+STREAM_INTERVAL_S = 0.5
+KEEP_ALIVE_S = 15.0
+
+_NOT_FOUND, _UNPROCESSABLE = 404, 422
+_MAX_DIGITS = 16
+
+
+class StatusRoutes:
+    """The routes that show what is.
+
+    Parameters
+    ----------
+    context : Context
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.router = APIRouter(tags=["status"])
+        add, refusals = self.router.add_api_route, documented(401, 403, 404, 422)
+        add("/v1/status", self.all_statuses, methods=["GET"], responses=refusals)
+        add("/v1/status/{workload}", self.one_status, methods=["GET"], responses=refusals)
+        add("/v1/status/{workload}/history", self.history, methods=["GET"], responses=refusals)
+        add("/v1/calibrations/{workload}", self.versions, methods=["GET"], responses=refusals)
+        add("/v1/calibrations/{workload}/{version}", self.version, methods=["GET"], responses=refusals)
+        add("/v1/stream", self.stream, methods=["GET"], responses=refusals)
+
+    async def all_statuses(self, request: Request) -> Response:
+        """Return every workload's and every router's latest status."""
+        self._context.authorise(request, "read")
+        view = self._context.view
+        workloads = b",".join(self._status_json(name) for name in view.workloads)
+        routers = b",".join(router.to_json() for router in view.routers())
+        return tagged(request, b'{"workloads":[' + workloads + b'],"routers":[' + routers + b"]}")
+
+    async def one_status(self, request: Request, workload: str) -> Response:
+        """Return one workload's latest status."""
+        self._context.authorise(request, "read")
+        self._context.require_workload(workload)
+        return tagged(request, self._status_json(workload))
+
+    async def history(
+        self, request: Request, workload: str, since: Annotated[str | None, Query(max_length=64)] = None
+    ) -> Response:
+        """Return how the workload stood, oldest first, from a time on."""
+        self._context.authorise(request, "read")
+        self._context.require_workload(workload)
+        start = None if since is None else _moment(since)
+        points = [p for p in self._context.view.points(workload) if start is None or p.at >= start]
+        return tagged(request, to_json({"workload": workload, "points": [_point(p) for p in points]}))
+
+    async def versions(self, request: Request, workload: str) -> Response:
+        """Return a workload's versions, newest first."""
+        self._context.authorise(request, "read")
+        self._context.require_workload(workload)
+        lines = [_line(line) for line in self._context.view.versions(workload)]
+        return tagged(request, to_json({"workload": workload, "versions": lines}))
+
+    async def version(self, request: Request, workload: str, version: str) -> Response:
+        """Return one version as it was published."""
+        self._context.authorise(request, "read")
+        self._context.require_workload(workload)
+        found = self._context.view.version_json(workload, version_number(version))
+        if found is None:
+            raise unknown_version(workload, version)
+        return tagged(request, found)
+
+    async def stream(self, request: Request) -> Response:
+        """Send an event whenever something changed (Server-Sent Events); the data is a revision number."""
+        self._context.authorise(request, "read")
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._changes(), media_type="text/event-stream", headers=headers)
+
+    async def _changes(self) -> AsyncIterator[bytes]:
+        told, quiet_s = -1, 0.0
+        while "closing" not in self._context.missing():
+            revision = self._context.view.revision
+            if revision != told:
+                told, quiet_s = revision, 0.0
+                yield b"event: changed\ndata: %d\n\n" % revision
+            elif quiet_s >= KEEP_ALIVE_S:
+                quiet_s = 0.0
+                yield b": still here\n\n"
+            await asyncio.sleep(STREAM_INTERVAL_S)
+            quiet_s += STREAM_INTERVAL_S
+
+    def _status_json(self, workload: str) -> bytes:
+        known = self._context.view.status_json(workload)
+        return known or unseen(self._context.settings.workloads[workload]).to_json()
+
+
+def unseen(settings: WorkloadSettings) -> WorkloadStatus:
+    """Return the status of a workload of which nothing has come yet."""
+    return WorkloadStatus(
+        workload=settings.name,
+        state="cold_start",
+        sentence="Nothing has come in yet; both models will answer every query until a first version is fitted.",
+        target=settings.target,
+        drift=DriftStatus(state="insufficient_labels"),
+    )
+
+
+def version_number(given: str) -> int:
+    """Return the number in a path.
+
+    Raises
+    ------
+    Refused
+        422.
+    """
+    if not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
+        raise Refused(_UNPROCESSABLE, "invalid_field", f"version: {given[:60]!r} is not a version number", "version")
+    return int(given)
+
+
+def unknown_version(workload: str, version: object) -> Refused:
+    """Return the refusal of a version that is not in the history."""
+    message = f"version {version} of {workload} is not in the history: see /v1/calibrations/{workload}"
+    return Refused(_NOT_FOUND, "unknown_version", message, "version")
+
+
+def _moment(given: str) -> datetime:
+    try:
+        # In a query string an unescaped plus is a space.
+        moment = datetime.fromisoformat(given.replace(" ", "+"))
+    except ValueError:
+        message = f"since: {given[:60]!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
+        raise Refused(_UNPROCESSABLE, "invalid_field", message, "since") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def _point(point: HistoryPoint) -> dict[str, Any]:
+    return {
+        "at": rfc3339(point.at),
+        "state": point.state,
+        "calibration_version": point.version,
+        "micro_f1": None if point.micro_f1 is None else point.micro_f1.model_dump(),
+        "escalation_rate": point.escalation_rate,
+        "sequential_cost": point.sequential_cost,
+        "drift": point.drift,
+    }
+
+
+def _line(line: VersionLine) -> dict[str, Any]:
+    return {
+        "version": line.version,
+        "created_at": rfc3339(line.created_at),
+        "state": line.state,
+        "trigger": line.trigger,
+        "uncertainty_threshold": line.uncertainty_threshold,
+        "threshold": line.threshold,
+        "micro_f1": None if line.micro_f1 is None else line.micro_f1.model_dump(),
+        "escalation_rate": line.escalation_rate,
+        "labels": line.labels,
+        "parent_version": line.parent_version,
+    }

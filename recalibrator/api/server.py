@@ -1,0 +1,55 @@
+"""The HTTP server's thread: bound at once, so that a taken address stops the start, and ended within a few seconds."""
+
+from __future__ import annotations
+
+import socket
+from threading import Thread
+
+import uvicorn
+from fastapi import FastAPI
+
+_DRAIN_S = 3
+_BACKLOG = 512
+
+
+class HttpServer:
+    """Serves an application on a thread of its own.
+
+    Parameters
+    ----------
+    app : FastAPI
+    host, port : str, int
+        Port 0 takes a free one.
+
+    Raises
+    ------
+    OSError
+        When the address is taken.
+    """
+
+    def __init__(self, app: FastAPI, host: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_DRAIN_S, ws="none"
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = Thread(target=self._run, name="http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self._socket.getsockname()[1])
+
+    def start(self) -> None:
+        """Serve from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Finish what is being answered, for some seconds, and end."""
+        self._server.should_exit = True
+        self._thread.join(_DRAIN_S + 2.0)
+        self._socket.close()
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._socket])
