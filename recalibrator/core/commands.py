@@ -52,6 +52,8 @@ def interpret(command: Command, published: Published, holds: Holds) -> Act:
     A version that is not known any more cannot be activated; the act is then ``nothing`` and its note says why.
     """
     match command.action:
+        case "bootstrap" if command.map is not None and not command.map.uncertainty:
+            return Act("nothing", holds, "bootstrap refused: its map has no knots")
         case "bootstrap":
             return Act("fit" if command.map is None else "take_map", holds, "bootstrap")
         case "refit":

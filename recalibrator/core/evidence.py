@@ -11,13 +11,18 @@ from schemas.costs import expected_cost
 from schemas.settings import WorkloadSettings
 from schemas.status import CalibrationError
 
+_RATIO_MOST = 1e6
+"""Of latencies; beyond it they are nonsense, and the costs made of them must stay finite."""
+
 
 def costs(settings: WorkloadSettings, traffic: TrafficWindow) -> ModelCosts | None:
     """Return the costs of a call: as configured, else the ratio of mean latencies, else None."""
     if settings.cost is not None:
         return settings.cost
     latency = traffic.mean_latency_s()
-    return None if latency is None else ModelCosts(small=1.0, large=latency[1] / latency[0])
+    if latency is None:
+        return None
+    return ModelCosts(small=1.0, large=min(_RATIO_MOST, max(1.0 / _RATIO_MOST, latency[1] / latency[0])))
 
 
 def micro_f1_interval(policies: Policies, index: int, errors: float) -> Interval:

@@ -266,7 +266,7 @@ class Recalibrator:
         )
 
     def snapshot(self) -> bytes:
-        """Return everything as canonical JSON; :meth:`restore` continues from it exactly."""
+        """Return everything as JSON; :meth:`restore` continues from it exactly."""
         state = {
             "format": _SNAPSHOT_FORMAT,
             "workload": self.settings.name,
@@ -282,7 +282,7 @@ class Recalibrator:
             "labels_until_fit": self._labels_until_fit,
             "queries_until_fit": self._queries_until_fit,
         }
-        return json.dumps(state, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
+        return json.dumps(state, separators=(",", ":"), allow_nan=False).encode()
 
     @classmethod
     def restore(cls, settings: WorkloadSettings, snapshot: bytes, tuning: Tuning = DEFAULT) -> Self:

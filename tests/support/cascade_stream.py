@@ -11,13 +11,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recalibrator.core import Recalibrator
 from recalibrator.core.observe.cells import Grid
 from schemas import CalibrationVersion, Decision, LabelledExample, OutcomeCounts, TrafficSummary, VersionTraffic
 from schemas.draws import uniform
 
+Floats = NDArray[np.float64]
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
+FIELDS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +184,62 @@ def drive(
 def _due(pending: list[tuple[float, int, LabelledExample]], number: int) -> Iterator[LabelledExample]:
     while pending and pending[0][0] <= number:
         yield heapq.heappop(pending)[2]
+
+
+@dataclass(frozen=True)
+class World:
+    """Queries drawn ahead, as columns; ``small_right`` and ``large_right`` are the chances behind the drawn answers."""
+
+    uncertainty: Floats
+    small_right: Floats
+    large_right: Floats
+    small: NDArray[np.int64]
+    large: NDArray[np.int64]
+    agree: NDArray[np.bool_]
+
+    def draw(self, number: int) -> Answers:
+        """Return the answers to one query; every answer predicts all fields."""
+        return Answers(
+            uncertainty=float(self.uncertainty[number]),
+            small=(int(self.small[number]), FIELDS),
+            large=(int(self.large[number]), FIELDS),
+            gold=FIELDS,
+            agree=bool(self.agree[number]),
+        )
+
+    def expected_micro_f1(self, thresholds: float | Floats, queries: slice) -> float:
+        """Return micro-F1 in expectation over some queries when u above the threshold escalates."""
+        escalated = self.uncertainty[queries] > thresholds
+        return float(np.where(escalated, self.large_right[queries], self.small_right[queries]).mean())
+
+
+def typo_world(queries: int, drift_at: int, *, seed: int = 1, harm: float = 0.12, large_right: float = 0.985) -> World:
+    """Draw a world in which most queries carry typos from some query on.
+
+    Typos raise u a little (the mix of queries drifts) and the small model's errors by more than u tells (their meaning
+    drifts), while the large model hardly suffers.
+
+    Parameters
+    ----------
+    drift_at : int
+        First query that may carry typos.
+    harm : float
+        What typos add to the small model's chance of a wrong field.
+    large_right : float
+        The large model's chance of a right field on the easiest query.
+    """
+    rng = np.random.default_rng(seed)
+    difficulty = rng.uniform(size=queries)
+    typo = (np.arange(queries) >= drift_at) & (rng.uniform(size=queries) < 0.7)
+    small_right = 1.0 - np.clip(0.004 + 0.34 * difficulty**2 + harm * typo, 0.0, 1.0)
+    large = np.clip(large_right - 0.06 * difficulty - 0.01 * typo, 0.0, 1.0)
+    small_counts, large_counts = rng.binomial(FIELDS, small_right), rng.binomial(FIELDS, large)
+    both_wrong = (small_counts < FIELDS) & (large_counts < FIELDS)
+    return World(
+        uncertainty=1.0 / (1.0 + np.exp(6.0 - 7.0 * difficulty - 0.5 * typo - rng.normal(0.0, 0.3, queries))),
+        small_right=small_right,
+        large_right=large,
+        small=small_counts,
+        large=large_counts,
+        agree=((small_counts == FIELDS) & (large_counts == FIELDS)) | (both_wrong & (rng.uniform(size=queries) < 0.1)),
+    )

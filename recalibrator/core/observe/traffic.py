@@ -81,9 +81,14 @@ class TrafficWindow:
         for name in _SUMS:
             self.total[name] += batch.sums[name]
         self.first_us = batch.first_us if self.first_us is None else min(self.first_us, batch.first_us)
-        while self.recent["queries"] - self._batches[0].sums["queries"] >= self._wanted:
+        while self._is_ample():
             self._count(self._batches.pop(0), -1)
         return batch
+
+    def _is_ample(self) -> bool:
+        """Whether the oldest batch may go; batches that hold no query at all must not pile up either."""
+        rest = self.recent["queries"] - self._batches[0].sums["queries"]
+        return len(self._batches) > 1 and (rest >= self._wanted or len(self._batches) > self._wanted)
 
     def forget_before(self, instant_us: int) -> None:
         """Drop the batches that ended before a time; the latest one always stays."""

@@ -16,7 +16,7 @@ from recalibrator.core.observe.cells import Grid
 from recalibrator.core.observe.columns import pack, unpack
 from recalibrator.core.observe.instants import to_us
 from recalibrator.core.observe.score import score
-from schemas.labelled import LabelledExample
+from schemas.labelled import LabelledExample, OutcomeCounts
 
 Change = Literal["added", "corrected", "withdrawn", "duplicate", "too_late"]
 
@@ -29,6 +29,9 @@ FACTS = 7
 """Columns of ``facts``; all integers among them are exact in a float."""
 
 _SLACK = 0.25
+_COUNT_MOST = 2**31 - 1
+_REVISION_MOST = 2**53
+"""Cut there, no square or sum overflows whatever a labeler sends."""
 
 
 class LabelWindow:
@@ -97,7 +100,7 @@ class LabelWindow:
         if slot is not None:
             known = self._facts[slot]
             held = (known[REVISION], known[LABELLED_US], known[COUNTS] < 0.0)
-            if (example.revision, labelled_us, example.retracted) <= held:
+            if (min(example.revision, _REVISION_MOST), labelled_us, example.retracted) <= held:
                 return "duplicate"
             change = "withdrawn" if example.retracted else "corrected"
             if routed_us != known[ROUTED_US]:
@@ -124,14 +127,13 @@ class LabelWindow:
         return slot
 
     def _write(self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int) -> None:
-        small, large, gold, target = example.small, example.large, example.gold_count, self.target
-        a_small, d_small = 2.0 * small.true_positives, small.predicted + gold
-        degraded = example.reason == "degraded"
+        large, target = example.large, self.target
+        a_small, d_small = _hits_and_size(example.small, example.gold_count)
         a_large = d_large = z_large = pair = 0.0
         # A degraded answer is the small one: the failed call says nothing of the large model's answers.
-        if large is not None and not degraded:
-            a_large, d_large, pair = 2.0 * large.true_positives, large.predicted + gold, 1.0
-            z_large = score(a_large, d_large, target)
+        if large is not None and example.reason != "degraded":
+            a_large, d_large = _hits_and_size(large, example.gold_count)
+            z_large, pair = score(a_large, d_large, target), 1.0
         z_small = score(a_small, d_small, target)
         error = 0.0 if example.small_exact else 1.0
         self._outcomes[slot] = (
@@ -147,15 +149,17 @@ class LabelWindow:
         # -1 withdrawn, 0 label not requested (kept, but outside the estimates), 1 counts.
         counts = -1.0 if example.retracted else 1.0 if example.label_requested else 0.0
         self._facts[slot] = (
-            *(group, routed_us, labelled_us, example.revision, counts),
+            *(group, routed_us, labelled_us, min(example.revision, _REVISION_MOST), counts),
             np.nan if predicted is None else predicted,
             example.label_probability,
         )
+        self._per_field[slot] = 0
         if example.per_field is not None:
             row = self._per_field[slot]
             for index, name in enumerate(self.fields):
                 found = example.per_field.get(name)
-                row[index] = (0, 0, 0) if found is None else (found.true_positives, found.predicted, found.gold)
+                if found is not None:
+                    row[index] = [min(c, _COUNT_MOST) for c in (found.true_positives, found.predicted, found.gold)]
 
     def _drop_oldest(self) -> None:
         routed = self.facts[:, ROUTED_US]
@@ -219,6 +223,12 @@ class LabelWindow:
         ):
             z = rows[:, hits] - self.target * rows[:, size]
             rows[:, square] = z * z
+
+
+def _hits_and_size(answer: OutcomeCounts, gold: int) -> tuple[float, float]:
+    """Return a = 2·TP and d = predicted + gold."""
+    hits, size = min(answer.true_positives, _COUNT_MOST), min(answer.predicted + gold, 2 * _COUNT_MOST)
+    return 2.0 * hits, float(size)
 
 
 def weights(newer: NDArray[np.intp], counting: NDArray[np.bool_], half_life: float) -> NDArray[np.float64]:
