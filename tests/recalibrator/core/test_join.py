@@ -1,0 +1,174 @@
+"""The label that stands: the same whatever the order of results and feedback, each event counted once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalibrator.core.join import (
+    MAX_LABELERS,
+    NOTHING_KNOWN,
+    Joined,
+    JoinState,
+    compact,
+    take_feedback,
+    take_result,
+)
+from schemas.feedback import FeedbackEvent
+from schemas.labelled import LabelledExample
+from schemas.routed import RoutedEvent
+from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
+
+WORKLOADS = {"photo": FIELDS}
+RIGHT = entities("q-1")
+WRONG = entities("q-1", wrong=True)
+
+
+@st.composite
+def opinions(draw: st.DrawFn) -> FeedbackEvent:
+    """What one of three labelers says of query 1: a label, a skip or a withdrawal."""
+    return feedback(
+        1,
+        labeler=draw(st.sampled_from(["ada", "bo", None])),
+        labelled_at=START + timedelta(minutes=draw(st.integers(0, 4))),
+        revision=draw(st.integers(1, 3)),
+        retracted=draw(st.booleans()),
+    ).model_copy(update={"entities": draw(st.sampled_from([RIGHT, WRONG, {}, None]))})
+
+
+def take(state: JoinState, event: RoutedEvent | FeedbackEvent) -> Joined:
+    if isinstance(event, RoutedEvent):
+        return take_result(state, event, WORKLOADS)
+    return take_feedback(state, event, START, WORKLOADS)
+
+
+def fold(events: list[RoutedEvent | FeedbackEvent]) -> tuple[JoinState, list[LabelledExample]]:
+    state, examples = NOTHING_KNOWN, []
+    for event in events:
+        joined = take(state, event)
+        state = joined.state
+        examples += [] if joined.example is None else [joined.example]
+    return state, examples
+
+
+def contribution(examples: list[LabelledExample]) -> LabelledExample | None:
+    """What the fit counts at the end: the example of the highest revision, unless it takes the label out."""
+    last = max(examples, key=lambda example: example.revision, default=None)
+    return None if last is None or last.retracted else last.model_copy(update={"revision": 1})
+
+
+def standing(events: list[FeedbackEvent]) -> FeedbackEvent | None:
+    """The rules, told slowly: by id once, by labeler the highest revision, among labelers the latest."""
+    taken: list[FeedbackEvent] = []
+    for event in events:
+        highest = max((e.revision for e in taken if e.labeler == event.labeler), default=0)
+        if event.revision >= highest and event.identity() not in {e.identity() for e in taken}:
+            taken.append(event)
+    last = {event.labeler: (event.labelled_at, order, event) for order, event in enumerate(taken)}
+    valid = [entry for entry in last.values() if entry[2].entities is not None and not entry[2].retracted]
+    return max(valid, key=lambda entry: entry[:2])[2] if valid else None
+
+
+@given(st.lists(opinions(), max_size=8), st.data())
+def test_the_moment_when_the_result_comes_changes_neither_the_state_nor_what_the_fit_counts(
+    said: list[FeedbackEvent], data: st.DataObject
+) -> None:
+    early, moment = routed(1), data.draw(st.integers(0, len(said)))
+    state, examples = fold([early, *said])
+    other_state, other_examples = fold([*said[:moment], early, *said[moment:]])
+    assert state == other_state
+    assert contribution(examples) == contribution(other_examples)
+
+
+@given(st.lists(opinions(), max_size=8))
+def test_the_label_that_stands_is_the_one_of_the_rules(said: list[FeedbackEvent]) -> None:
+    state, examples = fold([routed(1), *said])
+    expected = standing(said)
+    counted = contribution(examples)
+    assert (state.standing is None) == (expected is None) == (counted is None)
+    if expected is not None and counted is not None:
+        reference = LabelledExample.from_events(routed(1), expected, fields=FIELDS, revision=1)
+        assert counted == reference
+
+
+@given(st.lists(opinions(), max_size=8), st.data())
+def test_an_event_that_comes_again_changes_nothing(said: list[FeedbackEvent], data: st.DataObject) -> None:
+    events: list[RoutedEvent | FeedbackEvent] = [*said]
+    events.insert(data.draw(st.integers(0, len(said))), routed(1))
+    for number, event in enumerate(events):
+        before, _ = fold(events[: number + 1])
+        again = take(before, event)
+        assert again.state == before
+        assert again.example is None
+
+
+@given(st.lists(opinions(), max_size=12))
+def test_every_example_carries_a_revision_above_those_before(said: list[FeedbackEvent]) -> None:
+    _, examples = fold([routed(1), *said])
+    revisions = [example.revision for example in examples]
+    assert revisions == sorted(set(revisions))
+
+
+def test_a_higher_revision_replaces_and_a_lower_one_that_comes_late_does_not() -> None:
+    _, examples = fold([routed(1), feedback(1, WRONG, revision=2), feedback(1, RIGHT, revision=1)])
+    assert [example.retracted for example in examples] == [False]
+    _, examples = fold([routed(1), feedback(1, WRONG, revision=1), feedback(1, RIGHT, revision=2)])
+    assert [example.revision for example in examples] == [1, 2]
+
+
+def test_a_withdrawal_lets_the_earlier_labeler_stand_again() -> None:
+    later = START + timedelta(days=1)
+    _, examples = fold(
+        [
+            routed(1),
+            feedback(1, RIGHT, labeler="ada"),
+            feedback(1, WRONG, labeler="bo", labelled_at=later),
+            feedback(1, WRONG, labeler="bo", labelled_at=later, revision=2, retracted=True),
+        ]
+    )
+    assert examples[2].model_copy(update={"revision": 1}) == examples[0]
+    assert examples[1] != examples[0]
+
+
+@pytest.mark.parametrize("how", ["retracted", "skipped"])
+def test_when_no_label_stands_any_more_the_query_is_taken_out(how: str) -> None:
+    changes = {"retracted": True} if how == "retracted" else {"entities": None}
+    _, examples = fold([routed(1), feedback(1), feedback(1, revision=2).model_copy(update=changes)])
+    assert [example.retracted for example in examples] == [False, True]
+
+
+def test_a_skip_alone_tells_the_fit_nothing() -> None:
+    assert fold([routed(1), feedback(1).model_copy(update={"entities": None})])[1] == []
+
+
+def test_of_two_results_under_one_id_the_first_is_kept() -> None:
+    second = routed(1, routed_by="router-1", routed_at=START + timedelta(days=1))
+    joined = take(fold([routed(1)])[0], second)
+    assert joined.notes == ("duplicate_result",)
+    _, examples = fold([routed(1), second, feedback(1)])
+    assert examples[0].routed_at == routed(1).routed_at
+
+
+def test_labelers_who_disagree_and_fields_that_do_not_exist_are_counted() -> None:
+    state, _ = fold([routed(1), feedback(1, RIGHT)])
+    joined = take(state, feedback(1, {**WRONG, "flash": "on"}, labeler="bo", labelled_at=START + timedelta(days=1)))
+    assert set(joined.notes) == {"disagreement", "unknown_fields"}
+
+
+def test_the_opinions_kept_of_one_query_are_bounded() -> None:
+    said = [feedback(1, labeler=f"labeler {n}") for n in range(MAX_LABELERS + 3)]
+    state, _ = fold([routed(1), *said])
+    assert len(state.opinions) == MAX_LABELERS
+
+
+def test_what_the_join_keeps_of_a_result_gives_the_same_example_as_the_whole_result() -> None:
+    whole = routed(1, metadata={"user": "u"})
+    bare = compact(whole)
+    assert bare.text == ""
+    assert bare.metadata is None
+    assert LabelledExample.from_events(bare, feedback(1), fields=FIELDS) == LabelledExample.from_events(
+        whole, feedback(1), fields=FIELDS
+    )

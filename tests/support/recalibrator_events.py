@@ -1,0 +1,62 @@
+"""Results and feedback whose content depends on the query's number alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from schemas.draws import uniform
+from schemas.feedback import FeedbackEvent
+from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+FIELDS = ("camera", "lens")
+
+
+def entities(query_id: str, wrong: bool = False) -> dict[str, Any]:
+    """Return what a right, or a wrong, answer extracts."""
+    return {"camera": f"camera of {query_id}", "lens": "none" if wrong else f"lens of {query_id}"}
+
+
+def routed(number: int, *, workload: str = "photo", drifted: bool = False, **changes: Any) -> RoutedEvent:
+    """Return the result of one query that both models answered.
+
+    The small model errs with probability u, or nearly always once drifted; the large one seldom.
+    """
+    query_id = f"q-{number}"
+    uncertainty = uniform(query_id, "uncertainty")
+    small_errs = uniform(query_id, "small") < (0.5 + 0.5 * uncertainty if drifted else uncertainty)
+    large_errs = uniform(query_id, "large") < 0.05
+    small = ModelRun(
+        model="small", entities=entities(query_id, small_errs), valid=True, uncertainty=uncertainty, latency_s=0.05
+    )
+    large = ModelRun(model="large", entities=entities(query_id, large_errs), valid=True, latency_s=0.15)
+    event = RoutedEvent(
+        query_id=query_id,
+        workload=workload,
+        text=f"query {number}",
+        entities=large.entities or {},
+        answered_by="large",
+        decision=Decision(escalated=True, reason="cold_start", uncertainty=uncertainty, large_probability=1.0),
+        small=small,
+        large=large,
+        cost=QueryCost(sequential=4.0, paper=3.0),
+        label=LabelRequest(requested=True, probability=1.0, reason="random"),
+        routed_at=START + timedelta(seconds=number),
+        routed_by="router-0",
+    )
+    return event.model_copy(update=changes)
+
+
+def feedback(number: int, gold: dict[str, Any] | None = None, **changes: Any) -> FeedbackEvent:
+    """Return the right label of one query, a minute after it was routed."""
+    query_id = f"q-{number}"
+    return FeedbackEvent.model_validate(
+        {
+            "query_id": query_id,
+            "entities": entities(query_id) if gold is None else gold,
+            "labeler": "ada",
+            "labelled_at": START + timedelta(seconds=number + 60),
+            **changes,
+        }
+    )

@@ -1,0 +1,74 @@
+"""Recalibrators as processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.settings import Settings
+from tests.support.router_processes import ROOT, RouterProcess
+from ucci_stream.topic_admin import create_topics
+
+STAGES = ("join", "fit")
+
+
+def recalibrator_settings(bootstrap: str, prefix: str, partitions: int = 2) -> Settings:
+    """Return settings with one workload, equal to those that :func:`write_recalibrator_config` writes."""
+    return Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": bootstrap},
+            "topics": {"prefix": prefix, "partitions": partitions},
+            "workloads": {
+                "photo": {"fields": ["camera", "lens"], "target": {"micro_f1": 0.9}, "cost": {"large": 3.0}},
+            },
+        }
+    )
+
+
+def create_all_topics(bootstrap: str, prefix: str, partitions: int = 2) -> None:
+    """Create every topic of the table."""
+    create_topics(recalibrator_settings(bootstrap, prefix, partitions))
+
+
+def write_recalibrator_config(path: Path, bootstrap: str, prefix: str, state_dir: Path) -> Path:
+    """Write an ``ucci.toml``."""
+    path.write_text(
+        "\n".join(
+            [
+                "[kafka]",
+                f'"bootstrap.servers" = "{bootstrap}"',
+                # A member that never comes back is given up after this time.
+                '"session.timeout.ms" = 3000',
+                '"heartbeat.interval.ms" = 500',
+                "[topics]",
+                f'prefix = "{prefix}"',
+                "[recalibrator]",
+                f'state_dir = "{state_dir}"',
+                "http_port = 0",
+                "commit_interval_ms = 100",
+                "[workloads.photo]",
+                'fields = ["camera", "lens"]',
+                "target = { micro_f1 = 0.9 }",
+                "cost = { large = 3.0 }",
+            ]
+        )
+    )
+    return path
+
+
+@dataclass
+class RecalibratorProcess(RouterProcess):
+    """One ``recalibrator run``, restarted at will."""
+
+    stages: tuple[str, ...] = STAGES
+
+    def start(self) -> None:
+        """Start it; does not wait until it is ready."""
+        self._file = self.log.open("ab")
+        environment = {key: value for key, value in os.environ.items() if key != "KAFKA_BOOTSTRAP_SERVERS"}
+        chosen = [word for stage in self.stages for word in ("--stage", stage)]
+        command = [sys.executable, "-m", "recalibrator", "run", "--config", str(self.config), "--log-format", "json"]
+        self.process = subprocess.Popen([*command, *chosen], cwd=ROOT, env=environment, stderr=self._file)
