@@ -24,7 +24,7 @@ _BYTES_A_TOKEN = 2_000
 
 _OK = 200
 _TOO_MUCH = frozenset({429, 503})
-"""503 is what vLLM sends when its queue is full; a server that is going away sends it too, and is told by its silence."""
+"""vLLM sends 503 when its queue is full; one that is going away does too, and is told by answering nobody."""
 _REDIRECTS = range(300, 400)
 _REFUSALS = frozenset({400, 413, 422})
 _MISCONFIGURED = frozenset({401, 403, 404, 405})

@@ -242,14 +242,18 @@ class ModelServer:
                 return Answered(reply, self._clock.monotonic() - began_s)
             finally:
                 self._slots.release()
-        answers_others = self._breaker.successes != successes
+        assert last is not None
+        raise self._given_up(last, earlier_rounds, answers_others=self._breaker.successes != successes)
+
+    def _given_up(self, last: TransientError, earlier_rounds: int, *, answers_others: bool) -> CallError:
+        """Say whose fault a round without an answer is; an outage is told to the breaker."""
         # Too much to do is the fault of no query while there are rounds left.
         if earlier_rounds + 1 >= MAX_ROUNDS or (answers_others and not isinstance(last, OverloadedError)):
-            raise FailedError(str(last))
+            return FailedError(str(last))
         if not answers_others:
             # Nothing was answered since this round began: the server, not the query, is to blame.
             self._advance(Event.OUTAGE, str(last))
-        raise ServerDownError(f"{self._name} does not answer: {last}", after_attempts=True)
+        return ServerDownError(f"{self._name} does not answer: {last}", after_attempts=True)
 
     async def _attempt(self, request: ModelRequest, headers: Mapping[str, str] | None) -> Reply:
         """Make one attempt, count it, and record what it says of the server's health."""

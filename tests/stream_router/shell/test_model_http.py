@@ -98,7 +98,7 @@ async def test_a_broken_reply_is_a_passing_failure_and_leaves_no_connection_to_r
 async def test_a_redirect_is_a_wrong_address_and_is_not_followed() -> None:
     async with ScriptedModelServer() as server, connected(server.base_url) as connection:
         server.play(Fault("redirect"))
-        with pytest.raises(MisconfiguredError, match="HTTP 307.*check base_url"):
+        with pytest.raises(MisconfiguredError, match=r"HTTP 307.*check base_url"):
             await connection.attempt(request(workload()))
         assert server.seen.calls == 1
 
