@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ucci_stream.model_server.guide import Guide
 from ucci_stream.model_server.llama import Llama
 
 FinishReason = Literal["stop", "length", "abort"]
@@ -42,11 +43,14 @@ class Generation:
         Cut to what the context leaves.
     on_finished : callable
         Called once, from the thread that steps the batch.
+    guide : Guide or None
+        Holds the answer to a schema; None decodes freely.
     """
 
     prompt_ids: list[int]
     max_tokens: int
     on_finished: Callable[[Generation], None]
+    guide: Guide | None = None
     tokens: list[GeneratedToken] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     cancelled: bool = False
@@ -119,9 +123,13 @@ class ContinuousBatch:
             self._record(slot, generation, self._model.prefill(slot, generation.prompt_ids))
 
     def _record(self, slot: int, generation: Generation, logprobs: NDArray[np.float32]) -> None:
+        if generation.guide is not None:
+            logprobs = generation.guide.apply(logprobs)
         top = np.argpartition(logprobs, -TOP)[-TOP:]
         top = top[np.argsort(-logprobs[top], kind="stable")]
         token_id = int(top[0])
+        if generation.guide is not None:
+            generation.guide.advance(token_id)
         generation.tokens.append(GeneratedToken(token_id, float(logprobs[token_id]), top, logprobs[top]))
         shape = self._model.shape
         full = len(generation.tokens) >= min(generation.max_tokens, shape.context - len(generation.prompt_ids))

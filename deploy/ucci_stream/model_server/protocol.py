@@ -16,6 +16,7 @@ from ucci_stream.model_server.generation import TOP, FinishReason, GeneratedToke
 DEFAULT_MAX_TOKENS = 16
 Api = Literal["completions", "chat"]
 BAD_REQUEST, NOT_FOUND = 400, 404
+_OTHER_GUIDES = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 
 
 class ProtocolError(Exception):
@@ -36,6 +37,8 @@ class Asked:
         Alternatives a token; None without log-probabilities.
     as_ids : bool
         Name tokens ``token_id:N``.
+    schema : object or None
+        The JSON Schema that the answer must fit; None decodes freely.
     """
 
     api: Api
@@ -43,6 +46,7 @@ class Asked:
     max_tokens: int
     alternatives: int | None
     as_ids: bool
+    schema: Any = None
 
 
 def read_request(api: Api, body: Any, served_model: str) -> Asked:
@@ -57,8 +61,6 @@ def read_request(api: Api, body: Any, served_model: str) -> Asked:
         raise ProtocolError(BAD_REQUEST, "the body must be a JSON object")
     if body.get("model") != served_model:
         raise ProtocolError(NOT_FOUND, f"The model `{body.get('model')}` does not exist.")
-    if body.get("response_format", {"type": "text"}).get("type") != "text":
-        raise ProtocolError(BAD_REQUEST, "response_format: this demo server decodes freely only")
     if body.get("temperature", 1.0) != 0:
         raise ProtocolError(BAD_REQUEST, "temperature: this demo server decodes greedily only; send 0")
     prompt = _chat_prompt(body) if api == "chat" else body.get("prompt")
@@ -69,7 +71,24 @@ def read_request(api: Api, body: Any, served_model: str) -> Asked:
     )
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise ProtocolError(BAD_REQUEST, f"max_tokens must be at least 1, got {limit}.")
-    return Asked(api, prompt, limit or 2**31, _alternatives(api, body), bool(body.get("return_tokens_as_token_ids")))
+    as_ids = bool(body.get("return_tokens_as_token_ids"))
+    return Asked(api, prompt, limit or 2**31, _alternatives(api, body), as_ids, _schema(body))
+
+
+def _schema(body: dict[str, Any]) -> Any:
+    """Return the JSON Schema asked for, None for free decoding."""
+    other = [key for key in _OTHER_GUIDES if body.get(key) is not None]
+    if other:
+        raise ProtocolError(BAD_REQUEST, f"{other[0]}: this demo server takes response_format alone")
+    asked = body.get("response_format") or {"type": "text"}
+    if not isinstance(asked, dict) or asked.get("type") not in ("text", "json_schema"):
+        raise ProtocolError(BAD_REQUEST, "response_format: this demo server takes text and json_schema")
+    if asked["type"] == "text":
+        return None
+    named = asked.get("json_schema")
+    if not isinstance(named, dict) or named.get("schema") is None:
+        raise ProtocolError(BAD_REQUEST, "response_format: json_schema must hold a schema")
+    return named["schema"]
 
 
 def _chat_prompt(body: dict[str, Any]) -> str | None:

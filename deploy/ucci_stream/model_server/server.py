@@ -13,8 +13,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from pydantic_core import from_json, to_json
 
 from ucci_stream.model_server.checkpoint import Checkpoint
+from ucci_stream.model_server.entity_schema import UnsupportedSchemaError
 from ucci_stream.model_server.generation import GeneratedToken, Generation
-from ucci_stream.model_server.memo import Memo
+from ucci_stream.model_server.guide import Grammars, Guide
+from ucci_stream.model_server.memo import ALTERNATIVES, Memo
 from ucci_stream.model_server.protocol import Api, Asked, ProtocolError, error_body, read_request, reply
 
 SLOTS = 32
@@ -85,6 +87,7 @@ class ModelServer:
         self._memo = memo
         self._latency_s = latency_s
         self._generator = _Generator(checkpoint)
+        self._grammars = Grammars(checkpoint.vocabulary())
         self._ids = itertools.count(1)
         self._names: dict[int, str] = {}
         self._draining = False
@@ -143,10 +146,11 @@ class ModelServer:
         prompt_ids = self._checkpoint.encode(asked.prompt)
         if len(prompt_ids) >= self._checkpoint.model.shape.context:
             raise ProtocolError(400, f"the prompt of {len(prompt_ids)} tokens is longer than the context")
+        guide = self._guide(asked.schema)
         tokens = self._remembered(asked)
         reason = "stop"
         if tokens is None:
-            generation = await self._live(prompt_ids, asked.max_tokens)
+            generation = await self._live(prompt_ids, asked.max_tokens, guide)
             tokens, reason = generation.tokens, generation.finish_reason or "abort"
         return reply(
             asked,
@@ -161,14 +165,20 @@ class ModelServer:
             name_token=self._name,
         )
 
+    def _guide(self, schema: Any) -> Guide | None:
+        try:
+            return None if schema is None else self._grammars.of(schema).guide()
+        except UnsupportedSchemaError as error:
+            raise ProtocolError(400, f"response_format: {error}") from None
+
     def _remembered(self, asked: Asked) -> list[GeneratedToken] | None:
         """Return the recorded answer, where it is there and holds what was asked for."""
-        if self._memo is None or (asked.alternatives or 0) > 2:  # noqa: PLR2004  the memo keeps two a token
+        if self._memo is None or asked.schema is not None or (asked.alternatives or 0) > ALTERNATIVES:
             return None
         tokens = self._memo.find(asked.prompt)
         return tokens if tokens is not None and len(tokens) <= asked.max_tokens else None
 
-    async def _live(self, prompt_ids: list[int], max_tokens: int) -> Generation:
+    async def _live(self, prompt_ids: list[int], max_tokens: int, guide: Guide | None) -> Generation:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Generation] = loop.create_future()
 
@@ -179,7 +189,7 @@ class ModelServer:
         def finished(generation: Generation) -> None:
             loop.call_soon_threadsafe(settle, generation)
 
-        generation = Generation(prompt_ids, max_tokens, finished)
+        generation = Generation(prompt_ids, max_tokens, finished, guide)
         self._generator.submit(generation)
         try:
             return await done
