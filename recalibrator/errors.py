@@ -92,6 +92,8 @@ class StateInUse(RecalibratorError):
 class StoreDamaged(RecalibratorError):
     """Stored state cannot be read; it is set aside and rebuilt from the topics."""
 
+    exit_code = 1
+
 
 class Refused(RecalibratorError):
     """One HTTP request is not served.

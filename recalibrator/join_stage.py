@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from recalibrator.catch_up import Pair
@@ -46,6 +46,9 @@ MAX_PENDING = 20_000
 
 _POLL_S = 0.1
 _MILLISECONDS = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_MS = 32_503_679_999_999
+"""The last millisecond of the year 2999, the latest that an event may carry."""
 
 
 class Summarizer(Protocol):
@@ -275,7 +278,7 @@ class JoinStage:
         joined = self._join(state, event, record)
         if joined.state is not state:
             self._pending.states[key] = joined.state
-            self._pending.touched[key] = max(record.timestamp_ms, self._pending.touched.get(key, 0))
+            self._pending.touched[key] = max(self._touched_ms(record), self._pending.touched.get(key, 0))
         if not pair.is_live:
             return
         for note in joined.notes:
@@ -293,8 +296,13 @@ class JoinStage:
     def _join(self, state: JoinState, event: RoutedEvent | FeedbackEvent, record: Record) -> Joined:
         if isinstance(event, RoutedEvent):
             return take_result(state, event, self._fields)
-        arrived_at = datetime.fromtimestamp(record.timestamp_ms / _MILLISECONDS, UTC)
-        return take_feedback(state, event, arrived_at, self._fields)
+        # A producer may stamp its records with any number; the same record must give the same label again.
+        arrived_ms = min(max(record.timestamp_ms, 0), _LATEST_MS)
+        return take_feedback(state, event, _EPOCH + timedelta(milliseconds=arrived_ms), self._fields)
+
+    def _touched_ms(self, record: Record) -> int:
+        now_ms = int(self._clock.now().timestamp() * _MILLISECONDS)
+        return record.timestamp_ms if 0 < record.timestamp_ms <= now_ms else now_ms
 
     def _bury(self, pair: Pair, record: Record, error: DecodeError) -> None:
         if not pair.is_live:
@@ -367,6 +375,9 @@ class JoinStage:
         ]
 
     def _expire(self) -> None:
+        # What is pending holds rows as they were loaded; none of them may go meanwhile.
+        self.commit()
+        self._pending = _Pending()
         now = self._clock.now().timestamp()
         for kind, rows in self._store.expire(int((now - self._limits.retention_s) * _MILLISECONDS)).items():
             self._count("rows_expired", rows, kind=kind)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
+from pydantic import ValidationError
 
 from recalibrator.core.join import JoinState
 from recalibrator.errors import StoreDamaged
@@ -54,20 +56,13 @@ class SqliteJoinStore:
 
     def __init__(self, path: Path, max_rows: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._max_rows = max_rows
         try:
-            self._database = _open(path)
+            self._database, self._rows = _open(path)
         except StoreDamaged as error:
-            aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
-            _log.warning(
-                "the join's state is set aside and read again from the topics", error=str(error), kept=str(aside)
-            )
-            for suffix in ("", "-wal", "-shm"):
-                part = path.with_name(path.name + suffix)
-                if part.exists():
-                    part.rename(aside.with_name(aside.name + suffix))
-            self._database = _open(path)
-        self._rows = int(self._database.execute("SELECT count(*) FROM rows").fetchone()[0])
+            _set_aside(path, error)
+            self._database, self._rows = _open(path)
 
     @property
     def rows(self) -> int:
@@ -75,8 +70,16 @@ class SqliteJoinStore:
         return self._rows
 
     def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, JoinState]:
-        """Return the stored states of those queries that have one."""
-        wanted = list(query_ids)
+        """Return the stored states of those queries that have one.
+
+        Raises
+        ------
+        StoreDamaged
+        """
+        with self._guarded():
+            return self._load(partition, list(query_ids))
+
+    def _load(self, partition: int, wanted: list[str]) -> dict[str, JoinState]:
         found: dict[str, JoinState] = {}
         for start in range(0, len(wanted), _ASKED_AT_ONCE):
             ids = wanted[start : start + _ASKED_AT_ONCE]
@@ -92,8 +95,15 @@ class SqliteJoinStore:
         return {Input(topic, partition): next_offset for topic, partition, next_offset in rows}
 
     def commit(self, rows: Mapping[tuple[int, str], StoredRow], offsets: Mapping[Input, int]) -> None:
-        """Store rows and offsets in one transaction."""
-        with self._database:
+        """Store rows and offsets in one transaction.
+
+        Raises
+        ------
+        StoreDamaged
+        OSError
+            When the disk takes no more.
+        """
+        with self._guarded(), self._database:
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany(
                 "INSERT OR REPLACE INTO rows (partition, query_id, kind, touched_ms, state) VALUES (?, ?, ?, ?, ?)",
@@ -121,7 +131,7 @@ class SqliteJoinStore:
         mapping of kind to count
         """
         counts = dict.fromkeys(KINDS, 0)
-        with self._database:
+        with self._guarded(), self._database:
             self._database.execute("BEGIN IMMEDIATE")
             self._delete("WHERE touched_ms < ? ORDER BY touched_ms LIMIT ?", (before_ms, _EXPIRED_AT_ONCE), counts)
             surplus = self._rows - sum(counts.values()) - self._max_rows
@@ -134,6 +144,19 @@ class SqliteJoinStore:
         """Close the file."""
         self._database.close()
 
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Set a damaged file aside, so that the next start rebuilds it; a full disk damages nothing."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise OSError(f"{self._path}: {error}") from None
+        except (sqlite3.DatabaseError, ValidationError) as error:
+            self._database.close()
+            damaged = StoreDamaged(f"{self._path}: {error}; start again to have it read anew from the topics")
+            _set_aside(self._path, damaged)
+            raise damaged from None
+
     def _delete(self, which: str, arguments: tuple[int, ...], counts: dict[str, int]) -> None:
         chosen = f"SELECT partition, query_id FROM rows {which}"  # noqa: S608 one of two constants above
         deleted = self._database.execute(
@@ -144,7 +167,16 @@ class SqliteJoinStore:
             counts[KINDS[kind]] += 1
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _set_aside(path: Path, error: StoreDamaged) -> None:
+    aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+    _log.warning("the join's state is set aside and read again from the topics", error=str(error), kept=str(aside))
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+
+
+def _open(path: Path) -> tuple[sqlite3.Connection, int]:
     try:
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         database.execute("PRAGMA journal_mode = WAL")
@@ -155,9 +187,10 @@ def _open(path: Path) -> sqlite3.Connection:
             raise StoreDamaged(f"{path}: is of format {found}, this version reads {_FORMAT}")
         database.executescript(_SCHEMA)
         database.execute(f"PRAGMA user_version = {_FORMAT}")
+        rows = int(database.execute("SELECT count(*) FROM rows").fetchone()[0])
     except sqlite3.DatabaseError as error:
         raise StoreDamaged(f"{path}: {error}") from None
-    return database
+    return database, rows
 
 
 def _kind(state: JoinState) -> int:
