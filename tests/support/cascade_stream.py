@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from recalibrator.core import Recalibrator
 from recalibrator.core.observe.cells import Grid
-from schemas import CalibrationVersion, Decision, LabelledExample, OutcomeCounts, TrafficSummary, VersionTraffic
+from schemas import (
+    CalibrationVersion,
+    Decision,
+    LabelledExample,
+    OutcomeCounts,
+    TrafficSummary,
+    VersionTraffic,
+    WorkloadSettings,
+)
 from schemas.draws import uniform
 
 Floats = NDArray[np.float64]
@@ -211,6 +219,34 @@ class World:
         """Return micro-F1 in expectation over some queries when u above the threshold escalates."""
         escalated = self.uncertainty[queries] > thresholds
         return float(np.where(escalated, self.large_right[queries], self.small_right[queries]).mean())
+
+
+def in_turn(*worlds: World) -> World:
+    """Return the worlds' queries one after the other."""
+    return World(
+        uncertainty=np.concatenate([world.uncertainty for world in worlds]),
+        small_right=np.concatenate([world.small_right for world in worlds]),
+        large_right=np.concatenate([world.large_right for world in worlds]),
+        small=np.concatenate([world.small for world in worlds]),
+        large=np.concatenate([world.large for world in worlds]),
+        agree=np.concatenate([world.agree for world in worlds]),
+    )
+
+
+def settings(**changed: object) -> WorkloadSettings:
+    """Return the settings of a workload whose labels come fast, so that tests need few queries."""
+    table: dict[str, object] = {
+        "name": "w",
+        "fields": tuple("abcdef"),
+        "target": {"micro_f1": 0.93},
+        "cost": {"small": 1.0, "large": 3.02},
+        "sampling": {
+            "exploration_probability": 0.06,
+            "label_probability_kept": 0.3,
+            "label_probability_escalated": 0.3,
+        },
+    }
+    return WorkloadSettings.model_validate(table | changed)
 
 
 def typo_world(queries: int, drift_at: int, *, seed: int = 1, harm: float = 0.12, large_right: float = 0.985) -> World:
