@@ -13,12 +13,24 @@ from typing import Annotated, Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, model_validator
 
 from schemas.canonical import digest
 from schemas.draws import uniform
-from schemas.event import Count, Event, NonNegative, Part, Probability, Timestamp, Uncertainty, WorkloadName
-from schemas.routed import Decision, LabelRequest
+from schemas.event import (
+    Count,
+    Event,
+    NonNegative,
+    Ordinal,
+    Part,
+    Probability,
+    Real,
+    Timestamp,
+    Uncertainty,
+    WorkloadName,
+)
+from schemas.json_value import JsonObject
+from schemas.routed import Decision, DecisionReason, LabelRequest
 
 MAX_KNOTS = 4_096
 ESCALATE_ALL = -1.0
@@ -48,8 +60,8 @@ class CalibrationMap(Part):
 class Target(Part):
     """The promise: micro-F1 to hold, and the margin in standard errors with which a threshold must meet it."""
 
-    micro_f1: Annotated[float, Field(gt=0.0, lt=1.0)]
-    safety: Annotated[float, Field(ge=0.0, le=10.0)] = 0.5
+    micro_f1: Annotated[Real, Field(gt=0.0, lt=1.0)]
+    safety: Annotated[Real, Field(ge=0.0, le=10.0)] = 0.5
 
 
 class Signal(Part):
@@ -63,16 +75,16 @@ class Signal(Part):
 class ModelCosts(Part):
     """Cost of one call of each model, in units of one small call."""
 
-    small: Annotated[float, Field(gt=0.0)] = 1.0
-    large: Annotated[float, Field(gt=0.0)]
+    small: Annotated[NonNegative, Field(gt=0.0)] = 1.0
+    large: Annotated[NonNegative, Field(gt=0.0)]
 
 
 class Interval(Part):
     """An estimate with the bounds of its confidence interval."""
 
-    estimate: float
-    lower: float
-    upper: float
+    estimate: Real
+    lower: Real
+    upper: Real
 
 
 class CostRate(Part):
@@ -124,17 +136,17 @@ class Evidence(Part):
     expected_cost: CostRate | None = None
     best_micro_f1: Probability | None = None
     drift_state: str | None = None
-    details: dict[str, JsonValue] = Field(default_factory=dict)
+    details: JsonObject = Field(default_factory=dict)
 
 
 class CalibrationVersion(Event):
     """One version of the calibration of one workload (key: workload)."""
 
     workload: WorkloadName
-    version: Annotated[int, Field(ge=1, le=2**53 - 1)]
+    version: Ordinal
     created_at: Timestamp
     map: CalibrationMap
-    uncertainty_threshold: Annotated[float, Field(ge=ESCALATE_ALL, le=ESCALATE_NONE)]
+    uncertainty_threshold: Annotated[Real, Field(ge=ESCALATE_ALL, le=ESCALATE_NONE)]
     threshold: Probability | None
     exploration_probability: Probability
     label_probability_kept: Probability
@@ -240,29 +252,38 @@ class CalibrationVersion(Event):
         -------
         Decision
             With the propensity that belongs to it.
-        """
-        if self.state == "cold_start":
-            return Decision(escalated=True, reason="cold_start", uncertainty=uncertainty, large_probability=1.0)
-        if uncertainty is None:
-            return self._decision(None, escalated=True, reason="small_failed", large_probability=1.0)
-        if uncertainty > self.uncertainty_threshold:
-            reason: Literal["threshold", "infeasible"] = "infeasible" if self.state == "infeasible" else "threshold"
-            return self._decision(uncertainty, escalated=True, reason=reason, large_probability=1.0)
-        explored = uniform(query_id, self.workload) < self.exploration_probability
-        return self._decision(
-            uncertainty,
-            escalated=explored,
-            reason="exploration" if explored else "kept",
-            large_probability=self.exploration_probability,
-        )
 
-    def _decision(self, uncertainty: float | None, **rest: Any) -> Decision:
-        return Decision(
-            uncertainty=uncertainty,
-            error_probability=None if uncertainty is None else self.error_probability(uncertainty),
-            threshold=self.threshold,
-            calibration_version=self.version,
-            **rest,
+        Raises
+        ------
+        ValueError
+            If u is not a number in [0, 1].
+        """
+        if uncertainty is not None and not 0.0 <= uncertainty <= 1.0:
+            raise ValueError(f"uncertainty: must lie in [0, 1] (got {uncertainty})")
+        if self.state == "cold_start":
+            return self._decision(uncertainty, "cold_start")
+        if uncertainty is None:
+            return self._decision(None, "small_failed")
+        if uncertainty > self.uncertainty_threshold:
+            return self._decision(uncertainty, "infeasible" if self.state == "infeasible" else "threshold")
+        if uniform(query_id, self.workload) < self.exploration_probability:
+            return self._decision(uncertainty, "exploration", self.exploration_probability)
+        return self._decision(uncertainty, "kept", self.exploration_probability)
+
+    def _decision(self, uncertainty: float | None, reason: DecisionReason, large_probability: float = 1.0) -> Decision:
+        if reason == "cold_start":
+            version = threshold = error_probability = None
+        else:
+            version, threshold = self.version, self.threshold
+            error_probability = None if uncertainty is None else self.error_probability(uncertainty)
+        return Decision._trusted(  # noqa: SLF001 - every value comes from this validated version or was checked
+            escalated=reason != "kept",
+            reason=reason,
+            uncertainty=None if uncertainty is None else float(uncertainty),
+            error_probability=error_probability,
+            threshold=threshold,
+            calibration_version=version,
+            large_probability=large_probability,
         )
 
     def request_label(self, decision: Decision, query_id: str) -> LabelRequest:
@@ -277,7 +298,8 @@ class CalibrationVersion(Event):
             probability = self.label_probability_kept
         else:
             probability = self.label_probability_escalated
-        if uniform(query_id, self.workload) >= probability:
-            return LabelRequest(requested=False, probability=probability)
-        reason: Literal["exploration", "random"] = "exploration" if decision.reason == "exploration" else "random"
-        return LabelRequest(requested=True, probability=probability, reason=reason)
+        requested = uniform(query_id, self.workload) < probability
+        reason = None
+        if requested:
+            reason = "exploration" if decision.reason == "exploration" else "random"
+        return LabelRequest._trusted(requested=requested, probability=probability, reason=reason)  # noqa: SLF001 - as above

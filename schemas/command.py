@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE, CalibrationMap
-from schemas.event import MAX_NAME_CHARS, Count, Event, Probability, Timestamp, WorkloadName
+from schemas.event import MAX_NAME_CHARS, Count, Event, Ordinal, Probability, Real, Timestamp, WorkloadName
 
 Action = Literal["bootstrap", "activate", "pin", "unpin", "pause", "resume", "refit"]
 
@@ -33,9 +33,9 @@ class Command(Event):
     kind: Literal["command"] = "command"
     workload: WorkloadName
     action: Action
-    version: Annotated[int, Field(ge=1)] | None = None
+    version: Ordinal | None = None
     map: CalibrationMap | None = None
-    uncertainty_threshold: Annotated[float, Field(ge=ESCALATE_ALL, le=ESCALATE_NONE)] | None = None
+    uncertainty_threshold: Annotated[Real, Field(ge=ESCALATE_ALL, le=ESCALATE_NONE)] | None = None
     error_probability_threshold: Probability | None = None
     examples: Count | None = None
     issued_by: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]

@@ -6,6 +6,7 @@ explored query is labelled as long as exploration is not more probable than a la
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 
 _TO_UNIT = 2.0**-53
@@ -28,5 +29,11 @@ def uniform(query_id: str, salt: str) -> float:
     >>> uniform("q-1", "photo-search") == uniform("q-1", "photo-search")
     True
     """
-    digest = blake2b(query_id.encode(), digest_size=8, key=salt.encode()[:_MAX_KEY_BYTES]).digest()
-    return (int.from_bytes(digest, "big") >> 11) * _TO_UNIT
+    drawn = _keyed(salt).copy()
+    drawn.update(query_id.encode())
+    return (int.from_bytes(drawn.digest(), "big") >> 11) * _TO_UNIT
+
+
+@lru_cache(maxsize=256)
+def _keyed(salt: str) -> blake2b:
+    return blake2b(digest_size=8, key=salt.encode()[:_MAX_KEY_BYTES])

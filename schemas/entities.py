@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 MAX_VALUE_CHARS = 4_096
 MAX_VALUES = 256
 MAX_FIELDS = 256
 
+
+class _OneMessage:
+    """Tells of a faulty value once, rather than once for each type that it might have had."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        message = (
+            f"must be null, text of at most {MAX_VALUE_CHARS} characters or a list of at most {MAX_VALUES} such texts"
+        )
+        return core_schema.custom_error_schema(handler(source), "entity_value", custom_error_message=message)
+
+
 EntityText = Annotated[str, Field(max_length=MAX_VALUE_CHARS)]
-EntityValue = EntityText | Annotated[tuple[EntityText, ...], Field(max_length=MAX_VALUES)] | None
+EntityValue = Annotated[
+    EntityText | Annotated[tuple[EntityText, ...], Field(max_length=MAX_VALUES)] | None, _OneMessage()
+]
 Entities = Annotated[dict[Annotated[str, Field(max_length=255)], EntityValue], Field(max_length=MAX_FIELDS)]
 """``{field: text | [text, ...] | null}``."""
 
@@ -40,6 +54,8 @@ def normalise(text: str) -> str:
     >>> normalise("  Canon   EOS\u00a05D ") == normalise("canon eos 5d")
     True
     """
+    if text.isascii():
+        return " ".join(text.lower().split())
     # Case folding can undo NFKC (U+0345), so that the composition is applied once more after it.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.split())

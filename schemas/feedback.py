@@ -9,7 +9,7 @@ import rfc8785
 from pydantic import Field
 
 from schemas.entities import Entities
-from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS, Event, QueryId, Timestamp
+from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS, Event, Flag, Ordinal, QueryId, Timestamp
 
 
 class FeedbackEvent(Event):
@@ -39,8 +39,8 @@ class FeedbackEvent(Event):
     labelled_at: Timestamp | None = None
     source: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
     feedback_id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS)] | None = None
-    revision: Annotated[int, Field(ge=1, le=2**53 - 1)] = 1
-    retracted: bool = False
+    revision: Ordinal = 1
+    retracted: Flag = False
 
     def identity(self) -> str:
         """Return the idempotency key: the given one, or a hash of what was said.

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from schemas.entities import count_pairs, equal
-from schemas.event import Count, Event, Part, Probability, QueryId, Timestamp, Uncertainty, WorkloadName
+from schemas.event import (
+    Count,
+    Event,
+    Flag,
+    Ordinal,
+    Part,
+    Probability,
+    QueryId,
+    Timestamp,
+    Uncertainty,
+    WorkloadName,
+)
 from schemas.feedback import FeedbackEvent
 from schemas.routed import DecisionReason, ModelRun, RoutedEvent
 
@@ -62,19 +73,19 @@ class LabelledExample(Event):
     uncertainty: Uncertainty | None
     error_probability: Probability | None = None
     calibration_version: Count | None = None
-    small_exact: bool
+    small_exact: Flag
     small: OutcomeCounts
     large: OutcomeCounts | None
     gold_count: Count
     large_probability: Probability
     label_probability: Probability
-    label_requested: bool
+    label_requested: Flag
     reason: DecisionReason
-    agree: bool | None = None
+    agree: Flag | None = None
     routed_at: Timestamp
     labelled_at: Timestamp
-    revision: Annotated[int, Field(ge=1)] = 1
-    retracted: bool = False
+    revision: Ordinal = 1
+    retracted: Flag = False
     per_field: dict[str, FieldCounts] | None = None
 
     @model_validator(mode="after")

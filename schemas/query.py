@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import AfterValidator, Field
 from pydantic_core import to_json
 
 from schemas.event import Event, QueryId, Timestamp, WorkloadName
+from schemas.json_value import JsonObject
 
 MAX_TEXT_CHARS = 32_768
 MAX_METADATA_BYTES = 65_536
 
-Metadata = dict[str, JsonValue]
+
+def _bounded(value: JsonObject) -> JsonObject:
+    if (size := len(to_json(value))) > MAX_METADATA_BYTES:
+        raise ValueError(f"holds {size} bytes of JSON, more than {MAX_METADATA_BYTES}: pass a reference")
+    return value
+
+
+Metadata = Annotated[JsonObject, AfterValidator(_bounded)]
 
 
 class QueryEvent(Event):
@@ -37,10 +45,3 @@ class QueryEvent(Event):
     workload: WorkloadName | None = None
     created_at: Timestamp | None = None
     metadata: Metadata | None = None
-
-    @field_validator("metadata")
-    @classmethod
-    def _bounded(cls, value: Metadata | None) -> Metadata | None:
-        if value is not None and (size := len(to_json(value))) > MAX_METADATA_BYTES:
-            raise ValueError(f"holds {size} bytes of JSON, more than {MAX_METADATA_BYTES}: pass a reference")
-        return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -10,6 +10,7 @@ from schemas.entities import Entities
 from schemas.event import (
     Count,
     Event,
+    Flag,
     NonNegative,
     Part,
     Probability,
@@ -47,7 +48,7 @@ class Decision(Part):
         The propensity: probability, under the policy in force, that the large model ran for this query.
     """
 
-    escalated: bool
+    escalated: Flag
     reason: DecisionReason
     uncertainty: Uncertainty | None = None
     error_probability: Probability | None = None
@@ -62,7 +63,7 @@ class ModelRun(Part):
     model: str
     raw: str | None = None
     entities: Entities | None = None
-    valid: bool
+    valid: Flag
     uncertainty: Uncertainty | None = None
     completion_tokens: Count = 0
     finish_reason: str | None = None
@@ -80,13 +81,15 @@ class QueryCost(Part):
 class LabelRequest(Part):
     """Whether people are asked for this query's gold entities, with which probability and why."""
 
-    requested: bool
+    requested: Flag
     probability: Probability
     reason: LabelReason | None = None
 
 
 class RoutedEvent(Event):
     """The committed result of one query (key: query_id)."""
+
+    sent_by_others: ClassVar[bool] = False
 
     query_id: QueryId
     workload: WorkloadName

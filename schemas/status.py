@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from schemas.calibration import CostRate, Interval, Target
-from schemas.event import Count, Event, NonNegative, Part, Probability, Timestamp, WorkloadName
+from schemas.event import Count, Event, Flag, NonNegative, Part, Probability, Real, Timestamp, WorkloadName
+from schemas.json_value import JsonObject
 
 WorkloadState = Literal[
     "cold_start", "active", "infeasible", "label_starved", "stale", "bad_labels_suspected", "paused", "pinned"
@@ -20,10 +21,10 @@ class DetectorStatus(Part):
 
     name: str
     watches: str
-    needs_labels: bool
+    needs_labels: Flag
     state: DriftState
-    statistic: float
-    bound: float
+    statistic: Real
+    bound: Real
     since: Timestamp | None = None
     alarms: Count = 0
 
@@ -71,11 +72,13 @@ class CalibrationError(Part):
 class WorkloadStatus(Event):
     """How one workload keeps its promise, in one word, one sentence and numbers (key: workload)."""
 
+    sent_by_others: ClassVar[bool] = False
+
     workload: WorkloadName
     state: WorkloadState
     sentence: str
     calibration_version: Count | None = None
-    uncertainty_threshold: float | None = None
+    uncertainty_threshold: Real | None = None
     threshold: Probability | None = None
     target: Target
     micro_f1: Interval | None = None
@@ -86,9 +89,9 @@ class WorkloadStatus(Event):
     drift: DriftStatus
     calibration_error: CalibrationError = CalibrationError()
     queries: Count = 0
-    lag: dict[str, JsonValue] | None = None
+    lag: JsonObject | None = None
     updated_at: Timestamp | None = None
-    details: dict[str, JsonValue] = Field(default_factory=dict)
+    details: JsonObject = Field(default_factory=dict)
 
 
 class ModelHealth(Part):
@@ -110,10 +113,12 @@ class VersionInUse(Part):
 class RouterStatus(Event):
     """What one router instance runs, refuses and has done (key: instance_id)."""
 
+    sent_by_others: ClassVar[bool] = False
+
     instance_id: Annotated[str, Field(min_length=1)]
     started_at: Timestamp
     updated_at: Timestamp
-    ready: bool
+    ready: Flag
     versions: dict[str, VersionInUse] = Field(default_factory=dict)
     rejected_versions: dict[str, Count] = Field(default_factory=dict)
     models: dict[str, dict[Literal["small", "large"], ModelHealth]] = Field(default_factory=dict)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.event import Count, Event, NonNegative, Part, Timestamp, WorkloadName
+from schemas.event import Count, Event, NonNegative, Part, Real, Timestamp, WorkloadName
 
 MAX_CELLS = 4_096
 _Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_CELLS)]
@@ -16,9 +16,9 @@ _Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_CELLS)]
 class GridSpec(Part):
     """A grid of u, logit-spaced between ``low`` and ``high``; the outermost cells take what lies beyond."""
 
-    cells: Annotated[int, Field(ge=2, le=MAX_CELLS)] = 512
-    low: Annotated[float, Field(gt=0.0, lt=0.5)] = 1e-6
-    high: Annotated[float, Field(gt=0.5, lt=1.0)] = 1.0 - 1e-3
+    cells: Annotated[int, Field(strict=True, ge=2, le=MAX_CELLS)] = 512
+    low: Annotated[Real, Field(gt=0.0, lt=0.5)] = 1e-6
+    high: Annotated[Real, Field(gt=0.5, lt=1.0)] = 1.0 - 1e-3
 
 
 class VersionTraffic(Part):
@@ -82,6 +82,8 @@ class VersionTraffic(Part):
 
 class TrafficSummary(Event):
     """Traffic of one workload, seen by one join instance within a few seconds."""
+
+    sent_by_others: ClassVar[bool] = False
 
     kind: Literal["traffic"] = "traffic"
     workload: WorkloadName
