@@ -304,6 +304,9 @@ class FitStage:
         fold.is_live = True
         fold.position = max(fold.position, fold.limit)
         fold.committed = fold.limit
+        # A status that a crash has swallowed would otherwise wait for the next observation.
+        fold.touched.update(fold.cores)
+        self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
         self._heed_in(fold, self._versions.highest())
 
     def _begin_workload(self, fold: _Fold, workload: str) -> Core:

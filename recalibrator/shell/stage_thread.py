@@ -7,10 +7,15 @@ from collections.abc import Callable, Mapping
 from threading import Event, Thread
 from typing import Protocol
 
+import structlog
+
+from recalibrator.errors import AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall, Rewind
 from recalibrator.ports import Input
 from recalibrator.shell.metrics import Metrics
 
+_log = structlog.get_logger()
 _MEASURE_INTERVAL_S = 1.0
+_CUT_SHORT = (AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall, Rewind)
 
 
 class Stage(Protocol):
@@ -90,7 +95,11 @@ class StageThread(Thread):
             stage.close()
         except Exception as error:  # noqa: BLE001 handed on: the service ends with it
             self.is_ready = False
-            self._on_failure(error)
+            if self._closing.is_set() and isinstance(error, _CUT_SHORT):
+                # What was not committed is read again at the next start: no reason to end as a failure.
+                _log.warning("ended without a last commit", stage=self.name, error=str(error))
+            else:
+                self._on_failure(error)
 
     def _measure(self, stage: Stage) -> None:
         self._metrics.gauge("ready", float(stage.is_ready), stage=self.name)

@@ -1,0 +1,293 @@
+"""The join's loop, driven by hand through crashes, aborts and rebalances: each output once, none lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from recalibrator.core import TrafficSummarizer
+from recalibrator.join_stage import JoinLimits, JoinStage, JoinTopics
+from recalibrator.ports import Input
+from recalibrator.shell.join_store import SqliteJoinStore
+from schemas.event import MAX_RECORD_BYTES
+from schemas.labelled import LabelledExample
+from schemas.settings import WorkloadSettings
+from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
+from tests.support.recalibrator_memory import FAULTS, Counts, Crash, ManualClock, MemoryBroker, MemoryLog
+from tests.support.recalibrator_memory import MemoryTransactions as Transactions
+
+TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters")
+PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
+PARTITIONS = 2
+START_MS = int(START.timestamp() * 1_000)
+
+
+class Join:
+    """A join on memory and a real store; crashed, rebalanced and made anew at will."""
+
+    def __init__(self, directory: Path, seed: int = 0, faults: int = 0, limits: JoinLimits | None = None) -> None:
+        self.directory = directory
+        self.draw = random.Random(seed)
+        self.budget = [self.draw.choice(FAULTS) for _ in range(faults)]
+        self.limits = limits or JoinLimits()
+        self.clock = ManualClock()
+        self.count = Counts()
+        self.broker = MemoryBroker()
+        self.broker.create(TOPICS.results, PARTITIONS)
+        self.broker.create(TOPICS.feedback, PARTITIONS)
+        self.begin()
+
+    def begin(self) -> None:
+        self.store = SqliteJoinStore(self.directory / "join.sqlite3", 1_000)
+        self.log = MemoryLog(self.broker, (TOPICS.results, TOPICS.feedback), self.draw, self.clock)
+        self.stage = JoinStage(
+            {"photo": FIELDS},
+            TOPICS,
+            self.limits,
+            log=self.log,
+            transactions=Transactions(self.broker, self.draw, self.budget),
+            store=self.store,
+            summarizer=lambda _: TrafficSummarizer(PHOTO),
+            clock=self.clock,
+            count=self.count,
+        )
+        self.stage.start()
+
+    def crash(self, *, lose_state: bool = False) -> None:
+        self.store.close()
+        if lose_state:
+            shutil.rmtree(self.directory)
+        self.begin()
+
+    def send(self, topic: str, number: int, value: bytes | None, timestamp_ms: int = START_MS) -> None:
+        source = Input(topic, number % PARTITIONS)
+        self.broker.append(source, f"q-{number}".encode(), value, timestamp_ms=timestamp_ms, headers=(("trace", b"7"),))
+        if self.draw.random() < 0.3:
+            self.broker.mark(source)
+
+    def turn(self) -> None:
+        try:
+            self.stage.turn()
+        except Crash:
+            self.crash()
+
+    def disturb(self) -> None:
+        event = self.draw.choice(["revoke", "lose", "crash", "lose_state"])
+        try:
+            if event == "revoke":
+                self.log.revoke()
+            elif event == "lose":
+                self.log.lose()
+            else:
+                self.crash(lose_state=event == "lose_state")
+        except Crash:
+            self.crash()
+
+    def settle(self) -> None:
+        """Turn until everything is taken and committed."""
+        for _ in range(2_000):
+            self.turn()
+            if self.stage.is_ready and all(self.broker.offsets.get(s, 0) == end for s, end in self.broker.ends.items()):
+                return
+        raise AssertionError("did not settle")
+
+    def examples(self) -> list[LabelledExample]:
+        values = self.broker.values(TOPICS.observations)
+        return [LabelledExample.from_json(value) for value in values if json.loads(value)["kind"] == "labelled"]
+
+    def counted_queries(self) -> int:
+        found = (json.loads(value) for value in self.broker.values(TOPICS.observations))
+        return sum(part["queries"] for one in found if one["kind"] == "traffic" for part in one["versions"])
+
+
+@pytest.fixture
+def join(tmp_path: Path) -> Iterator[Join]:
+    made = Join(tmp_path / "state")
+    yield made
+    made.store.close()
+
+
+@contextmanager
+def disturbed_join(directory: Path, seed: int) -> Iterator[Join]:
+    made = Join(directory, seed, faults=8)
+    yield made
+    made.store.close()
+
+
+def plan(draw: random.Random) -> list[tuple[str, int, bytes | None]]:
+    """Results, labels, corrections, withdrawals, repetitions and garbage; each query's feedback in its order."""
+    sent: list[tuple[float, str, int, bytes | None]] = []
+    for number in range(40):
+        sent.append((draw.random(), TOPICS.results, number, routed(number).to_json()))
+        said = [feedback(number)]
+        if draw.random() < 0.4:
+            said.append(feedback(number, entities(f"q-{number}", wrong=True), revision=2))
+        if draw.random() < 0.3:
+            said.append(feedback(number, revision=3, retracted=True))
+        if draw.random() < 0.3:
+            said.append(said[-1])
+        moments = sorted(draw.random() for _ in said)
+        sent += [(m, TOPICS.feedback, number, e.to_json()) for m, e in zip(moments, said, strict=True)]
+    sent += [(draw.random(), TOPICS.feedback, number, b"garbage") for number in range(3)]
+    sent += [(draw.random(), TOPICS.results, number, None) for number in range(3)]
+    return [(topic, number, value) for _, topic, number, value in sorted(sent, key=lambda entry: entry[0])]
+
+
+def final(examples: list[LabelledExample]) -> dict[str, LabelledExample]:
+    """What the fit counts at last: of each query the highest revision, unless withdrawn."""
+    last: dict[str, LabelledExample] = {}
+    for example in examples:
+        if example.query_id not in last or example.revision > last[example.query_id].revision:
+            last[example.query_id] = example
+    return {key: one.model_copy(update={"revision": 1}) for key, one in last.items() if not one.retracted}
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_whatever_fails_each_example_dead_letter_and_counted_query_comes_exactly_once(
+    tmp_path: Path, seed: int
+) -> None:
+    sent = plan(random.Random(seed))
+    with disturbed_join(tmp_path / "quiet", seed) as quiet:
+        quiet.budget.clear()
+        for topic, number, value in sent:
+            quiet.send(topic, number, value)
+        quiet.settle()
+        expected = final(quiet.examples())
+    with disturbed_join(tmp_path / "disturbed", seed) as join:
+        disturbances = 6
+        for topic, number, value in sent:
+            join.send(topic, number, value)
+            if join.draw.random() < 0.4:
+                join.turn()
+            if disturbances and join.draw.random() < 0.05:
+                disturbances -= 1
+                join.disturb()
+        join.settle()
+        examples = join.examples()
+        letters = join.broker.values(TOPICS.dead_letters)
+        assert join.counted_queries() == 40
+    assert max(Counter((one.query_id, one.revision) for one in examples).values()) == 1
+    assert final(examples) == expected
+    assert sorted(letters) == [b"", b"", b"", b"garbage", b"garbage", b"garbage"]
+
+
+def test_a_label_that_comes_before_its_result_waits_for_it(join: Join) -> None:
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    assert join.examples() == []
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.settle()
+    assert join.examples() == [LabelledExample.from_events(routed(1), feedback(1), fields=FIELDS)]
+
+
+def test_a_lost_state_is_read_again_from_the_topics_and_a_correction_still_finds_its_result(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    join.crash(lose_state=True)
+    join.settle()
+    assert len(join.examples()) == 1
+    join.send(TOPICS.feedback, 1, feedback(1, entities("q-1", wrong=True), revision=2).to_json())
+    join.settle()
+    assert [example.revision for example in join.examples()] == [1, 2]
+
+
+def test_a_group_whose_offsets_were_lost_repeats_nothing(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    join.crash()
+    join.broker.offsets.clear()
+    join.send(TOPICS.results, 2, routed(2).to_json())
+    join.send(TOPICS.feedback, 2, feedback(2).to_json())
+    for _ in range(100):
+        join.turn()
+    assert Counter(example.query_id for example in join.examples()) == {"q-1": 1, "q-2": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"{", "not_json"),
+        (b"[]", "invalid_field"),
+        (b'{"entities": {}}', "missing_field"),
+        (b'{"query_id": "q-1"}', "missing_field"),
+        (b'{"query_id": "\\ud800", "entities": {}}', "not_json"),
+        (b'{"query_id": "q", "entities": {}, "labelled_at": "0001-01-01T00:00:00+14:00"}', "invalid_field"),
+        (b'"' + b"x" * MAX_RECORD_BYTES + b'"', "too_large"),
+        (None, "empty"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_feedback_that_breaks_the_contract_becomes_a_dead_letter_that_says_why(
+    join: Join, value: bytes | None, reason: str
+) -> None:
+    join.send(TOPICS.feedback, 3, value)
+    join.settle()
+    (letter,) = [record for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
+    headers = dict(letter.headers)
+    assert letter.key == b"q-3"
+    assert headers["dlq.topic"] == b"feedback"
+    assert headers["dlq.partition"] == b"1"
+    assert headers["dlq.offset"] == b"0"
+    assert headers["dlq.stage"] == b"join"
+    assert headers["dlq.reason"] == reason.encode()
+    assert headers["dlq.error"]
+    assert headers["trace"] == b"7"
+    if reason == "too_large":
+        assert headers["dlq.truncated"] == f"value of {MAX_RECORD_BYTES + 2} bytes".encode()
+    else:
+        assert letter.value == value
+
+
+def test_a_result_of_a_workload_that_is_not_configured_here_becomes_a_dead_letter_naming_those_that_are(
+    join: Join,
+) -> None:
+    join.send(TOPICS.results, 1, routed(1, workload="audio").to_json())
+    join.settle()
+    (letter,) = [record for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
+    assert dict(letter.headers)["dlq.reason"] == b"unknown_workload"
+    assert b"photo" in (dict(letter.headers)["dlq.error"] or b"")
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 0, 10**18, -(10**18)])
+def test_a_producer_with_a_wild_clock_stops_nothing(join: Join, timestamp_ms: int) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json(), timestamp_ms)
+    join.send(TOPICS.feedback, 1, feedback(1, labelled_at=None).to_json(), timestamp_ms)
+    join.settle()
+    assert len(join.examples()) == 1
+
+
+def test_rows_that_nothing_touches_leave_after_the_retention_and_later_labels_find_no_result(tmp_path: Path) -> None:
+    join = Join(tmp_path, limits=JoinLimits(retention_s=3_600.0))
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.settle()
+    assert join.store.rows == 1
+    join.clock.advance(timedelta(hours=2).total_seconds())
+    join.turn()
+    assert join.store.rows == 0
+    join.send(TOPICS.feedback, 1, feedback(1).to_json(), START_MS + 7_200_000)
+    join.settle()
+    assert join.examples() == []
+    assert join.stage.gauges() == {"rows": 1.0}
+    join.store.close()
+
+
+def test_leaving_commits_what_was_taken(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    while not join.count.totals["examples false photo"]:
+        join.turn()
+    join.stage.close()
+    assert len(join.examples()) == 1
+    join.begin()
+    join.settle()
+    assert len(join.examples()) == 1
