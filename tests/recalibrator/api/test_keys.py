@@ -1,0 +1,86 @@
+"""Who may do what: keys, scopes, quotas, and requests that a page of another site makes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from tests.support.api import Api, make_api
+
+READ = {"Authorization": "Bearer reader"}
+EVENT = json.dumps({"query_id": "q", "entities": {}}).encode()
+
+
+@pytest.fixture
+def api() -> Api:
+    return make_api(
+        api_keys={
+            "reader": {"key": "reader", "scopes": ["read"]},
+            "writer": {
+                "key_sha256": sha256(b"writer").hexdigest(),
+                "scopes": ["feedback"],
+                "quota_per_minute": 60,
+            },
+        }
+    )
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/openapi.json"])
+def test_probes_are_open(api: Api, path: str) -> None:
+    assert api.client.get(path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": "Basic ???"}, 401),
+        ({"Authorization": "Bearer writer"}, 403),
+        (READ, 200),
+        ({"X-Api-Key": "reader"}, 200),
+        ({"Authorization": "Basic " + base64.b64encode(b"anybody:reader").decode()}, 200),
+    ],
+)
+def test_reading_needs_the_scope_read(api: Api, headers: dict[str, str], status: int) -> None:
+    for path in ("/", "/v1/status"):
+        assert api.client.get(path, headers=headers).status_code == status
+
+
+def test_commands_need_the_scope_admin(api: Api) -> None:
+    assert api.client.post("/v1/calibrations/photo-search:pause", headers=READ).status_code == 403
+
+
+def _write(api: Api) -> Any:
+    headers = {"X-Api-Key": "writer", "content-type": "application/json"}
+    return api.client.post("/v1/feedback", content=EVENT, headers=headers)
+
+
+def test_a_quota_is_refused_with_the_time_to_wait_and_fills_up_again(api: Api) -> None:
+    answers = [_write(api).status_code for _ in range(11)]
+    refused = _write(api)
+
+    assert answers == [202] * 10 + [429]
+    assert refused.status_code == 429
+    api.clock.elapsed_s += int(refused.headers["retry-after"])
+    assert _write(api).status_code == 202
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://elsewhere.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Host": "rebound.example:8080"},
+    ],
+)
+def test_without_keys_only_this_machine_and_this_site_may_ask(headers: dict[str, str]) -> None:
+    api = make_api()
+
+    assert api.client.get("/v1/status", headers=headers).status_code == 403
+    assert api.client.post("/v1/calibrations/photo-search:pause", headers=headers).status_code == 403
+    assert api.producer.records == []

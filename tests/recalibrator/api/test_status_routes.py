@@ -1,0 +1,213 @@
+"""Status, history, versions, commands and the page, from what the topics hold."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recalibrator.api.page import TONES
+from recalibrator.api.view import MAX_POINTS
+from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Signal, Target
+from schemas.command import Command
+from schemas.event import rfc3339
+from schemas.status import CalibrationError, DriftStatus, ReliabilityBin, RouterStatus, VersionInUse, WorkloadStatus
+from tests.support.api import START, WORKLOAD, Api, make_api
+
+
+def _version(number: int) -> CalibrationVersion:
+    return CalibrationVersion.sealed(
+        workload=WORKLOAD,
+        version=number,
+        created_at=START,
+        map=CalibrationMap(uncertainty=(0.1, 0.9), error_probability=(0.05, 0.8)),
+        uncertainty_threshold=0.3,
+        threshold=0.2,
+        exploration_probability=0.03,
+        label_probability_kept=0.05,
+        label_probability_escalated=0.1,
+        target=Target(micro_f1=0.9),
+        state="active",
+        signal=Signal(small_model="small"),
+        evidence=Evidence(trigger="threshold_moved", labels=500),
+    )
+
+
+def _status(second: int = 0, **changes: Any) -> WorkloadStatus:
+    content = {
+        "workload": WORKLOAD,
+        "state": "active",
+        "sentence": "It holds.",
+        "calibration_version": 1 + second // 10,
+        "target": Target(micro_f1=0.9),
+        "micro_f1": Interval(estimate=0.91, lower=0.9, upper=0.92),
+        "escalation_rate": 0.4,
+        "drift": DriftStatus(state="ok"),
+        "calibration_error": CalibrationError(bins=(ReliabilityBin(predicted=0.2, observed=0.25, count=40),)),
+        "updated_at": START + timedelta(seconds=second),
+    }
+    return WorkloadStatus(**(content | changes))
+
+
+@pytest.fixture
+def api() -> Api:
+    api = make_api()
+    for second in range(0, 30, 5):
+        api.view.take("ucci.status", WORKLOAD.encode(), _status(second).to_json())
+    for number in (1, 2):
+        key = f"{WORKLOAD}:{number}".encode()
+        api.view.take("ucci.calibration-history", key, _version(number).to_json())
+    router = RouterStatus(
+        instance_id="router-0",
+        started_at=START,
+        updated_at=START,
+        ready=True,
+        versions={WORKLOAD: VersionInUse(version=2)},
+    )
+    api.view.take("ucci.routers", b"router-0", router.to_json())
+    return api
+
+
+def test_status_shows_workloads_and_routers(api: Api) -> None:
+    document = api.client.get("/v1/status").json()
+
+    assert [w["workload"] for w in document["workloads"]] == [WORKLOAD]
+    assert document["workloads"][0]["updated_at"] == rfc3339(START + timedelta(seconds=25))
+    assert [r["instance_id"] for r in document["routers"]] == ["router-0"]
+
+
+def test_a_workload_without_traffic_has_a_status_too() -> None:
+    document = make_api().client.get(f"/v1/status/{WORKLOAD}").json()
+
+    assert document["state"] == "cold_start"
+    assert WorkloadStatus.model_validate(document)
+
+
+def test_an_entity_tag_saves_sending_it_again(api: Api) -> None:
+    first = api.client.get("/v1/status")
+    again = api.client.get("/v1/status", headers={"If-None-Match": first.headers["etag"]})
+    assert again.status_code == 304
+
+    api.view.take("ucci.status", WORKLOAD.encode(), _status(60).to_json())
+    assert api.client.get("/v1/status", headers={"If-None-Match": first.headers["etag"]}).status_code == 200
+
+
+def test_history_begins_at_since(api: Api) -> None:
+    path = f"/v1/status/{WORKLOAD}/history"
+    since = rfc3339(START + timedelta(seconds=15))
+
+    assert len(api.client.get(path).json()["points"]) == 6
+    assert [p["calibration_version"] for p in api.client.get(path, params={"since": since}).json()["points"]] == [
+        2,
+        3,
+        3,
+    ]
+    assert api.client.get(path, params={"since": "yesterday"}).json()["error"]["field"] == "since"
+
+
+def test_history_stays_bounded_and_keeps_its_newest_point(api: Api) -> None:
+    for second in range(60, 60 + 5 * MAX_POINTS):
+        api.view.take("ucci.status", WORKLOAD.encode(), _status(second).to_json())
+    points = api.view.points(WORKLOAD)
+
+    assert len(points) <= MAX_POINTS
+    assert points[-1].at == START + timedelta(seconds=59 + 5 * MAX_POINTS)
+    assert all(a.at < b.at for a, b in zip(points, points[1:], strict=False))
+
+
+def test_versions_are_listed_newest_first_and_shown_as_published(api: Api) -> None:
+    listed = api.client.get(f"/v1/calibrations/{WORKLOAD}").json()["versions"]
+    shown = api.client.get(f"/v1/calibrations/{WORKLOAD}/1")
+
+    assert [line["version"] for line in listed] == [2, 1]
+    assert CalibrationVersion.from_json(shown.content) == _version(1)
+
+
+def test_a_tombstone_takes_a_version_out(api: Api) -> None:
+    api.view.take("ucci.calibration-history", f"{WORKLOAD}:1".encode(), None)
+
+    assert api.client.get(f"/v1/calibrations/{WORKLOAD}/1").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/status/other", "/v1/calibrations/other", "/v1/calibrations/photo-search/99", "/x"]
+)
+def test_what_is_not_there_is_404_in_the_one_shape(api: Api, path: str) -> None:
+    answer = api.client.get(path)
+
+    assert answer.status_code == 404
+    assert set(answer.json()["error"]) == {"code", "message", "field"}
+
+
+def test_a_roll_back_becomes_a_command_with_who_when_and_why(api: Api) -> None:
+    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}/1:activate", json={"reason": "worse since Monday"})
+
+    assert answer.status_code == 202
+    [(topic, key, value)] = api.producer.records
+    command = Command.from_json(value)
+    assert (topic, key) == ("ucci.observations", WORKLOAD.encode())
+    assert (command.action, command.version, command.reason) == ("activate", 1, "worse since Monday")
+    assert (command.issued_by, command.issued_at) == ("local", START)
+
+
+def test_a_version_that_never_was_cannot_be_rolled_back_to(api: Api) -> None:
+    for version in ("99", "-1", "nine"):
+        assert api.client.post(f"/v1/calibrations/{WORKLOAD}/{version}:activate").status_code in (404, 422)
+    assert api.producer.records == []
+
+
+@pytest.mark.parametrize("action", ["unpin", "pause", "resume", "refit"])
+def test_acts_on_a_workload(api: Api, action: str) -> None:
+    assert api.client.post(f"/v1/calibrations/{WORKLOAD}:{action}").status_code == 202
+    assert Command.from_json(api.producer.records[0][2]).action == action
+
+
+def test_readiness_names_what_is_missing() -> None:
+    answer = make_api(missing=("join",)).client.get("/readyz")
+
+    assert answer.status_code == 503
+    assert answer.json()["missing"] == ["join"]
+
+
+@pytest.mark.parametrize("state", sorted(TONES))
+def test_the_page_says_every_state_and_loads_nothing_from_elsewhere(api: Api, state: str) -> None:
+    api.view.take("ucci.status", WORKLOAD.encode(), _status(90, state=state, sentence=f"It is <{state}>.").to_json())
+    answer = api.client.get("/")
+
+    assert answer.status_code == 200
+    assert f"It is &lt;{state}&gt;." in answer.text
+    assert answer.text.count("<svg ") == 3
+    assert not re.findall(r"""(?:src|href|action)=["'](?:https?:)?//""", answer.text)
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_the_page_stands_before_anything_has_come() -> None:
+    answer = make_api().client.get("/")
+
+    assert answer.status_code == 200
+    assert "Nothing has come in yet" in answer.text
+
+
+def test_a_confirmed_form_becomes_a_command(api: Api) -> None:
+    shown = api.client.get("/confirm", params={"workload": WORKLOAD, "action": "activate", "version": "1"})
+    assert "Roll back" in shown.text
+
+    form = {"workload": WORKLOAD, "action": "activate", "version": "1", "reason": "why not"}
+    answer = api.client.post("/confirm", data=form, follow_redirects=False)
+
+    assert answer.status_code == 303
+    assert Command.from_json(api.producer.records[0][2]).version == 1
+
+
+def test_a_form_needs_the_admin_key_in_the_form_itself() -> None:
+    api = make_api(api_keys={"boss": {"key": "boss", "scopes": ["read", "admin"]}})
+    form = {"workload": WORKLOAD, "action": "pause"}
+    basic = {"Authorization": "Bearer boss"}
+
+    assert api.client.post("/confirm", data=form, headers=basic, follow_redirects=False).status_code == 401
+    assert api.client.post("/confirm", data={**form, "key": "boss"}, follow_redirects=False).status_code == 303
+    crossed = {"Origin": "http://elsewhere.example"}
+    assert api.client.post("/confirm", data={**form, "key": "boss"}, headers=crossed).status_code == 403
+    assert len(api.producer.records) == 1

@@ -1,0 +1,94 @@
+"""The recalibrator's HTTP application without a broker: a producer that keeps what it is given, a clock by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from starlette.testclient import TestClient
+
+from recalibrator.api.acknowledged import AcknowledgedProducer
+from recalibrator.api.app import create_app
+from recalibrator.api.context import Context
+from recalibrator.api.keys import Keys
+from recalibrator.api.view import View
+from recalibrator.errors import BrokerUnreachable
+from recalibrator.shell.metrics import Metrics
+from schemas.settings import Settings
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+WORKLOAD = "photo-search"
+
+
+@dataclass
+class HandClock:
+    """Time as the test sets it."""
+
+    elapsed_s: float = 0.0
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.elapsed_s)
+
+    def monotonic(self) -> float:
+        return self.elapsed_s
+
+
+@dataclass
+class KeepingProducer:
+    """Acknowledges at once and keeps the records; or refuses, as a broker that is away."""
+
+    records: list[tuple[str, bytes, bytes]] = field(default_factory=list)
+    is_away: bool = False
+
+    async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
+        await self.queue(topic, key, value, headers)
+
+    def queue(
+        self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
+    ) -> asyncio.Future[None]:
+        del headers
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.is_away:
+            future.set_exception(BrokerUnreachable("not acknowledged"))
+        else:
+            self.records.append((topic, key, value))
+            future.set_result(None)
+        return future
+
+
+@dataclass
+class Api:
+    """The application and what stands behind it."""
+
+    client: TestClient
+    producer: KeepingProducer
+    view: View
+    clock: HandClock
+    settings: Settings
+
+
+def make_settings(**recalibrator: Any) -> Settings:
+    """Return settings of one workload."""
+    workload = {"fields": ["camera", "lens"], "target": {"micro_f1": 0.9}, "cost": {"small": 1.0, "large": 3.0}}
+    return Settings.model_validate({"recalibrator": recalibrator, "workloads": {WORKLOAD: workload}})
+
+
+def make_api(missing: tuple[str, ...] = (), **recalibrator: Any) -> Api:
+    """Return an application with these settings of ``[recalibrator]``."""
+    settings = make_settings(**recalibrator)
+    producer, clock = KeepingProducer(), HandClock()
+    view = View(tuple(settings.workloads), settings.topics.prefix)
+    context = Context(
+        settings,
+        Keys(settings.recalibrator.api_keys),
+        view,
+        cast(AcknowledgedProducer, producer),
+        Metrics(),
+        clock,
+        lambda: list(missing),
+    )
+    client = TestClient(create_app(context), base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
+    return Api(client, producer, view, clock, settings)
