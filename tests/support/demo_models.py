@@ -1,0 +1,60 @@
+"""The demo's own checkpoints, opened once, and answers computed with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from schemas.settings import WorkloadSettings
+from stream_router.core.request import entities_schema
+from ucci_stream.model_server import PROMPT
+from ucci_stream.model_server.checkpoint import Checkpoint
+from ucci_stream.model_server.generation import ContinuousBatch, Generation
+from ucci_stream.model_server.guide import Grammars
+
+FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
+SCHEMA = entities_schema(FIELDS)
+SLOTS = 8
+
+
+@cache
+def checkpoint(role: str) -> Checkpoint:
+    """Open ``small`` or ``large``."""
+    return Checkpoint.open(role, SLOTS)
+
+
+@cache
+def grammars(role: str) -> Grammars:
+    """Return the grammars over a checkpoint's vocabulary."""
+    return Grammars(checkpoint(role).vocabulary())
+
+
+def generate(role: str, texts: Sequence[str], *, max_tokens: int = 256, guided: bool = False) -> list[Generation]:
+    """Answer queries in one batch."""
+    opened = checkpoint(role)
+    batch = ContinuousBatch(opened.model, SLOTS)
+    grammar = grammars(role).of(SCHEMA) if guided else None
+    generations = [
+        Generation(opened.prompt_ids(text), max_tokens, lambda _: None, grammar.guide() if grammar else None)
+        for text in texts
+    ]
+    for generation in generations:
+        batch.submit(generation)
+    while batch.step():
+        pass
+    return generations
+
+
+def ids(generation: Generation) -> list[int]:
+    """Return the token ids of an answer."""
+    return [token.token_id for token in generation.tokens]
+
+
+def workload(small: str, large: str, **changes: object) -> WorkloadSettings:
+    """Return the demo's workload with its model servers at these base URLs."""
+    table = {"name": "photo-search", "prompt": PROMPT, "fields": list(FIELDS), "target": {"micro_f1": 0.9}}
+    models = {
+        "small": {"base_url": small, "model": "photo-small", "timeout_s": 60.0},
+        "large": {"base_url": large, "model": "photo-large", "timeout_s": 60.0},
+    }
+    return WorkloadSettings.model_validate(table | models | changes)
