@@ -52,10 +52,8 @@ def interpret(command: Command, published: Published, holds: Holds) -> Act:
     A version that is not known any more cannot be activated; the act is then ``nothing`` and its note says why.
     """
     match command.action:
-        case "bootstrap" if command.map is not None and not command.map.uncertainty:
-            return Act("nothing", holds, "bootstrap refused: its map has no knots")
         case "bootstrap":
-            return Act("fit" if command.map is None else "take_map", holds, "bootstrap")
+            return _bootstrap(command, holds)
         case "refit":
             return Act("fit", holds, "refit")
         case "pause":
@@ -66,6 +64,14 @@ def interpret(command: Command, published: Published, holds: Holds) -> Act:
             return Act("nothing", replace(holds, pinned=False), "unpinned")
         case "activate" | "pin":
             return _republish(command, published, holds)
+
+
+def _bootstrap(command: Command, holds: Holds) -> Act:
+    if command.map is None:
+        return Act("fit", holds, "bootstrap")
+    if not command.map.uncertainty:
+        return Act("nothing", holds, "bootstrap refused: its map has no knots")
+    return Act("take_map", holds, "bootstrap")
 
 
 def _republish(command: Command, published: Published, holds: Holds) -> Act:

@@ -15,6 +15,7 @@ from recalibrator.core.observe.traffic import TrafficWindow
 from recalibrator.core.observe.window import Change, LabelWindow
 from recalibrator.core.tuning import Tuning
 from schemas.calibration import CalibrationVersion, CostRate, Interval
+from schemas.event import MAX_INTEGER
 from schemas.settings import WorkloadSettings
 from schemas.status import DriftState, LabelStatus, WorkloadState, WorkloadStatus
 
@@ -86,6 +87,7 @@ def workload_status(
         "stale" if stale else "insufficient_labels" if effective < tuning.minimum_labels else None
     )
     since_us = traffic.first_us
+    requested, queries = (min(MAX_INTEGER, int(traffic.total[name])) for name in ("labels_requested", "queries"))
     return WorkloadStatus(
         workload=settings.name,
         state=state,
@@ -99,17 +101,17 @@ def workload_status(
         escalation_rate=traffic.escalation_rate,
         cost=_cost(settings, traffic),
         labels=LabelStatus(
-            requested=int(traffic.total["labels_requested"]),
+            requested=requested,
             received=counters.added,
             effective=effective,
             pending=0
             if since_us is None
-            else max(0, int(traffic.total["labels_requested"]) - window.labels_since(since_us)),
+            else max(0, requested - window.labels_since(since_us)),
             delay_s=label_delay(window),
         ),
         drift=panel.status(known),
         calibration_error=calibration_error(window, tuning.half_life_fast),
-        queries=int(traffic.total["queries"]),
+        queries=queries,
         updated_at=from_us(now_us) if now_us else None,
         details={
             "labels_corrected": counters.corrected,

@@ -1,0 +1,135 @@
+"""What people ask of the fit: done, or refused with a reason; never an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recalibrator.core import Recalibrator
+from schemas import CalibrationMap, CalibrationVersion, Command
+from tests.support.cascade_stream import START, drive, example, settings, typo_world
+
+WORLD = typo_world(4_000, 1_500, seed=12)
+MAP = CalibrationMap(uncertainty=(0.01, 0.2, 0.6), error_probability=(0.05, 0.4, 0.9))
+
+
+def order(core: Recalibrator, action: str, **arguments: Any) -> CalibrationVersion | None:
+    command = Command.model_validate(
+        {"workload": "w", "action": action, "issued_by": "me", "issued_at": START, **arguments}
+    )
+    return core.observe(command)
+
+
+def note(core: Recalibrator) -> object:
+    return core.status().details["last_command"]
+
+
+@pytest.fixture
+def bootstrapped() -> Recalibrator:
+    core = Recalibrator(settings())
+    order(core, "bootstrap", map=MAP, uncertainty_threshold=0.3)
+    return core
+
+
+def test_bootstrap_publishes_a_given_map_and_threshold() -> None:
+    version = order(Recalibrator(settings()), "bootstrap", map=MAP, uncertainty_threshold=0.3, reason="moved in")
+    assert version is not None
+    assert (version.version, version.state, version.map) == (1, "active", MAP)
+    assert version.uncertainty_threshold == 0.3
+    assert version.threshold == pytest.approx(float(np.interp(0.3, MAP.uncertainty, MAP.error_probability)))
+    assert version.evidence.trigger == "bootstrap"
+    assert version.evidence.details == {"issued_by": "me", "reason": "moved in"}
+
+
+def test_bootstrap_reads_a_threshold_on_g_and_without_any_escalates_all_until_labels_tell() -> None:
+    by_g = order(Recalibrator(settings()), "bootstrap", map=MAP, error_probability_threshold=0.4)
+    neither = order(Recalibrator(settings()), "bootstrap", map=MAP)
+    assert by_g is not None
+    assert neither is not None
+    assert by_g.uncertainty_threshold == pytest.approx(0.2)
+    assert neither.uncertainty_threshold == -1.0
+
+
+def test_bootstrap_fits_the_labels_before_it_as_soon_as_there_are_fifty() -> None:
+    core = Recalibrator(settings())
+    for number in range(40):
+        core.observe(example(WORLD.draw(number), f"q-{number}", "w", START)[1])
+    assert order(core, "bootstrap") is None
+    assert note(core) == "bootstrap refused: needs 50 labels, some with both models run; 40 are known"
+    for number in range(40, 60):
+        core.observe(example(WORLD.draw(number), f"q-{number}", "w", START)[1])
+    version = order(core, "bootstrap")
+    assert version is not None
+    assert (version.evidence.trigger, version.evidence.labels) == ("bootstrap", 60)
+
+
+def test_activate_publishes_a_former_version_anew(bootstrapped: Recalibrator) -> None:
+    order(bootstrapped, "bootstrap", map=MAP, uncertainty_threshold=0.5)
+    again = order(bootstrapped, "activate", version=1)
+    assert again is not None
+    assert (again.version, again.parent_version, again.uncertainty_threshold) == (3, 2, 0.3)
+    assert again.evidence.trigger == "activate"
+    assert again.evidence.details["content_of"] == 1
+    assert bootstrapped.current == again
+
+
+def test_pin_holds_a_version_through_drift_until_unpin() -> None:
+    core = Recalibrator(settings())
+    drive(core, WORLD.draw, 1_500)
+    held = core.current
+    assert held is not None
+    assert order(core, "pin") is None
+    assert core.status().state == "pinned"
+    assert not drive(core, WORLD.draw, 1_500, first=1_500).versions
+    assert core.current == held
+    order(core, "unpin")
+    assert drive(core, WORLD.draw, 1_000, first=3_000).versions
+
+
+def test_pin_of_a_former_version_republishes_it(bootstrapped: Recalibrator) -> None:
+    order(bootstrapped, "bootstrap", map=MAP, uncertainty_threshold=0.5)
+    pinned = order(bootstrapped, "pin", version=1)
+    assert pinned is not None
+    assert pinned.uncertainty_threshold == 0.3
+    assert bootstrapped.status().state == "pinned"
+
+
+def test_pause_stops_automatic_versions_but_not_commands_until_resume() -> None:
+    core = Recalibrator(settings())
+    order(core, "pause")
+    assert not drive(core, WORLD.draw, 600).versions
+    assert core.status().sentence == "Both models answer every query: new versions are paused."
+    assert order(core, "refit") is not None
+    assert core.status().state == "paused"
+    order(core, "resume")
+    assert core.status().state == "active"
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments", "because"),
+    [
+        ("activate", {"version": 99}, "activate refused: version 99 is not among those kept"),
+        ("pin", {"version": 2**53 - 1}, f"pin refused: version {2**53 - 1} is not among those kept"),
+        ("pin", {}, "pin refused: there is none yet"),
+        ("bootstrap", {"map": {"uncertainty": [], "error_probability": []}}, "bootstrap refused: its map has no knots"),
+        ("refit", {}, "refit refused: needs 50 labels, some with both models run; 0 are known"),
+        ("unpin", {}, "unpinned"),
+        ("resume", {"version": 3}, "resumed"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_reason(action: str, arguments: dict[str, Any], because: str) -> None:
+    core = Recalibrator(settings())
+    assert order(core, action, **arguments) is None
+    assert note(core) == because
+    assert core.current is None
+    assert core.status().state == "cold_start"
+
+
+def test_only_the_latest_versions_can_be_activated_again() -> None:
+    core = Recalibrator(settings())
+    for _ in range(60):
+        order(core, "bootstrap", map=MAP)
+    assert order(core, "activate", version=10) is None
+    assert order(core, "activate", version=11) is not None

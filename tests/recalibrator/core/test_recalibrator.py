@@ -1,0 +1,161 @@
+"""One workload's life: cold start, active, drift, infeasible, active again; equal events, equal bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from recalibrator.core import Recalibrator
+from schemas import CalibrationVersion, Command, LabelledExample, TrafficSummary
+from tests.support.cascade_stream import START, Run, World, drive, example, in_turn, settings, typo_world
+
+DRIFT_AT = 5_000
+QUERIES = 10_000
+TARGET = 0.93
+
+
+@dataclass(frozen=True)
+class Drifted:
+    """A stream that took up typos, and what the core made of it."""
+
+    core: Recalibrator
+    world: World
+    run: Run
+
+    @property
+    def thresholds(self) -> np.ndarray:
+        return np.array(self.run.thresholds)
+
+
+@pytest.fixture(scope="module")
+def drifted() -> Drifted:
+    core, world = Recalibrator(settings()), typo_world(QUERIES, DRIFT_AT)
+    return Drifted(core, world, drive(core, world.draw, QUERIES))
+
+
+def test_before_the_first_version_everything_escalates_and_the_first_is_active(drifted: Drifted) -> None:
+    number, first = drifted.run.versions[0]
+    assert (drifted.thresholds[: number + 1] == -1.0).all()
+    assert (first.version, first.state, first.parent_version) == (1, "active", None)
+    assert first.evidence.trigger == "first_fit"
+    assert first.evidence.labels >= 250
+
+
+def test_the_target_is_held_before_drift_and_again_after_it_while_a_static_version_falls_below(
+    drifted: Drifted,
+) -> None:
+    before, after = slice(1_000, DRIFT_AT), slice(DRIFT_AT + 1_500, QUERIES)
+    world, served = drifted.world, drifted.thresholds
+    static = float(served[DRIFT_AT - 1])
+    assert world.expected_micro_f1(served[before], before) >= TARGET - 0.006
+    assert world.expected_micro_f1(static, before) >= TARGET - 0.006
+    assert world.expected_micro_f1(static, after) < TARGET - 0.03
+    assert world.expected_micro_f1(served[after], after) >= TARGET - 0.006
+
+
+def test_the_target_is_held_for_less_than_the_large_model_alone_costs(drifted: Drifted) -> None:
+    before = slice(2_000, DRIFT_AT)
+    large_runs = (drifted.world.uncertainty[before] > drifted.thresholds[before]).mean()
+    assert 1.0 + 3.02 * float(large_runs) < 3.02
+
+
+def test_the_drift_is_detected_and_named_in_a_versions_evidence(drifted: Drifted) -> None:
+    by_drift = [number for number, version in drifted.run.versions if version.evidence.trigger == "drift"]
+    assert any(DRIFT_AT < number < DRIFT_AT + 1_500 for number in by_drift)
+    alarms = {detector.name: detector.alarms for detector in drifted.core.status().drift.detectors}
+    assert sum(alarms.values()) >= 1
+
+
+def test_versions_count_up_by_one_and_name_their_parents(drifted: Drifted) -> None:
+    versions = [version for _, version in drifted.run.versions]
+    assert [version.version for version in versions] == list(range(1, len(versions) + 1))
+    assert [version.parent_version for version in versions] == [None, *range(1, len(versions))]
+    assert all(version.is_sealed for version in versions)
+
+
+def test_noise_alone_publishes_seldom(drifted: Drifted) -> None:
+    """Hysteresis: in the quiet 2,500 queries before the drift about a hundred refits make a handful of versions."""
+    quiet = [number for number, _ in drifted.run.versions if 2_500 <= number < DRIFT_AT]
+    assert len(quiet) <= 8
+
+
+def test_a_target_out_of_reach_is_said_to_be_and_forgotten_when_it_is_back_in_reach() -> None:
+    world = in_turn(
+        typo_world(2_500, 9_999, seed=1),
+        typo_world(3_000, 9_999, seed=2, large_right=0.88),
+        typo_world(3_500, 9_999, seed=3),
+    )
+    core = Recalibrator(settings())
+    drive(core, world.draw, 2_500)
+    assert core.status().state == "active"
+    drive(core, world.draw, 3_000, first=2_500)
+    assert core.status().state == "infeasible"
+    assert core.current is not None
+    assert core.current.evidence.best_micro_f1 is not None
+    assert core.current.evidence.best_micro_f1 < TARGET
+    drive(core, world.draw, 3_500, first=5_500)
+    assert core.status().state == "active"
+
+
+def observed(core: Recalibrator, events: list[LabelledExample | TrafficSummary | Command]) -> list[bytes]:
+    return [version.to_json() for event in events if (version := core.observe(event)) is not None]
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[LabelledExample | TrafficSummary | Command]:
+    """The events that a driven core saw, in order."""
+    seen: list[LabelledExample | TrafficSummary | Command] = []
+
+    class Recorder(Recalibrator):
+        def observe(self, event: LabelledExample | TrafficSummary | Command) -> CalibrationVersion | None:
+            seen.append(event)
+            return super().observe(event)
+
+    drive(Recorder(settings()), typo_world(4_000, 2_500, seed=11).draw, 4_000)
+    return seen
+
+
+def test_the_same_events_give_the_same_bytes(recorded: list[LabelledExample | TrafficSummary | Command]) -> None:
+    first = observed(Recalibrator(settings()), recorded)
+    assert len(first) > 5
+    assert observed(Recalibrator(settings()), recorded) == first
+
+
+def test_a_restored_core_goes_on_to_the_same_bytes(recorded: list[LabelledExample | TrafficSummary | Command]) -> None:
+    """Also through a roll-back to a version of before the snapshot."""
+    back = Command(workload="w", action="activate", version=2, issued_by="me", issued_at=START)
+    for cut in (0, 200, len(recorded) // 2):
+        whole, former = Recalibrator(settings()), Recalibrator(settings())
+        observed(whole, recorded[:cut])
+        observed(former, recorded[:cut])
+        restored = Recalibrator.restore(settings(), former.snapshot())
+        rest = [*recorded[cut:], back]
+        assert restored.snapshot() == former.snapshot()
+        assert observed(restored, rest) == observed(whole, rest)
+        assert restored.status() == whole.status()
+
+
+def test_a_snapshot_of_another_workload_or_format_is_refused() -> None:
+    snapshot = Recalibrator(settings()).snapshot()
+    with pytest.raises(ValueError, match="of workload 'w'"):
+        Recalibrator.restore(settings(name="other"), snapshot)
+    with pytest.raises(ValueError, match="format is 0"):
+        Recalibrator.restore(settings(), snapshot.replace(b'"format":1', b'"format":0'))
+
+
+def test_an_event_of_another_workload_is_refused() -> None:
+    world = typo_world(1, 1)
+    with pytest.raises(ValueError, match="workload: is 'other'"):
+        Recalibrator(settings()).observe(example(world.draw(0), "q", "other", START)[1])
+
+
+def test_the_next_version_is_numbered_above_the_highest_one_known() -> None:
+    core = Recalibrator(settings())
+    core.raise_version_floor(41)
+    core.raise_version_floor(7)
+    world = typo_world(600, 600)
+    versions = drive(core, world.draw, 600).versions
+    assert versions[0][1].version == 42
+    assert versions[0][1].parent_version is None

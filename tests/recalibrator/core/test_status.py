@@ -1,0 +1,114 @@
+"""One word, one sentence and the numbers behind them, for each state that a workload can be in."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from recalibrator.core import Recalibrator
+from schemas import CalibrationMap, Command
+from tests.support.cascade_stream import START, drive, example, in_turn, settings, typo_world
+
+WORLD = typo_world(2_500, 9_999, seed=13)
+
+
+def bootstrapped() -> Recalibrator:
+    core = Recalibrator(settings())
+    curve = CalibrationMap(uncertainty=(0.01, 0.6), error_probability=(0.05, 0.9))
+    core.observe(
+        Command(
+            workload="w",
+            action="bootstrap",
+            map=curve,
+            uncertainty_threshold=0.2,
+            issued_by="me",
+            issued_at=START - timedelta(seconds=1),
+        )
+    )
+    return core
+
+
+def test_before_any_event_it_says_what_is_missing() -> None:
+    status = Recalibrator(settings()).status()
+    assert status.state == "cold_start"
+    assert status.sentence == "Both models answer every query: a first version needs about 250 labels more."
+    assert (status.micro_f1, status.updated_at, status.cost) == (None, None, None)
+    assert status.drift.state == "insufficient_labels"
+
+
+def test_an_active_workload_quotes_its_version_its_target_and_an_interval() -> None:
+    core = Recalibrator(settings())
+    run = drive(core, WORLD.draw, 2_500)
+    status = core.status()
+    assert status.state == "active"
+    assert core.current is not None
+    assert status.sentence.startswith(
+        f"Version {core.current.version} holds its target of micro-F1 0.93: estimated 0.9"
+    )
+    assert status.micro_f1 is not None
+    assert status.micro_f1.lower <= status.micro_f1.estimate <= status.micro_f1.upper
+    assert status.labels.received == run.labels
+    assert status.labels.delay_s.p50 is not None
+    assert abs((status.labels.requested - run.labels) - status.labels.pending) <= 60
+    assert status.cost is not None
+    assert status.cost.paper < status.cost.sequential < 4.02
+    assert status.queries == 2_400 or status.queries == 2_500  # noqa: PLR1714 - whole batches of 200 alone
+    assert status.calibration_error.ece is not None
+
+
+def test_few_labels_after_a_bootstrap_are_called_too_few() -> None:
+    core = bootstrapped()
+    drive(core, WORLD.draw, 300)
+    status = core.status()
+    assert status.state == "label_starved"
+    assert status.drift.state == "insufficient_labels"
+    assert status.sentence.endswith("effective labels are too few to move the threshold; 250 are needed.")
+
+
+def test_requests_that_no_label_answers_make_it_stale_and_one_label_heals_it() -> None:
+    core = Recalibrator(settings())
+    drive(core, WORLD.draw, 1_200)
+    drive(core, WORLD.draw, 1_300, first=1_200, mean_delay=1e9)
+    for first in (10_000, 11_400):
+        drive(core, lambda number: WORLD.draw(number % 2_500), 1_400, first=first, mean_delay=1e9)
+    status = core.status()
+    assert status.state == "stale"
+    assert status.drift.state in ("stale", "suspected", "drifted")
+    assert core.current is not None
+    assert f"version {core.current.version} stays as it is" in status.sentence
+    late = START + timedelta(seconds=1_200)
+    core.observe(example(WORLD.draw(3), "fresh", "w", late, version=None)[1])
+    assert core.status().state == "active"
+
+
+def test_an_infeasible_target_is_said_to_be_out_of_reach() -> None:
+    core = Recalibrator(settings(target={"micro_f1": 0.99}))
+    drive(core, WORLD.draw, 1_000)
+    status = core.status()
+    assert status.state == "infeasible"
+    assert status.sentence.startswith("No threshold reaches micro-F1 0.99: queries escalate where it helps")
+
+
+def test_errors_among_equal_answers_put_the_labels_under_suspicion_without_dropping_them() -> None:
+    core = Recalibrator(settings())
+    drive(core, WORLD.draw, 1_500)
+    before = core.status().labels.received
+    for number in range(400):
+        wrong = example(WORLD.draw(number), f"bad-{number}", "w", START + timedelta(seconds=160 + number))[1]
+        if wrong.agree:
+            core.observe(wrong.model_copy(update={"small_exact": False, "gold_count": 12}))
+    status = core.status()
+    assert status.state == "bad_labels_suspected"
+    assert status.labels.received > before
+    assert status.sentence.startswith("Labels contradict answers on which both models agree")
+
+
+def test_a_pinned_version_that_misses_its_target_shows_it() -> None:
+    core = Recalibrator(settings())
+    world = in_turn(typo_world(1_500, 9_999, seed=14), typo_world(1_500, 0, seed=15))
+    drive(core, world.draw, 1_500)
+    core.observe(Command(workload="w", action="pin", issued_by="me", issued_at=START))
+    drive(core, world.draw, 1_500, first=1_500)
+    status = core.status()
+    assert status.state == "pinned"
+    assert status.micro_f1 is not None
+    assert status.micro_f1.upper < 0.93
