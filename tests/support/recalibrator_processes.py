@@ -68,7 +68,8 @@ class RecalibratorProcess(RouterProcess):
     def start(self) -> None:
         """Start it; does not wait until it is ready."""
         self._file = self.log.open("ab")
-        environment = {key: value for key, value in os.environ.items() if key != "KAFKA_BOOTSTRAP_SERVERS"}
+        ours = ("KAFKA_BOOTSTRAP_SERVERS", "UCCI_")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
         chosen = [word for stage in self.stages for word in ("--stage", stage)]
         command = [sys.executable, "-m", "recalibrator", "run", "--config", str(self.config), "--log-format", "json"]
         self.process = subprocess.Popen([*command, *chosen], cwd=ROOT, env=environment, stderr=self._file)

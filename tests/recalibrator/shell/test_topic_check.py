@@ -1,0 +1,33 @@
+"""Topics that cannot work are told before anything is consumed, all faults at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from recalibrator.shell.topic_check import TOUCHED, TopicFacts, topic_faults
+
+
+def facts() -> dict[str, TopicFacts]:
+    return {t.name("u"): TopicFacts(t.partitions or 6, {"cleanup.policy": t.cleanup}) for t in TOUCHED}
+
+
+def test_topics_as_they_are_created_have_no_fault() -> None:
+    assert topic_faults("u", facts()) == ()
+
+
+@pytest.mark.parametrize(
+    ("topic", "found", "said"),
+    [
+        ("u.calibration", TopicFacts(1, {"cleanup.policy": "delete"}), "u.calibration: cleanup.policy is delete"),
+        ("u.results", TopicFacts(6, {"cleanup.policy": "compact"}), "u.results: cleanup.policy is compact"),
+        ("u.calibration", TopicFacts(3, {"cleanup.policy": "compact"}), "u.calibration: has 3 partitions, needs 1"),
+        ("u.feedback", TopicFacts(5, {"cleanup.policy": "delete"}), "u.results has 6 partitions and u.feedback 5"),
+    ],
+)
+def test_a_fault_names_topic_value_and_need(topic: str, found: TopicFacts, said: str) -> None:
+    (fault,) = topic_faults("u", facts() | {topic: found})
+    assert fault.startswith(said)
+
+
+def test_every_missing_topic_is_named() -> None:
+    assert len(topic_faults("u", {})) == len(TOUCHED)
