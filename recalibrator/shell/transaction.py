@@ -39,6 +39,9 @@ WATCHDOG_S = 7.0
 REPEAT_BUDGET_S = 8.0
 """How old a transaction may grow by repeating calls: below its time-out at the coordinator."""
 
+START_BUDGET_S = 60.0
+"""How long a start is repeated on the same client: one that is left behind may finish later and fence the next."""
+
 BACKOFF_S = (0.02, 2.0)
 """First and longest wait after a transaction that failed."""
 
@@ -71,6 +74,9 @@ class TransactionDriver:
         self._opened_at_s = self._calls_since_s = time.monotonic()
         # Their stuck calls may still return; a client must not be freed under them.
         self._abandoned: list[Producer] = []
+        # Those of them that had not started when they were left: each may finish its start later and fence us once.
+        self._late_starters = 0
+        self._is_starting = False
         self._producer: Producer | None = None
         self._calls: WatchedCalls | None = None
 
@@ -93,14 +99,21 @@ class TransactionDriver:
             self._producer = Producer(self._properties)
             self._calls = WatchedCalls(f"{self._stage}-transaction")
             self._opened_at_s = self._calls_since_s = time.monotonic()
+            self._is_starting = True
             try:
                 self._call(self._producer.init_transactions, CALL_TIMEOUT_S)
-            except (Fenced, AccessDenied):
+            except AccessDenied:
                 raise
             except BrokerError as error:
+                if not isinstance(error, Fenced):
+                    self._late_starters += 1
+                elif not self._is_own_fence():
+                    raise
                 self._failed("the producer did not start; trying again", error)
             else:
                 return
+            finally:
+                self._is_starting = False
         raise Rewind("closed before the producer started")
 
     def commit(self, records: Sequence[OutputRecord], offsets: Mapping[Input, int], group: object) -> None:
@@ -131,9 +144,11 @@ class TransactionDriver:
                 self._produce(record)
             self._call(self._producer.send_offsets_to_transaction, positions, group, CALL_TIMEOUT_S)
             self._call(self._producer.commit_transaction, CALL_TIMEOUT_S)
-        except (Fenced, AccessDenied):
+        except AccessDenied:
             raise
         except BrokerError as error:
+            if isinstance(error, Fenced) and not self._is_own_fence():
+                raise
             self._end(error)
         self._failures = 0
         self._count("transactions", stage=self._stage, outcome="committed")
@@ -158,15 +173,24 @@ class TransactionDriver:
             try:
                 self._call(self._producer.abort_transaction, CALL_TIMEOUT_S)
                 outcome = "aborted"
-            except (Fenced, AccessDenied):
+            except AccessDenied:
                 raise
             except BrokerError as second:
+                if isinstance(second, Fenced) and not self._is_own_fence():
+                    raise
                 error = second
         self._count("transactions", stage=self._stage, outcome=outcome)
         self._failed("transaction not committed; reading again from what is stored", error)
         if outcome == "unknown":
             self.start()
         raise Rewind(str(error))
+
+    def _is_own_fence(self) -> bool:
+        """Whether it may be a producer that we left behind, rather than another process, that fenced us."""
+        if not self._late_starters:
+            return False
+        self._late_starters -= 1
+        return True
 
     def _leave(self) -> None:
         if self._producer is not None:
@@ -193,7 +217,8 @@ class TransactionDriver:
             if not isinstance(error, RetryCall):
                 raise error
             # Aborting after a time-out is what ends in a fatal error: the producer is left instead.
-            if time.monotonic() - self._calls_since_s >= REPEAT_BUDGET_S:
+            budget_s = START_BUDGET_S if self._is_starting else REPEAT_BUDGET_S
+            if time.monotonic() - self._calls_since_s >= budget_s:
                 raise RecreateProducer(f"{getattr(function, '__name__', function)}: {error}")
             time.sleep(_REPEAT_WAIT_S)
 

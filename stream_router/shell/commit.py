@@ -71,6 +71,8 @@ class Committer(Thread):
         self._producer: TransactionalProducer | None = None
         # Their stuck calls may still return; a client must not be freed under them.
         self._abandoned: list[TransactionalProducer] = []
+        # Those of them that had not started when they were left: each may finish its start later and fence us once.
+        self._late_starters = 0
         self._failures = 0
         self._turn = Condition()
         self._asked = 0
@@ -138,6 +140,15 @@ class Committer(Thread):
         taken = self._ledger.take()
         if taken is None:
             return
+        try:
+            self._commit(taken)
+        except Fenced as error:
+            if not self._is_own_fence():
+                raise
+            self._recover(taken, error)
+
+    def _commit(self, taken: Taken) -> None:
+        assert self._producer is not None
         started_s = time.monotonic()
         try:
             written = self._producer.commit(
@@ -195,14 +206,25 @@ class Committer(Thread):
             self._producer = TransactionalProducer(properties, self._transaction)
             try:
                 self._producer.start()
-            except (Fenced, AccessDenied):
+            except AccessDenied:
                 raise
             except BrokerError as error:
+                if not isinstance(error, Fenced):
+                    self._late_starters += 1
+                elif not self._is_own_fence():
+                    raise
                 self._failures += 1
                 _log.warning("the producer did not start; trying again", error=str(error), in_a_row=self._failures)
                 self._back_off()
             else:
                 return
+
+    def _is_own_fence(self) -> bool:
+        """Whether it may be a producer that we left behind, rather than another process, that fenced us."""
+        if not self._late_starters:
+            return False
+        self._late_starters -= 1
+        return True
 
     def _room(self) -> int:
         """Read the topics' limits again: a lowered one is a reason why a producer had to go."""

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from stream_router.core.ledger import OffsetCommit
 from stream_router.core.output import Outcome, OutputRecord, cut_to, dead_letter
-from stream_router.core.transaction import Event, Remedy, Transaction, remedy
+from stream_router.core.transaction import Event, Remedy, State, Transaction, remedy
 from stream_router.errors import BrokerError, RecreateProducer
 from stream_router.shell.broker_errors import Side, kafka_error, translate
 from stream_router.shell.kafka_properties import TRANSACTION_TIMEOUT_S, Properties
@@ -28,6 +28,9 @@ WATCHDOG_S = 7.0
 
 REPEAT_BUDGET_S = 8.0
 """How old a transaction may grow by repeating calls: below its time-out at the coordinator."""
+
+START_BUDGET_S = 60.0
+"""How long a start is repeated on the same client: one that is left behind may finish later and fence the next."""
 
 _REPEAT_WAIT_S = 0.05
 _QUEUE_WAIT_S = 0.05
@@ -54,7 +57,7 @@ class TransactionalProducer:
         self._opened_at_s = self._calls_since_s = time.monotonic()
 
     def start(self) -> None:
-        """Fence whoever ran under this id before, and end what it left open; blocks up to ``REPEAT_BUDGET_S``.
+        """Fence whoever ran under this id before, and end what it left open; blocks up to ``START_BUDGET_S``.
 
         Raises
         ------
@@ -176,7 +179,8 @@ class TransactionalProducer:
                 return True
 
     def _is_out_of_time(self) -> bool:
-        return time.monotonic() - self._calls_since_s >= REPEAT_BUDGET_S
+        budget_s = START_BUDGET_S if self._transaction.state is State.STARTING else REPEAT_BUDGET_S
+        return time.monotonic() - self._calls_since_s >= budget_s
 
     def _is_overdue(self) -> bool:
         """Whether the coordinator may have ended the transaction by itself."""
