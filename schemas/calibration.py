@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from schemas.canonical import digest
 from schemas.draws import uniform
 from schemas.event import (
+    MAX_INTEGER,
     Count,
     Event,
     NonNegative,
@@ -58,7 +59,15 @@ class CalibrationMap(Part):
 
 
 class Target(Part):
-    """The promise: micro-F1 to hold, and the margin in standard errors with which a threshold must meet it."""
+    """The promise: micro-F1 to hold, and the margin with which a threshold must meet it.
+
+    Parameters
+    ----------
+    micro_f1 : float
+        micro-F1 of the served answers.
+    safety : float
+        Standard errors by which the estimate must exceed the target.
+    """
 
     micro_f1: Annotated[Real, Field(gt=0.0, lt=1.0)]
     safety: Annotated[Real, Field(ge=0.0, le=10.0)] = 0.5
@@ -73,10 +82,18 @@ class Signal(Part):
 
 
 class ModelCosts(Part):
-    """Cost of one call of each model, in units of one small call."""
+    """Cost of one call of each model; only the ratio matters.
 
-    small: Annotated[NonNegative, Field(gt=0.0)] = 1.0
-    large: Annotated[NonNegative, Field(gt=0.0)]
+    Parameters
+    ----------
+    small : float
+        One call of the small model; the unit.
+    large : float
+        One call of the large model.
+    """
+
+    small: Annotated[Real, Field(gt=0.0, le=float(MAX_INTEGER))] = 1.0
+    large: Annotated[Real, Field(gt=0.0, le=float(MAX_INTEGER))]
 
 
 class Interval(Part):

@@ -43,7 +43,17 @@ class Section(BaseModel):
 
 
 class TopicSettings(Section):
-    """``[topics]``."""
+    """``[topics]``: how the topics are called and created.
+
+    Parameters
+    ----------
+    prefix : str
+        What every topic's name begins with, before a dot.
+    partitions : int
+        Partitions that ``topics create`` gives to topics that are not compacted.
+    replication_factor : int
+        Copies of each partition; -1 leaves it to the broker.
+    """
 
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "ucci"
     partitions: Annotated[Integer, Field(ge=1, le=10_000)] = 6
@@ -51,7 +61,26 @@ class TopicSettings(Section):
 
 
 class RouterSettings(Section):
-    """``[router]``."""
+    """``[router]``: one router instance.
+
+    Parameters
+    ----------
+    instance_id : str
+        Names the transactional.id: must differ between running instances and stay the same over restarts.
+    max_in_flight : int
+        Queries that are worked on at a time.
+    commit_interval_ms : int
+        Time between transactions; a result is seen after at most about this long.
+    http_host : str
+        Address to listen at.
+    http_port : int
+        Port of /healthz, /readyz, /metrics and /v1/status; 0 takes a free one.
+    large_outage : str
+        When the large model's server is down: ``serve_small`` serves valid small answers as degraded, ``wait``
+        stops the stream until it is back.
+    drain_timeout_s : float
+        Time that SIGTERM leaves to queries in flight before the last commit.
+    """
 
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "router-0"
     max_in_flight: Annotated[Integer, Field(ge=1, le=100_000)] = 256
@@ -63,7 +92,19 @@ class RouterSettings(Section):
 
 
 class ApiKey(Section):
-    """One caller's key; give its hash rather than the key itself."""
+    """One caller's key; give its hash rather than the key itself.
+
+    Parameters
+    ----------
+    key : str, optional
+        The key itself; either this or ``key_sha256``.
+    key_sha256 : str, optional
+        Lower-case hex SHA-256 of the key.
+    scopes : list of str
+        What the caller may do.
+    quota_per_minute : int
+        Requests allowed.
+    """
 
     key: SecretStr | None = None
     key_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
@@ -78,7 +119,27 @@ class ApiKey(Section):
 
 
 class RecalibratorSettings(Section):
-    """``[recalibrator]``."""
+    """``[recalibrator]``: join, fit and HTTP API.
+
+    Parameters
+    ----------
+    http_host : str
+        Address to listen at; one that others reach needs ``api_keys``.
+    http_port : int
+        Port of the dashboard and the API; 0 takes a free one.
+    state_dir : str
+        Directory of the join store, snapshots and history; can be rebuilt from the topics.
+    max_body_bytes : int
+        Longest request body; a batch may be 10 times as long.
+    api_keys : table
+        Callers by name; none leaves the API open to this machine alone.
+    commit_interval_ms : int
+        Time between transactions of a stage.
+    join_retention_s : float
+        How long a result waits for its label.
+    join_max_rows : int
+        Most results that wait at a time; the oldest are dropped beyond it.
+    """
 
     http_host: Host = "127.0.0.1"
     http_port: Port = 8080
@@ -99,7 +160,23 @@ class RecalibratorSettings(Section):
 
 
 class ModelEndpoint(Section):
-    """One model server."""
+    """One model server; a router needs both, ``small`` and ``large``.
+
+    Parameters
+    ----------
+    base_url : str
+        OpenAI-compatible root, ``/v1`` included.
+    model : str
+        Name of the model as the server knows it.
+    timeout_s : float
+        Longest time for one attempt.
+    max_concurrency : int
+        Requests open at this server at a time.
+    max_attempts : int
+        Attempts for one query, the first included.
+    api_key : str, optional
+        Sent as a bearer token.
+    """
 
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
     model: Annotated[str, Field(min_length=1)]
@@ -110,7 +187,17 @@ class ModelEndpoint(Section):
 
 
 class Sampling(Section):
-    """What is explored and what people are asked to label."""
+    """What is explored and what people are asked to label.
+
+    Parameters
+    ----------
+    exploration_probability : float
+        Share of kept queries that run the large model too; must not exceed either label probability.
+    label_probability_kept : float
+        Share of queries below the threshold for which a label is requested.
+    label_probability_escalated : float
+        Share of queries above the threshold for which a label is requested.
+    """
 
     exploration_probability: Share = 0.03
     label_probability_kept: Share = 0.05
@@ -152,7 +239,29 @@ def _checked_cost(value: object) -> object:
 
 
 class WorkloadSettings(Section):
-    """``[workloads.NAME]``, its name included."""
+    """``[workloads.NAME]``: what one kind of query asks for, of which models, and what is promised.
+
+    Parameters
+    ----------
+    prompt : str
+        Text sent to both models; ``{text}`` is replaced literally by the query's text.
+    fields : list of str
+        Entities to extract.
+    api : str
+        Which endpoint of the server is called; ``chat`` sends one user message.
+    decoding : str
+        ``json_schema`` has the server force the shape of the answer.
+    max_tokens : int
+        Longest completion.
+    small, large : table
+        The two models' servers.
+    target : table
+        The promise that the threshold must hold.
+    sampling : table
+        Exploration and labels.
+    cost : table, optional
+        What one call of each model costs; measured from latency when left out.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
     prompt: Annotated[str, Field(max_length=100_000)] = TEXT_PLACEHOLDER
@@ -218,7 +327,13 @@ def dotted_properties(table: Mapping[str, Any], prefix: str = "") -> dict[str, A
 
 
 class Settings(Section):
-    """The whole of ``ucci.toml``."""
+    """The whole of ``ucci.toml``.
+
+    Parameters
+    ----------
+    kafka : table
+        Any librdkafka property by its own name, handed through verbatim.
+    """
 
     kafka: dict[str, Annotated[JsonValue, AfterValidator(_only_scalar)]] = Field(default_factory=dict)
     topics: TopicSettings = TopicSettings()

@@ -26,6 +26,8 @@ class Topic:
         Whether the topic must take records larger than the largest input, since headers and answers are added.
     retention_ms : int or None
         None: as the broker's default.
+    senders, receivers : tuple of str
+        Who writes and who reads it, in words.
     """
 
     suffix: str
@@ -35,6 +37,20 @@ class Topic:
     partitions: int | None = None
     roomy: bool = False
     retention_ms: int | None = None
+    senders: tuple[str, ...] = ()
+    receivers: tuple[str, ...] = ()
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """The types of its values; none where they are foreign bytes.
+
+        Examples
+        --------
+        >>> QUERIES.events
+        ('QueryEvent',)
+        """
+        names = tuple(self.value.split(" | "))
+        return names if all(name.isidentifier() for name in names) else ()
 
     def name(self, prefix: str) -> str:
         """Return the full name.
@@ -49,21 +65,64 @@ class Topic:
 
 _THIRTY_DAYS_MS = 30 * 24 * 3600 * 1000
 
-QUERIES = Topic("queries", "query_id", "QueryEvent", "delete")
-RESULTS = Topic("results", "query_id", "RoutedEvent", "delete", roomy=True)
-FEEDBACK = Topic("feedback", "query_id", "FeedbackEvent", "delete")
+_ROUTER, _JOIN, _FIT, _API = "router", "join", "fit", "api"
+_OWNERS, _LABELERS, _PEOPLE, _TOOL = "pipeline owners", "labelers", "operators", "ucci-stream"
+
+QUERIES = Topic("queries", "query_id", "QueryEvent", "delete", senders=(_OWNERS, _TOOL), receivers=(_ROUTER,))
+RESULTS = Topic(
+    "results",
+    "query_id",
+    "RoutedEvent",
+    "delete",
+    roomy=True,
+    senders=(_ROUTER,),
+    receivers=(_OWNERS, _LABELERS, _JOIN, _TOOL),
+)
+FEEDBACK = Topic(
+    "feedback", "query_id", "FeedbackEvent", "delete", senders=(_LABELERS, _API, _TOOL), receivers=(_JOIN,)
+)
 OBSERVATIONS = Topic(
     "observations",
     "workload",
     "LabelledExample | TrafficSummary | Command",
     "delete",
     retention_ms=_THIRTY_DAYS_MS,
+    senders=(_JOIN, _API, _TOOL),
+    receivers=(_FIT,),
 )
-CALIBRATION = Topic("calibration", "workload", "CalibrationVersion", "compact", partitions=1)
-CALIBRATION_HISTORY = Topic("calibration-history", "workload:version", "CalibrationVersion", "compact", partitions=1)
-STATUS = Topic("status", "workload", "WorkloadStatus", "compact", partitions=1)
-ROUTERS = Topic("routers", "instance_id", "RouterStatus", "compact", partitions=1)
-DEAD_LETTERS = Topic("dead-letters", "as the source", "the original bytes", "delete", roomy=True)
+CALIBRATION = Topic(
+    "calibration",
+    "workload",
+    "CalibrationVersion",
+    "compact",
+    partitions=1,
+    senders=(_FIT,),
+    receivers=(_ROUTER, _FIT, _TOOL),
+)
+CALIBRATION_HISTORY = Topic(
+    "calibration-history",
+    "workload:version",
+    "CalibrationVersion",
+    "compact",
+    partitions=1,
+    senders=(_FIT,),
+    receivers=(_FIT, _API),
+)
+STATUS = Topic(
+    "status", "workload", "WorkloadStatus", "compact", partitions=1, senders=(_FIT,), receivers=(_API, _TOOL)
+)
+ROUTERS = Topic(
+    "routers", "instance_id", "RouterStatus", "compact", partitions=1, senders=(_ROUTER,), receivers=(_API,)
+)
+DEAD_LETTERS = Topic(
+    "dead-letters",
+    "as the source",
+    "the original bytes",
+    "delete",
+    roomy=True,
+    senders=(_ROUTER, _JOIN, _FIT),
+    receivers=(_PEOPLE,),
+)
 
 TOPICS = (
     QUERIES,
