@@ -50,11 +50,11 @@ def ids(generation: Generation) -> list[int]:
     return [token.token_id for token in generation.tokens]
 
 
-def workload(small: str, large: str, **changes: object) -> WorkloadSettings:
+def workload(small_url: str, large_url: str, **changes: object) -> WorkloadSettings:
     """Return the demo's workload with its model servers at these base URLs."""
     table = {"name": "photo-search", "prompt": PROMPT, "fields": list(FIELDS), "target": {"micro_f1": 0.9}}
     models = {
-        "small": {"base_url": small, "model": "photo-small", "timeout_s": 60.0},
-        "large": {"base_url": large, "model": "photo-large", "timeout_s": 60.0},
+        "small": {"base_url": small_url, "model": "photo-small", "timeout_s": 60.0},
+        "large": {"base_url": large_url, "model": "photo-large", "timeout_s": 60.0},
     }
     return WorkloadSettings.model_validate(table | models | changes)

@@ -1,0 +1,234 @@
+"""One protocol, two kinds of server: the demo's own model servers always, real vLLM servers with ``-m vllm``.
+
+The router's own client asks; what it must find was recorded of vLLM on a GPU. Servers that run already, on a GPU
+perhaps, are taken from ``UCCI_VLLM_SMALL_URL`` and ``UCCI_VLLM_LARGE_URL``; otherwise both are started here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import jsonschema
+import pytest
+
+from schemas.entities import count_pairs
+from schemas.routed import ModelRole, ModelRun
+from schemas.settings import WorkloadSettings
+from stream_router.core.answer import judge
+from stream_router.core.request import build_probe, build_request
+from stream_router.service import SystemClock
+from stream_router.shell.model_http import RefusedError
+from stream_router.shell.model_server import ModelServer, ServerDownError, ServerName
+from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload
+from ucci_stream.model_server import PROMPT
+from ucci_stream.model_servers import recorded_servers, vllm_servers
+from ucci_stream.recorded.traffic import RecordedQuery, load_traffic
+
+ROLES: tuple[ModelRole, ...] = ("small", "large")
+URL_VARIABLES = {"small": "UCCI_VLLM_SMALL_URL", "large": "UCCI_VLLM_LARGE_URL"}
+UNCERTAINTY_TOLERANCE = 1e-5
+"""Of u in float32: sums in another order. Seen between two engines on 400 answers: 3.3e-7."""
+
+READY_S = 850.0
+"""Of both servers together; vLLM starts in half a minute on an idle machine, in ten where others are at work."""
+
+KNOWN = load_traffic()[3_000:11_000:500]
+TYPOS = tuple(query for query in load_traffic() if query.shift == "typos")[:400:100]
+UNSEEN = ("leica q3 with a 28mm at f1.7 please", "nikon z6 iso 400", 'a "quoted" \\ query', "☃ 日本 f/2")
+SCHEMA_FORMAT = {"type": "json_schema", "json_schema": {"name": "entities", "schema": SCHEMA, "strict": True}}
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Two running model servers."""
+
+    small: str
+    large: str
+
+    def settings(self, **changes: Any) -> WorkloadSettings:
+        """Return the demo's workload on these servers."""
+        return workload(self.small, self.large, **changes)
+
+
+@pytest.fixture(
+    scope="module", params=["demo", pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(1_000)])]
+)
+def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Servers of one kind, started unless they run already."""
+    if request.param == "vllm" and "vllm" not in request.config.option.markexpr:
+        pytest.skip("real vLLM servers are asked for by -m vllm")
+    running = {role: os.environ.get(variable) for role, variable in URL_VARIABLES.items()}
+    if request.param == "vllm" and (url := running["small"]) and (other := running["large"]):
+        yield Servers(url, other)
+        return
+    yield from _started(request.param, tmp_path_factory.mktemp("models"))
+
+
+def _started(kind: str, logs: Path) -> Iterator[Servers]:
+    pair = vllm_servers(logs) if kind == "vllm" else recorded_servers(logs)
+    try:
+        for server in pair:
+            server.process.start()
+        for server in pair:
+            server.process.await_http(server.ready_url, READY_S)
+        yield Servers(*(server.base_url for server in pair))
+    finally:
+        for server in pair:
+            server.process.terminate()
+        for server in pair:
+            server.process.await_end(20.0)
+
+
+@asynccontextmanager
+async def client(settings: WorkloadSettings, role: ModelRole) -> AsyncIterator[ModelServer]:
+    endpoint = settings.small if role == "small" else settings.large
+    assert endpoint is not None
+    probe = build_probe(settings, endpoint)
+    server = ModelServer(
+        ServerName(settings.name, role), endpoint, probe, max_tokens=settings.max_tokens, clock=SystemClock()
+    )
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+async def runs(settings: WorkloadSettings, role: ModelRole, texts: list[str]) -> list[ModelRun]:
+    """Ask about all texts at once, as the router does."""
+    endpoint = settings.small if role == "small" else settings.large
+    assert endpoint is not None
+    async with client(settings, role) as server:
+        answers = await asyncio.gather(*(server.call(build_request(settings, endpoint, text)) for text in texts))
+    return [judge(endpoint.model, answered.reply, settings.fields, answered.latency_s) for answered in answers]
+
+
+async def post(base_url: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    async with aiohttp.ClientSession() as session, session.post(base_url + path, json=body) as response:
+        return response.status, await response.json()
+
+
+def completion_body(text: str, **changes: Any) -> dict[str, Any]:
+    body = {"model": "photo-small", "prompt": PROMPT.replace("{text}", text), "max_tokens": 256, "temperature": 0}
+    return body | {"logprobs": 2, "return_tokens_as_token_ids": True} | changes
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+@pytest.mark.parametrize("role", ROLES)
+async def test_known_prompts_get_the_recorded_answers(servers: Servers, role: ModelRole, api: str) -> None:
+    known: list[RecordedQuery] = [*KNOWN, *TYPOS]
+    found = await runs(servers.settings(api=api), role, [query.text for query in known])
+    for query, run in zip(known, found, strict=True):
+        recorded = query.small if role == "small" else query.large
+        assert run.completion_tokens == recorded.tokens
+        assert run.valid == recorded.valid
+        if run.valid:
+            assert run.finish_reason == "stop"
+            assert run.uncertainty == pytest.approx(recorded.uncertainty, abs=UNCERTAINTY_TOLERANCE)
+            counts = count_pairs(run.entities, query.gold)
+            assert (counts.true_positives, counts.predicted) == (recorded.true_positives, recorded.predicted)
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_prompts_never_recorded_get_what_the_demo_s_engine_computes(servers: Servers, role: ModelRole) -> None:
+    found = await runs(servers.settings(), role, list(UNSEEN))
+    for run, generation in zip(found, generate(role, UNSEEN), strict=True):
+        assert run.completion_tokens == len(generation.tokens)
+        assert run.finish_reason == generation.finish_reason
+        if run.valid:
+            assert run.uncertainty == pytest.approx(uncertainty(generation), abs=UNCERTAINTY_TOLERANCE)
+
+
+def uncertainty(generation: Any) -> float:
+    from stream_router.core.margin import margin
+    from stream_router.core.margin import uncertainty as of
+
+    value = of(margin(token.top_logprobs[:2].tolist()) for token in generation.tokens)
+    assert value is not None
+    return value
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+async def test_an_answer_held_to_the_schema_fits_it(servers: Servers, api: str) -> None:
+    settings = servers.settings(api=api, decoding="json_schema")
+    for run in await runs(settings, "small", [*UNSEEN, *(query.text for query in KNOWN[:4])]):
+        if run.finish_reason == "stop":
+            jsonschema.validate(json.loads(run.raw), SCHEMA)
+            assert run.valid
+            assert run.entities is not None
+            assert set(run.entities) == set(FIELDS)
+            assert run.uncertainty is not None
+            assert 0.0 <= run.uncertainty <= 1.0
+        else:
+            assert (run.finish_reason, run.valid) == ("length", False)
+
+
+async def test_a_token_that_the_schema_forces_has_an_impossible_runner_up(servers: Servers) -> None:
+    _, document = await post(
+        servers.small, "/completions", completion_body(KNOWN[0].text, response_format=SCHEMA_FORMAT)
+    )
+    last = document["choices"][0]["logprobs"]["top_logprobs"][-1]
+    assert sorted(last.values()) == pytest.approx([-9999.0, 0.0])
+
+
+async def test_tokens_are_named_by_id_and_the_end_of_sequence_is_among_them(servers: Servers) -> None:
+    (generation,) = generate("small", [KNOWN[0].text])
+    status, document = await post(servers.small, "/completions", completion_body(KNOWN[0].text))
+    choice = document["choices"][0]
+    assert (status, choice["finish_reason"]) == (200, "stop")
+    assert choice["logprobs"]["tokens"] == [f"token_id:{token_id}" for token_id in ids(generation)]
+    assert [len(top) for top in choice["logprobs"]["top_logprobs"]] == [2] * len(generation.tokens)
+    assert document["usage"]["completion_tokens"] == len(generation.tokens)
+    assert document["usage"]["total_tokens"] == document["usage"]["prompt_tokens"] + len(generation.tokens)
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_an_answer_cut_at_max_tokens_is_no_answer(servers: Servers, role: ModelRole) -> None:
+    (run,) = await runs(servers.settings(max_tokens=7), role, [KNOWN[1].text])
+    assert (run.finish_reason, run.completion_tokens, run.valid, run.uncertainty) == ("length", 7, False, None)
+
+
+async def test_completions_without_max_tokens_end_after_16(servers: Servers) -> None:
+    body = completion_body(KNOWN[0].text)
+    del body["max_tokens"]
+    _, document = await post(servers.small, "/completions", body)
+    assert (document["choices"][0]["finish_reason"], document["usage"]["completion_tokens"]) == ("length", 16)
+
+
+async def test_a_wrong_model_name_is_told_as_such(servers: Servers) -> None:
+    settings = servers.settings(small={"base_url": servers.small, "model": "nobody"})
+    with pytest.raises(ServerDownError, match=r"404.*nobody.*check base_url, model and api_key"):
+        await runs(settings, "small", ["nikon"])
+
+
+async def test_a_prompt_beyond_the_context_is_refused_for_good(servers: Servers) -> None:
+    with pytest.raises(RefusedError, match="HTTP 400"):
+        await runs(servers.settings(), "small", ["nikon z6 " * 600])
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [({"prompt": ""}, 400), ({"logprobs": 21}, 400), ({"model": "nobody"}, 404), ({"max_tokens": -1}, 400)],
+)
+async def test_what_is_refused_comes_with_an_error_object(
+    servers: Servers, changes: dict[str, Any], status: int
+) -> None:
+    seen, document = await post(servers.small, "/completions", completion_body("nikon", **changes))
+    assert (seen, document["error"]["code"]) == (status, status)
+    assert document["error"]["message"]
+
+
+async def test_the_models_and_the_health_page_answer(servers: Servers) -> None:
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{servers.small}/models") as response:
+            assert [model["id"] for model in (await response.json())["data"]] == ["photo-small"]
+        async with session.get(servers.small.removesuffix("/v1") + "/health") as response:
+            assert response.status == 200
