@@ -151,7 +151,7 @@ def fold(events: list[LabelledExample | TrafficSummary], rounds: int) -> Measure
     }
 
 
-def sklearn_refit(u: NDArray[np.float64], small: NDArray[np.float64], large: NDArray[np.float64]) -> float:
+def sklearn_refit(u: NDArray[np.float64], small: NDArray[np.int64], large: NDArray[np.int64]) -> float:
     """Fit g on all labels and scan all thresholds on micro-F1, as a batch script would."""
     IsotonicRegression(out_of_bounds="clip").fit(u, small < len(FIELDS))
     order = np.argsort(u)
@@ -168,7 +168,7 @@ def refit(cascade: Cascade, labels: int, rounds: int) -> dict[str, Any]:
         label = cascade.label(number)
         shipped._window.offer(label)  # noqa: SLF001 - fills the window without the refits on the way
         whole._window.offer(label)  # noqa: SLF001
-    u, small, large = cascade.uncertainty[:labels], cascade.small[:labels] * 1.0, cascade.large[:labels] * 1.0
+    u, small, large = cascade.uncertainty[:labels], cascade.small[:labels], cascade.large[:labels]
     works: dict[str, Callable[[], object]] = {
         "shipped": shipped.look,
         "whole": whole.look,
@@ -202,7 +202,7 @@ def per_call(work: Callable[[int], object], calls: int, rounds: int) -> Measured
 
 def measure(*, quick: bool) -> dict[str, Any]:
     """Run all."""
-    queries, rounds = (20_000, 3) if quick else (100_000, 5)
+    queries, rounds = (40_000, 3) if quick else (200_000, 5)
     cascade = Cascade(1_000_000)
     core = Recalibrator(SETTINGS)
     version = next(found for number in range(10_000) if (found := core.observe(cascade.label(number))) is not None)

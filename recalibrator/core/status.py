@@ -104,9 +104,7 @@ def workload_status(
             requested=requested,
             received=counters.added,
             effective=effective,
-            pending=0
-            if since_us is None
-            else max(0, requested - window.labels_since(since_us)),
+            pending=0 if since_us is None else max(0, requested - window.labels_since(since_us)),
             delay_s=label_delay(window),
         ),
         drift=panel.status(known),

@@ -24,6 +24,7 @@ from recalibrator.core.observe.window import (
 from recalibrator.core.tuning import Tuning
 
 _NEWTON_STEPS = 6
+_SETTLED = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,8 @@ def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge
         hessian = (design * (count * chance * (1.0 - chance))) @ design.T + ridge * np.eye(2)
         step = np.linalg.solve(hessian, design @ (hits - count * chance) - ridge * parameters)
         parameters = np.clip(parameters + step, -4.0, 4.0)
+        if np.abs(step).max() < _SETTLED:
+            break
     return Tilt(float(parameters[0]), float(parameters[1]), np.asarray(np.linalg.inv(hessian), dtype=np.float64))
 
 

@@ -8,6 +8,7 @@ from recalibrator.core.estimate.smooth import Floats
 
 _NEWTON_STEPS = 8
 _RIDGE = 1.0
+_SETTLED = 1e-9
 
 
 def platt(errors: Floats, weight: Floats, place: Floats) -> Floats:
@@ -46,6 +47,8 @@ def platt(errors: Floats, weight: Floats, place: Floats) -> Floats:
         hessian = (design * (count * chance * (1.0 - chance))) @ design.T + penalty + 1e-6 * np.eye(2)
         step = np.linalg.solve(hessian, design @ (hits - count * chance) - penalty @ (parameters - prior))
         parameters = parameters + np.clip(step, -3.0, 3.0)
+        if np.abs(step).max() < _SETTLED:
+            break
     level, slope = float(parameters[0]), float(parameters[1])
     if slope < 0.0:
         return np.full(len(place), share)

@@ -47,48 +47,10 @@ def _moving_sums(rows: Floats, width: int) -> Floats:
     return running[:, 2 * half + 1 :] - running[:, :cells]
 
 
-def local_linear(weight: Floats, responses: Floats, width: int, ridge: float = 0.1) -> tuple[Floats, Floats]:
-    """Fit a line around each cell and read it there.
-
-    Parameters
-    ----------
-    weight : ndarray, shape (cells,)
-        Sum of the observations' weights in each cell.
-    responses : ndarray, shape (responses, cells)
-        Weighted sums of each response.
-    width : int
-        Kernel support on either side, in cells.
-    ridge : float
-        Penalty on the slope, relative to a full kernel's spread; keeps lines flat where all data lie in few cells.
-
-    Returns
-    -------
-    fitted : ndarray, shape (responses, cells)
-        0 where the kernel holds nothing.
-    mass : ndarray, shape (cells,)
-        The kernel's sum of weights.
-    """
-    place = np.arange(len(weight), dtype=np.float64) - (len(weight) - 1) / 2.0
-    count = len(responses)
-    stacked = np.empty((3 + 2 * count, len(weight)))
-    stacked[0], stacked[1], stacked[2] = weight, weight * place, weight * place * place
-    stacked[3 : 3 + count] = responses
-    stacked[3 + count :] = responses * place
-    sums = kernel_sums(stacked, width)
-    s0 = np.maximum(sums[0], 0.0)
-    safe = np.maximum(s0, _LEAST_MASS)
-    centre = sums[1] / safe
-    level = sums[3 : 3 + count] / safe
-    spread = np.maximum(sums[2] / safe - centre * centre, 0.0) + ridge * width * width / 6.0
-    slope = (sums[3 + count :] / safe - centre * level) / spread
-    fitted = level + slope * (place - centre)
-    return np.where(s0 > _LEAST_MASS, fitted, 0.0), s0
-
-
 def shrunk_local_linear(
-    weight: Floats, weight_square: Floats, responses: Floats, width: int, wide: int, prior: float
+    weight: Floats, weight_square: Floats, responses: Floats, width: int, wide: int, prior: float, ridge: float = 0.1
 ) -> tuple[Floats, Floats]:
-    """Smooth with a narrow kernel where there are labels, with a wide one where there are few, else take the mean.
+    """Fit a line around each cell and read it there; where labels are few, lean on a wider kernel, then on the mean.
 
     Parameters
     ----------
@@ -100,6 +62,8 @@ def shrunk_local_linear(
         Supports of both kernels, in cells.
     prior : float
         Labels that the wider curve is worth under the narrower one, and the mean under the wider.
+    ridge : float
+        Penalty on the slope, relative to a full kernel's spread; keeps lines flat where all data lie in few cells.
 
     Returns
     -------
@@ -107,13 +71,47 @@ def shrunk_local_linear(
     effective : ndarray, shape (cells,)
         Kish's effective number of labels under the narrow kernel.
     """
-    overall = (responses.sum(axis=1) / max(float(weight.sum()), 1e-12))[:, None]
-    fitted = np.broadcast_to(overall, responses.shape)
-    effective = np.zeros_like(weight)
+    count, cells = responses.shape
+    place = np.arange(cells, dtype=np.float64) - (cells - 1) / 2.0
+    rows = np.empty((4 + 2 * count, cells))
+    rows[0], rows[1], rows[3] = weight, weight * place, weight_square
+    np.multiply(rows[1], place, out=rows[2])
+    rows[4 : 4 + count] = responses
+    np.multiply(responses, place, out=rows[4 + count :])
+    fitted = (responses.sum(axis=1) / max(float(weight.sum()), 1e-12))[:, None]
+    effective = np.zeros(cells)
     for support in (wide, width):
-        curve, mass = local_linear(weight, responses, support)
-        squares = kernel_sums(weight_square[None, :], support)[0]
-        effective = np.where(squares > _LEAST_SQUARE, mass * mass / np.maximum(squares, _LEAST_SQUARE), 0.0)
-        share = effective / (effective + prior)
-        fitted = share * curve + (1.0 - share) * fitted
+        curve, effective = _line(kernel_sums(rows, support), place, ridge * support * support / 6.0)
+        fitted = fitted + effective / (effective + prior) * (curve - fitted)
+    return fitted, effective
+
+
+def _line(sums: Floats, place: Floats, ridge: float) -> tuple[Floats, Floats]:
+    """Read the weighted least-squares line of each response at each cell, 0 where the kernel holds nothing.
+
+    Parameters
+    ----------
+    sums : ndarray, shape (4 + 2 * responses, cells)
+        Kernel sums of the weight alone, times place, times its square; of the squared weight; of the responses, and
+        of these times place.
+    place : ndarray, shape (cells,)
+    ridge : float
+        Added to the spread of place.
+
+    Returns
+    -------
+    fitted : ndarray, shape (responses, cells)
+    effective : ndarray, shape (cells,)
+        (Σw)² / Σw² under the kernel.
+    """
+    count = (len(sums) - 4) // 2
+    mass, squares, level = sums[0], sums[3], sums[4 : 4 + count]
+    safe = np.maximum(mass, _LEAST_MASS)
+    centre = sums[1] / safe
+    level /= safe
+    spread = np.maximum(sums[2] / safe - centre * centre, 0.0) + ridge
+    slope = (sums[4 + count :] / safe - centre * level) * ((place - centre) / spread)
+    empty = mass <= _LEAST_MASS
+    effective = np.where(empty | (squares <= _LEAST_SQUARE), 0.0, mass * mass / np.maximum(squares, _LEAST_SQUARE))
+    fitted = np.where(empty, 0.0, level + slope)
     return fitted, effective

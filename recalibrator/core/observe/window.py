@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.observe.columns import pack, unpack
 from recalibrator.core.observe.instants import to_us
-from recalibrator.core.observe.score import score
 from schemas.labelled import LabelledExample, OutcomeCounts
 
+_Rank = tuple[int, int, bool]
+"""Revision, time of labelling, withdrawn: of one query the highest counts."""
 Change = Literal["added", "corrected", "withdrawn", "duplicate", "too_late"]
 
 ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, ERROR, PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE = range(9)
@@ -29,6 +30,7 @@ FACTS = 7
 """Columns of ``facts``; all integers among them are exact in a float."""
 
 _SLACK = 0.25
+_UNKNOWN = float("nan")
 _COUNT_MOST = 2**31 - 1
 _REVISION_MOST = 2**53
 """Cut there, no square or sum overflows whatever a labeler sends."""
@@ -64,6 +66,8 @@ class LabelWindow:
         self._per_field = np.zeros((self._room, len(fields), 3), dtype=np.int32)
         self._ids: list[str] = []
         self._slots: dict[str, int] = {}
+        self._known: list[tuple[_Rank, int]] = []
+        self._fresh: dict[int, tuple[float, ...]] = {}
         self._floor_us = -1
         self._order = np.zeros(0, dtype=np.intp)
 
@@ -73,11 +77,13 @@ class LabelWindow:
     @property
     def outcomes(self) -> NDArray[np.float64]:
         """Outcome columns, shape (contributions, ``OUTCOMES``)."""
+        self._settle()
         return self._outcomes[: len(self._ids)]
 
     @property
     def facts(self) -> NDArray[np.float64]:
         """Fact columns, shape (contributions, ``FACTS``)."""
+        self._settle()
         return self._facts[: len(self._ids)]
 
     @property
@@ -95,52 +101,47 @@ class LabelWindow:
             is known is at least as new; ``too_late`` when its time has been dropped from the window.
         """
         routed_us, labelled_us = to_us(example.routed_at), to_us(example.labelled_at)
+        rank: _Rank = (min(example.revision, _REVISION_MOST), labelled_us, example.retracted)
         slot = self._slots.get(example.query_id)
-        change: Change = "added"
+        change: Change = "added" if slot is None else "corrected"
         if slot is not None:
-            known = self._facts[slot]
-            held = (known[REVISION], known[LABELLED_US], known[COUNTS] < 0.0)
-            if (min(example.revision, _REVISION_MOST), labelled_us, example.retracted) <= held:
+            held, held_routed_us = self._known[slot]
+            if rank <= held:
                 return "duplicate"
-            change = "withdrawn" if example.retracted else "corrected"
-            if routed_us != known[ROUTED_US]:
+            if routed_us != held_routed_us:
                 self._order = self._order[:0]
+            self._known[slot] = (rank, routed_us)
+            self._per_field[slot] = 0
         elif routed_us <= self._floor_us:
             return "too_late"
         else:
-            slot = self._new_slot(example.query_id)
-            change = "withdrawn" if example.retracted else "added"
-        self._write(slot, example, routed_us, labelled_us)
-        return change
+            slot = self._new_slot(example.query_id, rank, routed_us)
+        self._write(slot, example, routed_us, rank)
+        return "withdrawn" if example.retracted else change
 
     def labels_since(self, instant_us: int) -> int:
         """Return the number of contributions that count and were routed at or after a time."""
         facts = self.facts
         return int(np.count_nonzero((facts[:, COUNTS] > 0.0) & (facts[:, ROUTED_US] >= instant_us)))
 
-    def _new_slot(self, query_id: str) -> int:
+    def _new_slot(self, query_id: str, rank: _Rank, routed_us: int) -> int:
         if len(self._ids) == self._room:
             self._drop_oldest()
         slot = len(self._ids)
         self._ids.append(query_id)
         self._slots[query_id] = slot
+        self._known.append((rank, routed_us))
         return slot
 
-    def _write(self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int) -> None:
-        large, target = example.large, self.target
+    def _write(self, slot: int, example: LabelledExample, routed_us: int, rank: _Rank) -> None:
+        """Note one contribution as numbers; :meth:`_settle` puts many into the columns at once."""
+        large, uncertainty, predicted = example.large, example.uncertainty, example.error_probability
         a_small, d_small = _hits_and_size(example.small, example.gold_count)
-        a_large = d_large = z_large = pair = 0.0
+        a_large = d_large = pair = 0.0
         # A degraded answer is the small one: the failed call says nothing of the large model's answers.
         if large is not None and example.reason != "degraded":
             a_large, d_large = _hits_and_size(large, example.gold_count)
-            z_large, pair = score(a_large, d_large, target), 1.0
-        z_small = score(a_small, d_small, target)
-        error = 0.0 if example.small_exact else 1.0
-        self._outcomes[slot] = (
-            *(1.0, a_small, d_small, z_small * z_small, error),
-            *(pair, a_large, d_large, z_large * z_large),
-        )
-        uncertainty, predicted = example.uncertainty, example.error_probability
+            pair = 1.0
         if uncertainty is None:
             group = self.groups - 1
         else:
@@ -148,18 +149,36 @@ class LabelWindow:
             group = self.grid.index(uncertainty) + relation * self.grid.cells
         # -1 withdrawn, 0 label not requested (kept, but outside the estimates), 1 counts.
         counts = -1.0 if example.retracted else 1.0 if example.label_requested else 0.0
-        self._facts[slot] = (
-            *(group, routed_us, labelled_us, min(example.revision, _REVISION_MOST), counts),
-            np.nan if predicted is None else predicted,
+        error = 0.0 if example.small_exact else 1.0
+        self._fresh[slot] = (
+            *(1.0, a_small, d_small, 0.0, error, pair, a_large, d_large, 0.0),
+            *(group, routed_us, rank[1], rank[0], counts),
+            _UNKNOWN if predicted is None else predicted,
             example.label_probability,
         )
-        self._per_field[slot] = 0
         if example.per_field is not None:
             row = self._per_field[slot]
             for index, name in enumerate(self.fields):
                 found = example.per_field.get(name)
                 if found is not None:
                     row[index] = [min(c, _COUNT_MOST) for c in (found.true_positives, found.predicted, found.gold)]
+
+    def _settle(self) -> None:
+        """Put what came since the last look into the columns, squares of the scores included."""
+        if not self._fresh:
+            return
+        slots, rows = np.array(list(self._fresh), dtype=np.intp), np.array(list(self._fresh.values()))
+        self._fresh.clear()
+        self._outcomes[slots], self._facts[slots] = self._squared(rows[:, :OUTCOMES]), rows[:, OUTCOMES:]
+
+    def _squared(self, outcomes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Fill in z² of both answers for the target in force."""
+        for square, hits, size in (
+            (SQUARE_SMALL, HITS_SMALL, SIZE_SMALL),
+            (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE),
+        ):
+            outcomes[:, square] = (outcomes[:, hits] - self.target * outcomes[:, size]) ** 2
+        return outcomes
 
     def _drop_oldest(self) -> None:
         routed = self.facts[:, ROUTED_US]
@@ -171,6 +190,7 @@ class LabelWindow:
             columns[self.capacity :] = 0
         self._ids = [self._ids[slot] for slot in kept.tolist()]
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
+        self._known = [self._known[slot] for slot in kept.tolist()]
         self._order = self._order[:0]
 
     def newer(self) -> NDArray[np.intp]:
@@ -215,14 +235,13 @@ class LabelWindow:
         self._outcomes[:count] = unpack(state["outcomes"], self.outcomes)
         self._facts[:count] = unpack(state["facts"], self.facts)
         self._per_field[:count] = unpack(state["per_field"], self.per_field)
+        self._fresh.clear()
+        self._known = [
+            ((int(revision), int(labelled_us), counts < 0.0), int(routed_us))
+            for routed_us, labelled_us, revision, counts in self.facts[:, ROUTED_US : COUNTS + 1].tolist()
+        ]
         self._order = self._order[:0]
-        rows = self.outcomes
-        for square, hits, size in (
-            (SQUARE_SMALL, HITS_SMALL, SIZE_SMALL),
-            (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE),
-        ):
-            z = rows[:, hits] - self.target * rows[:, size]
-            rows[:, square] = z * z
+        self._squared(self.outcomes)
 
 
 def _hits_and_size(answer: OutcomeCounts, gold: int) -> tuple[float, float]:

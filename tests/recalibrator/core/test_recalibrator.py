@@ -113,7 +113,7 @@ def recorded() -> list[LabelledExample | TrafficSummary | Command]:
             seen.append(event)
             return super().observe(event)
 
-    drive(Recorder(settings()), typo_world(4_000, 2_500, seed=11).draw, 4_000)
+    drive(Recorder(settings()), typo_world(2_500, 1_500, seed=11).draw, 2_500)
     return seen
 
 
@@ -126,7 +126,7 @@ def test_the_same_events_give_the_same_bytes(recorded: list[LabelledExample | Tr
 def test_a_restored_core_goes_on_to_the_same_bytes(recorded: list[LabelledExample | TrafficSummary | Command]) -> None:
     """Also through a roll-back to a version of before the snapshot."""
     back = Command(workload="w", action="activate", version=2, issued_by="me", issued_at=START)
-    for cut in (0, 200, len(recorded) // 2):
+    for cut in (100, len(recorded) // 2):
         whole, former = Recalibrator(settings()), Recalibrator(settings())
         observed(whole, recorded[:cut])
         observed(former, recorded[:cut])

@@ -37,7 +37,7 @@ def test_g_reads_sklearns_levels_at_the_middle_of_every_block() -> None:
     rng = np.random.default_rng(3)
     cell = rng.integers(100, 400, 20_000)
     wrong = (rng.uniform(size=len(cell)) < (cell - 100) / 400).astype(float)
-    weight, errors = np.bincount(cell, minlength=512).astype(float), np.bincount(cell, wrong, 512)
+    weight, errors = np.bincount(cell, minlength=512).astype(float), np.bincount(cell, wrong, 512).astype(float)
     found = fit_map(GRID, errors, weight, np.zeros(512), weight / weight.sum(), prior=0.0)
     filled = np.flatnonzero(weight)
     reference = IsotonicRegression().fit(cell, wrong).predict(filled)

@@ -43,7 +43,7 @@ def window_of(labels: list[LabelledExample]) -> LabelWindow:
 def mass(labels: list[LabelledExample]) -> np.ndarray:
     age = np.arange(len(labels))[::-1]
     raw = np.array([2.0 ** (-a / HALF_LIFE) / one.label_probability for a, one in zip(age, labels, strict=True)])
-    return raw / raw.sum()
+    return np.asarray(raw / raw.sum())
 
 
 def test_brier_and_ece_equal_their_definitions() -> None:
