@@ -70,9 +70,16 @@ def kafka_error(error: KafkaException) -> KafkaError:
     return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(error))  # noqa: SLF001 the client's own code for "other"
 
 
+def is_fatal(error: KafkaError) -> bool:
+    """Tell whether the client that reported this does nothing more; a poll's fatal error is not marked as such."""
+    return error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 a client-side code
+
+
 def of_consumer(error: KafkaError) -> BrokerError:
     """Turn an error of a consumer's call or report into what the caller does next."""
-    if error.code() in _FENCED or error.code() == KafkaError.FENCED_INSTANCE_ID:
+    # A poll reports a fatal error under a code of its own; what happened stands in its text alone.
+    told = error.code() == KafkaError._FATAL and "fenced" in error.str().lower()  # noqa: SLF001 a client-side code
+    if told or error.code() in _FENCED or error.code() == KafkaError.FENCED_INSTANCE_ID:
         return Fenced(f"another process joined the group under this instance id ({error.name()}: {error.str()})")
     return _either(error)
 
@@ -104,7 +111,7 @@ def _either(error: KafkaError) -> BrokerError:
     line = f"{error.name()}: {error.str()}"
     if error.code() in _DENIED:
         return AccessDenied(f"the broker refuses: {line}; check the credentials and access lists")
-    if error.fatal():
+    if is_fatal(error):
         return RecreateProducer(line)
     if error.txn_requires_abort():
         return AbortTransaction(line)

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from recalibrator.errors import AccessDenied, BrokerError, BrokerUnreachable
 from recalibrator.ports import Count, Input
-from recalibrator.shell.broker_errors import kafka_error, of_consumer
+from recalibrator.shell.broker_errors import is_fatal, kafka_error, of_consumer
 from recalibrator.shell.client_reports import reports
 from recalibrator.shell.kafka_properties import Properties
 
@@ -128,7 +128,7 @@ class CompactedReader:
             self._reached.add(source)
             return False
         reason = of_consumer(error)
-        if isinstance(reason, AccessDenied) or error.fatal():
+        if isinstance(reason, AccessDenied) or is_fatal(error):
             raise reason
         self._count("client_errors", client=self._name, code=error.name())
         _log.warning("reader", client=self._name, code=error.name(), error=error.str())

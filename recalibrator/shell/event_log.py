@@ -16,7 +16,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 
 from recalibrator.errors import AccessDenied, BrokerError, Fenced
 from recalibrator.ports import Assignee, Count, EndReached, Header, Input, Record
-from recalibrator.shell.broker_errors import kafka_error, of_consumer
+from recalibrator.shell.broker_errors import is_fatal, kafka_error, of_consumer
 from recalibrator.shell.client_reports import reports
 from recalibrator.shell.kafka_properties import Properties
 
@@ -144,7 +144,7 @@ class KafkaEventLog:
             self._positions[source] = cast(int, message.offset())
             return EndReached(source, self._positions[source])
         found = of_consumer(error)
-        if isinstance(found, Fenced | AccessDenied) or error.fatal():
+        if isinstance(found, Fenced | AccessDenied) or is_fatal(error):
             raise found
         self._count("client_errors", client=self._stage, code=error.name())
         _log.warning("consumer", stage=self._stage, code=error.name(), error=error.str())

@@ -64,7 +64,12 @@ _MILLISECONDS = 1_000
 def admin_properties(settings: Settings) -> Properties:
     """Return the properties of a client that only asks."""
     given = _given(settings)
-    return _EVERY_CLIENT | {k: v for k, v in given.items() if not _is_consumers(k) and not _is_producers(k)}
+    # What goes wrong is raised or reported to error_cb; the client's own lines would stand between ours.
+    return (
+        _EVERY_CLIENT
+        | {"log_level": 2}
+        | {k: v for k, v in given.items() if not _is_consumers(k) and not _is_producers(k)}
+    )
 
 
 def group_properties(settings: Settings, stage: str, instance_id: str) -> Properties:
