@@ -41,7 +41,7 @@ def write_recalibrator_config(path: Path, bootstrap: str, prefix: str, state_dir
                 "[kafka]",
                 f'"bootstrap.servers" = "{bootstrap}"',
                 # A member that never comes back is given up after this time.
-                '"session.timeout.ms" = 3000',
+                '"session.timeout.ms" = 6000',
                 '"heartbeat.interval.ms" = 500',
                 "[topics]",
                 f'prefix = "{prefix}"',
