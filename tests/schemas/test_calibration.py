@@ -1,0 +1,174 @@
+"""How a version decides: thresholds, draws and the map, the same in every process."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import CalibrationMap, CalibrationVersion, Decision, Evidence, LabelRequest, Signal, Target
+from schemas.draws import uniform
+from tests.support import strategies
+
+quick = settings(max_examples=80)
+EXPLORATION, KEPT, ESCALATED = 0.03, 0.05, 0.10
+
+
+def sealed(**changed: Any) -> CalibrationVersion:
+    content: dict[str, Any] = {
+        "workload": "w",
+        "version": 3,
+        "created_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "map": CalibrationMap(uncertainty=(0.1, 0.5, 0.9), error_probability=(0.0, 0.4, 0.4)),
+        "uncertainty_threshold": 0.5,
+        "threshold": 0.4,
+        "exploration_probability": EXPLORATION,
+        "label_probability_kept": KEPT,
+        "label_probability_escalated": ESCALATED,
+        "target": Target(micro_f1=0.9),
+        "state": "active",
+        "signal": Signal(small_model="m"),
+        "evidence": Evidence(trigger="test"),
+    }
+    return CalibrationVersion.sealed(**content | changed)
+
+
+@quick
+@given(version=strategies.calibration_versions(state="active"), u=st.lists(st.floats(0, 1), min_size=1, max_size=9))
+def test_the_map_is_read_as_numpy_interpolates(version: CalibrationVersion, u: list[float]) -> None:
+    expected = np.interp(u, version.map.uncertainty, version.map.error_probability)
+    np.testing.assert_allclose(version.error_probability(np.asarray(u)), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose([version.error_probability(one) for one in u], expected, rtol=0, atol=1e-12)
+    knots = [version.error_probability(knot) for knot in version.map.uncertainty]
+    np.testing.assert_allclose(knots, version.map.error_probability, rtol=0, atol=1e-12)
+
+
+@quick
+@given(version=strategies.calibration_versions(state="active"), u=st.lists(st.floats(0, 1), min_size=2, max_size=2))
+def test_a_higher_uncertainty_never_has_a_lower_error_probability(version: CalibrationVersion, u: list[float]) -> None:
+    low, high = (version.error_probability(one) for one in sorted(u))
+    assert 0.0 <= low <= 1.0
+    assert low <= high + 1e-12
+
+
+@quick
+@given(version=strategies.calibration_versions(), u=st.none() | st.floats(0, 1), query_id=strategies.names)
+def test_a_decision_is_valid_and_follows_the_threshold(
+    version: CalibrationVersion, u: float | None, query_id: str
+) -> None:
+    decision = version.decide(u, query_id)
+    assert decision == Decision(**decision.model_dump()), "as if it had been validated"
+    assert decision == version.decide(u, query_id)
+    above = u is None or u > version.uncertainty_threshold
+    if version.state == "cold_start":
+        assert (decision.reason, decision.escalated, decision.large_probability) == ("cold_start", True, 1.0)
+        assert decision.calibration_version is decision.error_probability is decision.threshold is None
+    elif above:
+        expected = "small_failed" if u is None else {"active": "threshold"}.get(version.state, "infeasible")
+        assert (decision.reason, decision.escalated, decision.large_probability) == (expected, True, 1.0)
+    else:
+        explored = uniform(query_id, version.workload) < version.exploration_probability
+        assert decision.reason == ("exploration" if explored else "kept")
+        assert decision.escalated is explored
+        assert decision.large_probability == version.exploration_probability
+
+
+@quick
+@given(version=strategies.calibration_versions(), u=st.none() | st.floats(0, 1), query_id=strategies.names)
+def test_an_explored_query_is_always_labelled(version: CalibrationVersion, u: float | None, query_id: str) -> None:
+    decision = version.decide(u, query_id)
+    request = version.request_label(decision, query_id)
+    assert request == LabelRequest(**request.model_dump())
+    assert request.requested or decision.reason != "exploration"
+    assert (request.reason == "exploration") == (decision.reason == "exploration")
+    assert (request.reason is None) == (not request.requested)
+    if decision.reason in ("kept", "exploration"):
+        assert request.probability == version.label_probability_kept
+
+
+def test_minus_one_escalates_all_and_one_none() -> None:
+    everything, nothing = sealed(uncertainty_threshold=-1.0), sealed(uncertainty_threshold=1.0)
+    for u in (0.0, 0.5, 1.0):
+        assert everything.decide(u, "q").reason == "threshold"
+        assert nothing.decide(u, "q").reason in ("kept", "exploration")
+    assert sealed().decide(0.5, "q").reason in ("kept", "exploration"), "escalate above the threshold, not at it"
+    assert sealed().decide(math.nextafter(0.5, 1), "q").reason == "threshold"
+
+
+def test_draws_come_as_often_as_their_probabilities_say() -> None:
+    version, n = sealed(), 40_000
+    ids = [f"q-{number}" for number in range(n)]
+    kept = [version.decide(0.2, query_id) for query_id in ids]
+    escalated = version.decide(0.7, "q")
+    shares = {
+        EXPLORATION: sum(decision.reason == "exploration" for decision in kept) / n,
+        KEPT: sum(version.request_label(d, q).requested for d, q in zip(kept, ids, strict=True)) / n,
+        ESCALATED: sum(version.request_label(escalated, query_id).requested for query_id in ids) / n,
+    }
+    for probability, share in shares.items():
+        assert abs(share - probability) < 5 * math.sqrt(probability * (1 - probability) / n)
+
+
+def test_draws_are_uniform_and_independent_between_workloads() -> None:
+    n = 20_000
+    draws = np.array([[uniform(f"q-{number}", salt) for salt in ("a", "b")] for number in range(n)])
+    assert draws.min() >= 0.0
+    assert draws.max() < 1.0
+    for column in draws.T:
+        assert np.abs(np.sort(column) - (np.arange(n) + 0.5) / n).max() < 1.95 / math.sqrt(n)  # Kolmogorov, 0.1 %
+    assert abs(np.corrcoef(draws.T)[0, 1]) < 5 / math.sqrt(n)
+
+
+def test_another_process_draws_and_decides_the_same() -> None:
+    ids = ["q-1", "ключ", "a\x00b", "😀" * 100]
+    code = (
+        "import sys; from schemas.draws import uniform;"
+        f"print([uniform(q, s).hex() for q in {ids!r} for s in ('w', 'wörk' * 40)])"
+    )
+    command = [sys.executable, "-c", code]
+    found = {
+        subprocess.run(
+            command, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed, "PYTHONUTF8": "1"}
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    assert found == {str([uniform(query_id, salt).hex() for query_id in ids for salt in ("w", "wörk" * 40)])}
+
+
+def test_the_draw_of_a_known_query_never_changes() -> None:
+    # Pinned: another value would break the coupling of decisions and labels across an upgrade.
+    assert uniform("q-1", "photo-search") == 0.5568818561075947
+
+
+@pytest.mark.parametrize("u", [float("nan"), -0.1, 1.1, float("inf")])
+def test_an_uncertainty_that_is_no_share_is_refused(u: float) -> None:
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
+        sealed().decide(u, "q")
+
+
+def test_a_cold_start_has_no_error_probability() -> None:
+    version = sealed(state="cold_start", map=CalibrationMap(uncertainty=(), error_probability=()))
+    with pytest.raises(ValueError, match="cold start"):
+        version.error_probability(0.5)
+    assert version.decide(None, "q").reason == "cold_start"
+    assert version.request_label(version.decide(0.5, "q"), "q").probability == ESCALATED
+
+
+def test_numpy_numbers_decide_like_plain_ones() -> None:
+    decision = sealed().decide(np.float64(0.2), "q-1")
+    assert decision == sealed().decide(0.2, "q-1")
+    assert type(decision.uncertainty) is float
+
+
+def test_a_sealed_version_knows_that_it_is() -> None:
+    version = sealed()
+    assert version.is_sealed
+    assert CalibrationVersion.from_json(version.to_json()).is_sealed
+    assert not CalibrationVersion(**version.model_dump(exclude={"digest"})).is_sealed

@@ -1,0 +1,287 @@
+"""What every event promises: one JSON form that reads back equal, and one clear line for what could hurt later."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import schemas
+from schemas import (
+    CalibrationVersion,
+    Command,
+    DecodeError,
+    FeedbackEvent,
+    LabelledExample,
+    QueryEvent,
+    RoutedEvent,
+    TrafficSummary,
+    WorkloadStatus,
+)
+from schemas.event import MAX_RECORD_BYTES, Event
+from tests.support import strategies
+
+MOMENT = "2026-01-31T12:00:00Z"
+quick = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@pytest.mark.parametrize("name", sorted(strategies.EVENTS))
+def test_an_event_reads_back_equal_and_writes_the_same_bytes(name: str) -> None:
+    @quick
+    @given(event=strategies.EVENTS[name])
+    def holds(event: Event) -> None:
+        written = event.to_json()
+        read = type(event).from_json(written)
+        assert read == event
+        assert read.to_json() == written
+        assert json.loads(written) == json.loads(event.to_json().decode())
+
+    holds()
+
+
+@pytest.mark.parametrize("name", sorted(strategies.EVENTS))
+def test_fields_of_a_later_contract_are_ignored(name: str) -> None:
+    @settings(quick, max_examples=10)
+    @given(event=strategies.EVENTS[name])
+    def holds(event: Event) -> None:
+        document = json.loads(event.to_json()) | {"added_later": {"deep": [1, None]}}
+        document["digest"] = "" if name == "CalibrationVersion" else document.get("digest")
+        read = type(event).from_json(json.dumps(document))
+        assert read.model_dump(exclude={"digest"}) == event.model_dump(exclude={"digest"})
+
+    holds()
+
+
+def query(**fields: Any) -> dict[str, Any]:
+    return {"query_id": "q-1", "text": "a photo", **fields}
+
+
+def feedback(**fields: Any) -> dict[str, Any]:
+    return {"query_id": "q-1", "entities": {"iso": "100"}, **fields}
+
+
+def labelled(**fields: Any) -> dict[str, Any]:
+    return {
+        "kind": "labelled",
+        "query_id": "q-1",
+        "workload": "w",
+        "uncertainty": 0.1,
+        "small_exact": True,
+        "small": {"true_positives": 1, "predicted": 1},
+        "large": None,
+        "gold_count": 1,
+        "large_probability": 0.03,
+        "label_probability": 0.05,
+        "label_requested": True,
+        "reason": "kept",
+        "routed_at": MOMENT,
+        "labelled_at": MOMENT,
+    } | fields
+
+
+def version(**fields: Any) -> dict[str, Any]:
+    return {
+        "workload": "w",
+        "version": 3,
+        "created_at": MOMENT,
+        "map": {"uncertainty": [0.1, 0.2, 0.9], "error_probability": [0.0, 0.5, 0.5]},
+        "uncertainty_threshold": 0.3,
+        "threshold": 0.5,
+        "exploration_probability": 0.03,
+        "label_probability_kept": 0.05,
+        "label_probability_escalated": 0.1,
+        "target": {"micro_f1": 0.9},
+        "state": "active",
+        "signal": {"small_model": "m"},
+        "evidence": {"trigger": "bootstrap"},
+    } | fields
+
+
+def knots(uncertainty: list[Any], error_probability: list[Any]) -> dict[str, Any]:
+    return version(map={"uncertainty": uncertainty, "error_probability": error_probability})
+
+
+def traffic(**fields: Any) -> dict[str, Any]:
+    return {
+        "workload": "w",
+        "first_routed_at": MOMENT,
+        "last_routed_at": MOMENT,
+        "grid": {"cells": 8},
+        "versions": [
+            {"calibration_version": 1, "queries": 3, "cell": [2], "count": [3], "pairs": [2], "agreeing": [1]}
+            | {"pairs_explored": [1]}
+            | fields
+        ],
+    }
+
+
+REFUSED: list[tuple[type[Event], dict[str, Any], str, str]] = [
+    (QueryEvent, {"text": "a"}, "query_id", "required and missing"),
+    (QueryEvent, query(query_id=""), "query_id", "at least 1 character"),
+    (QueryEvent, query(query_id="q" * 513), "query_id", "at most 512"),
+    (QueryEvent, query(query_id=7), "query_id", "valid string"),
+    (QueryEvent, query(text=""), "text", "at least 1 character"),
+    (QueryEvent, query(text="a" * 32_769), "text", "at most 32768"),
+    (QueryEvent, query(metadata={"x": float("nan")}), "metadata", "send null"),
+    (QueryEvent, query(metadata={"x": [float("inf")]}), "metadata", "send null"),
+    (QueryEvent, query(metadata={"x": 2**64}), "metadata", "send it as text"),
+    (QueryEvent, query(metadata={"x": "a" * 65_536}), "metadata", "pass a reference"),
+    (QueryEvent, query(created_at="2026-01-31T12:00:00"), "created_at", "final Z"),
+    (QueryEvent, query(created_at="2026-01-31"), "created_at", "final Z"),
+    (QueryEvent, query(created_at="1767225600"), "created_at", "RFC 3339"),
+    (QueryEvent, query(created_at=1767225600), "created_at", "RFC 3339"),
+    (QueryEvent, query(created_at="0001-01-01T00:00:00+14:00"), "created_at", "1970 to 2999"),
+    (QueryEvent, query(created_at="9999-12-31T23:59:59-14:00"), "created_at", "1970 to 2999"),
+    (FeedbackEvent, {"query_id": "q-1"}, "entities", "required and missing"),
+    (FeedbackEvent, feedback(entities={"iso": 100}), "entities.iso", "must be null, text"),
+    (FeedbackEvent, feedback(entities={"iso": True}), "entities.iso", "must be null, text"),
+    (FeedbackEvent, feedback(entities={"iso": {"a": "b"}}), "entities.iso", "must be null, text"),
+    (FeedbackEvent, feedback(entities={"iso": ["a", None]}), "entities.iso", "must be null, text"),
+    (FeedbackEvent, feedback(entities={"iso": "a" * 4_097}), "entities.iso", "4096"),
+    (FeedbackEvent, feedback(entities={"iso": ["a"] * 257}), "entities.iso", "256"),
+    (FeedbackEvent, feedback(entities={str(n): None for n in range(257)}), "entities", "256"),
+    (FeedbackEvent, feedback(revision=True), "revision", "valid integer"),
+    (FeedbackEvent, feedback(revision="2"), "revision", "valid integer"),
+    (FeedbackEvent, feedback(revision=0), "revision", "greater than or equal to 1"),
+    (FeedbackEvent, feedback(revision=2**53), "revision", "less than or equal to 9007199254740991"),
+    (FeedbackEvent, feedback(retracted=1), "retracted", "valid boolean"),
+    (FeedbackEvent, feedback(retracted="no"), "retracted", "valid boolean"),
+    (LabelledExample, labelled(kind="traffic"), "kind", "labelled"),
+    (LabelledExample, labelled(uncertainty=True), "uncertainty", "valid number"),
+    (LabelledExample, labelled(uncertainty="0.5"), "uncertainty", "valid number"),
+    (LabelledExample, labelled(uncertainty=float("nan")), "uncertainty", "number"),
+    (LabelledExample, labelled(uncertainty=1.5), "uncertainty", "less than or equal to 1"),
+    (LabelledExample, labelled(gold_count=True), "gold_count", "valid integer"),
+    (LabelledExample, labelled(gold_count=-1), "gold_count", "greater than or equal to 0"),
+    (LabelledExample, labelled(gold_count=10**400), "gold_count", "less than or equal to"),
+    (LabelledExample, labelled(reason="guess"), "reason", "threshold"),
+    (LabelledExample, labelled(small={"true_positives": 2, "predicted": 1}), "small", "exceeds predicted"),
+    (CalibrationVersion, version(version=0), "version", "greater than or equal to 1"),
+    (CalibrationVersion, version(uncertainty_threshold=1.5), "uncertainty_threshold", "less than or equal to 1"),
+    (CalibrationVersion, version(exploration_probability="0.01"), "exploration_probability", "valid number"),
+    (CalibrationVersion, knots([0.1, 0.1], [0.1, 0.2]), "map", "increase strictly"),
+    (CalibrationVersion, knots([0.2, 0.1], [0.1, 0.2]), "map", "increase strictly"),
+    (CalibrationVersion, knots([0.1, 0.2], [0.2, 0.1]), "map", "must not decrease"),
+    (CalibrationVersion, knots([0.1, 0.2], [0.2]), "map", "2 uncertainty knots but 1"),
+    (CalibrationVersion, knots([0.1, float("nan")], [0.1, 0.2]), "map.uncertainty.1", "number"),
+    (CalibrationVersion, knots([0.1, True], [0.1, 0.2]), "map.uncertainty.1", "valid number"),
+    (CalibrationVersion, knots([n / 5_000 for n in range(5_000)], [0.5] * 5_000), "map.uncertainty", "4096"),
+    (TrafficSummary, traffic(cell=[2, 2]), "versions.0", "strictly increasing|equal lengths"),
+    (TrafficSummary, traffic(pairs=[4]), "versions.0", "does not hold"),
+    (TrafficSummary, traffic(pairs=[]), "versions.0", "equal lengths"),
+    (TrafficSummary, traffic(cost_paper=1e300), "versions.0.cost_paper", "less than or equal to"),
+    (TrafficSummary, traffic(small_latency_s=float("inf")), "versions.0.small_latency_s", "finite"),
+    (Command, {"workload": "w", "action": "stop", "issued_by": "a", "issued_at": MOMENT}, "action", "activate"),
+]
+
+
+@pytest.mark.parametrize(("event", "document", "field", "remedy"), REFUSED)
+def test_a_harmful_value_is_refused_by_one_line_that_names_field_and_remedy(
+    event: type[Event], document: dict[str, Any], field: str, remedy: str
+) -> None:
+    with pytest.raises(DecodeError, match=remedy) as caught:
+        event.from_json(json.dumps(document))
+    assert caught.value.field == field
+    assert str(caught.value).startswith(f"{field}: ")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (version(state="active", map={"uncertainty": [], "error_probability": []}), "at least one knot"),
+        (version(exploration_probability=0.2), "must not exceed the label probabilities"),
+        (version(digest="0" * 64), "does not fit the content"),
+        (version(digest=7), "does not fit the content"),
+        (version(evidence={"trigger": "a", "details": {"x": 2**60}}, digest="0" * 64), "canonical"),
+    ],
+)
+def test_a_version_that_contradicts_itself_cannot_be_read(document: dict[str, Any], words: str) -> None:
+    with pytest.raises(DecodeError, match=words):
+        CalibrationVersion.from_json(json.dumps(document))
+
+
+def test_a_result_whose_answer_no_model_gave_is_refused() -> None:
+    document = {
+        **query(workload="w", entities={}, answered_by="large", small=None, large=None, routed_at=MOMENT),
+        "routed_by": "r",
+        "decision": {"escalated": True, "reason": "threshold", "large_probability": 1.0},
+        "cost": {"sequential": 1, "paper": 1},
+        "label": {"requested": False, "probability": 0.1},
+    }
+    with pytest.raises(DecodeError, match="did not give a valid answer"):
+        RoutedEvent.from_json(json.dumps(document))
+
+
+def test_an_activation_without_a_version_is_refused() -> None:
+    with pytest.raises(DecodeError, match="is required to activate"):
+        Command.from_json(json.dumps({"workload": "w", "action": "activate", "issued_by": "a", "issued_at": MOMENT}))
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"", "not_json"),
+        (b"{", "not_json"),
+        (b'{"query_id":"a","text":"t"} x', "not_json"),
+        (b"[]", "invalid_field"),
+        (b"null", "invalid_field"),
+        (b'\xef\xbb\xbf{"query_id":"a","text":"t"}', "not_json"),
+        ('\ufeff{"query_id":"a","text":"t"}', "not_json"),
+        (b'{"query_id":"a\xff","text":"t"}', "not_json"),
+        (b'{"query_id":"a\\ud800","text":"t"}', "not_json"),
+        (b'{"query_id":"a","text":"t","metadata":{"\\udc00":1}}', "not_json"),
+        ('{"query_id":"a\ud800","text":"t"}', "not_json"),
+        (b'{"query_id":"a\nb","text":"t"}', "not_json"),
+        (b'{"query_id":"a","text":"t","metadata":{"x":1e400}}', "invalid_field"),
+        (b'{"query_id":"a","text":"t","metadata":{"x":' + b"1" + b"0" * 5_000 + b"}}", "not_json"),
+        (b'{"query_id":"a","text":"t","later":' + b"1" + b"0" * 5_000 + b"}", "not_json"),
+        (b'{"query_id":"a","text":"t","metadata":{"x":' + b"[" * 100 + b"]" * 100 + b"}}", "invalid_field"),
+        (b'{"query_id":"a","text":"t","later":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not_json"),
+        (b'{"query_id":"a","query_id":"b","text":"t"}', "duplicate_key"),
+        (b'{"query_id":"a","query\\u005fid":"b","text":"t"}', "duplicate_key"),
+        (b'{"query_id":"a","text":"t","metadata":{"x":{"y":1,"y":2}}}', "duplicate_key"),
+        (b'{"query_id":"a","text":"' + b"t" * MAX_RECORD_BYTES + b'"}', "too_large"),
+        ("é" * (MAX_RECORD_BYTES // 2 + 1), "too_large"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.isidentifier() else "",
+)
+def test_bytes_that_readers_would_take_differently_are_refused(raw: bytes | str, reason: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        QueryEvent.from_json(raw)
+    assert caught.value.reason == reason
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["NUL \x00 inside", "line\u2028separator", "😀", "\ufeffinside", " "])
+def test_unusual_but_valid_text_is_kept_as_it_is(text: str) -> None:
+    event = QueryEvent(query_id="q", text=text)
+    assert QueryEvent.from_json(event.to_json()).text == text
+
+
+@pytest.mark.parametrize("moment", ["2026-01-31T13:00:00+01:00", "2026-01-31t12:00:00z", "2026-01-31T12:00:00.000Z"])
+def test_any_offset_is_read_and_written_as_utc(moment: str) -> None:
+    event = QueryEvent.from_json(json.dumps(query(created_at=moment)))
+    assert json.loads(event.to_json())["created_at"] == MOMENT
+
+
+def test_an_event_cannot_be_changed() -> None:
+    event = QueryEvent(query_id="q", text="t")
+    with pytest.raises(ValueError, match="frozen"):
+        event.text = "other"  # type: ignore[misc]
+
+
+def test_a_status_that_json_cannot_tell_is_refused_where_it_is_made() -> None:
+    status: dict[str, Any] = {"workload": "w", "state": "active", "sentence": "", "target": {"micro_f1": 0.9}}
+    with pytest.raises(ValueError, match="JSON cannot tell"):
+        WorkloadStatus(**status, drift={"state": "ok"}, details={"x": float("nan")})
+    with pytest.raises(ValueError, match="lone surrogate"):
+        WorkloadStatus(**status, drift={"state": "ok"}, details={"x": ["\ud800"]})
+
+
+def test_every_public_event_has_a_strategy() -> None:
+    public = {name for name in schemas.__all__ if isinstance(getattr(schemas, name), type)}
+    assert {name for name in public if issubclass(getattr(schemas, name), Event)} == set(strategies.EVENTS)

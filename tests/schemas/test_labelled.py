@@ -1,0 +1,143 @@
+"""A result and its label become one example that holds all the fit needs, for every reason of a decision."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+
+from schemas import Decision, FeedbackEvent, LabelledExample, LabelRequest, ModelRun, QueryCost, RoutedEvent
+from schemas.entities import count_pairs, equal
+from schemas.routed import DecisionReason
+from tests.support import strategies
+
+ROUTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
+GOLD = {"iso": "100", "lens": "50 mm"}
+RIGHT, WRONG = {"iso": " 100", "lens": "50 MM"}, {"iso": "200", "lens": "50 mm", "camera": "X"}
+
+# reason → (u, small, large, served, large_probability); None: not run, "failed": ran without a valid answer.
+CASES: dict[str, tuple[float | None, Any, Any, str, float]] = {
+    "kept": (0.1, WRONG, None, "small", 0.03),
+    "threshold": (0.9, WRONG, RIGHT, "large", 1.0),
+    "exploration": (0.1, RIGHT, RIGHT, "large", 0.03),
+    "cold_start": (0.4, RIGHT, WRONG, "large", 1.0),
+    "infeasible": (0.9, WRONG, RIGHT, "large", 1.0),
+    "small_failed": (None, "failed", RIGHT, "large", 1.0),
+    "degraded": (0.9, WRONG, "failed", "small", 1.0),
+}
+
+
+def run(entities: Any) -> ModelRun | None:
+    if entities is None:
+        return None
+    return ModelRun(model="m", entities=None if entities == "failed" else entities, valid=entities != "failed")
+
+
+def routed(reason: Any, **changed: Any) -> RoutedEvent:
+    u, small, large, served, propensity = CASES[reason]
+    content: dict[str, Any] = {
+        "query_id": "q",
+        "workload": "w",
+        "text": "t",
+        "entities": small if served == "small" else large,
+        "answered_by": served,
+        "decision": Decision(
+            escalated=large is not None,
+            reason=reason,
+            uncertainty=u,
+            error_probability=None if u is None else 0.2,
+            calibration_version=4,
+            large_probability=propensity,
+        ),
+        "small": run(small),
+        "large": run(large),
+        "cost": QueryCost(sequential=1.0, paper=1.0),
+        "label": LabelRequest(requested=True, probability=0.05, reason="random"),
+        "routed_at": ROUTED_AT,
+        "routed_by": "router-0",
+    }
+    return RoutedEvent(**content | changed)
+
+
+def test_the_cases_cover_every_reason() -> None:
+    assert set(CASES) == set(get_args(DecisionReason))
+
+
+@pytest.mark.parametrize("reason", sorted(CASES))
+def test_an_example_holds_counts_propensities_and_agreement(reason: str) -> None:
+    u, small, large, served, propensity = CASES[reason]
+    example = LabelledExample.from_events(routed(reason), FeedbackEvent(query_id="q", entities=GOLD))
+    found = {name: {} if answer == "failed" else answer for name, answer in (("small", small), ("large", large))}
+    assert (example.uncertainty, example.reason, example.calibration_version) == (u, reason, 4)
+    assert (example.large_probability, example.label_probability, example.label_requested) == (propensity, 0.05, True)
+    expected = count_pairs(found["small"], GOLD)
+    assert (example.small.true_positives, example.small.predicted) == expected[:2]
+    assert example.gold_count == expected.gold == 2
+    assert example.small_exact is (small != "failed" and equal(small, GOLD))
+    assert (example.large is None) is (large is None)
+    assert (example.agree is None) is (large is None)
+    if example.large is not None:
+        counted = count_pairs(found["large"], GOLD)
+        assert (example.large.true_positives, example.large.predicted) == counted[:2]
+        assert example.agree is ("failed" not in (small, large) and equal(small, large))
+    assert example.per_field is not None
+    totals = count_pairs(found[served], GOLD)
+    assert sum(field.true_positives for field in example.per_field.values()) == totals.true_positives
+    assert sum(field.predicted for field in example.per_field.values()) == totals.predicted
+
+
+def test_a_failed_answer_is_never_exact_even_where_nothing_was_to_be_found() -> None:
+    example = LabelledExample.from_events(routed("small_failed"), FeedbackEvent(query_id="q", entities={}))
+    assert not example.small_exact
+    assert example.agree is False
+
+
+@pytest.mark.parametrize("said", [{"entities": None}, {"entities": GOLD, "retracted": True}])
+def test_skipped_or_withdrawn_feedback_takes_the_example_out(said: dict[str, Any]) -> None:
+    assert LabelledExample.from_events(routed("kept"), FeedbackEvent(query_id="q", **said)).retracted
+
+
+def test_fields_that_the_workload_does_not_have_do_not_count() -> None:
+    feedback = FeedbackEvent(query_id="q", entities={**GOLD, "mood": "calm"})
+    example = LabelledExample.from_events(routed("exploration"), feedback, fields=["iso"])
+    assert (example.gold_count, example.small.predicted, example.small_exact) == (1, 1, True)
+    assert example.per_field is not None
+    assert set(example.per_field) == {"iso"}
+
+
+def test_the_time_of_labelling_falls_back_to_arrival_and_then_to_routing() -> None:
+    unstamped = FeedbackEvent(query_id="q", entities=GOLD)
+    later, latest = ROUTED_AT + timedelta(hours=1), ROUTED_AT + timedelta(hours=2)
+    stamped = unstamped.model_copy(update={"labelled_at": later})
+    assert LabelledExample.from_events(routed("kept"), unstamped).labelled_at == ROUTED_AT
+    assert LabelledExample.from_events(routed("kept"), unstamped, arrived_at=latest).labelled_at == latest
+    assert LabelledExample.from_events(routed("kept"), stamped, arrived_at=latest).labelled_at == later
+
+
+def test_feedback_of_another_query_is_refused() -> None:
+    with pytest.raises(ValueError, match="'other' does not belong to result 'q'"):
+        LabelledExample.from_events(routed("kept"), FeedbackEvent(query_id="other", entities={}))
+
+
+@settings(max_examples=60)
+@given(result=strategies.routed_events(query_id="q"), gold=strategies.entities, revision=strategies.ordinals)
+def test_any_result_and_label_give_a_valid_example(result: RoutedEvent, gold: Any, revision: int) -> None:
+    feedback = FeedbackEvent(query_id="q", entities=gold, revision=revision)
+    example = LabelledExample.from_events(result, feedback)
+    assert LabelledExample.from_json(example.to_json()) == example
+    assert example.revision == revision
+    assert LabelledExample.from_events(result, feedback, revision=7).revision == 7
+
+
+def test_equal_words_have_one_identity_and_a_withdrawal_another() -> None:
+    first = FeedbackEvent(query_id="q", entities={"iso": "1", "lens": None}, labeler="a")
+    same = FeedbackEvent(query_id="q", entities={"lens": None, "iso": "1"}, labeler="a", source="tool")
+    assert first.identity() == same.identity()
+    others = [
+        first.model_copy(update=change)
+        for change in ({"retracted": True}, {"revision": 2}, {"labeler": None}, {"query_id": "p"}, {"entities": None})
+    ]
+    assert len({first.identity(), *(other.identity() for other in others)}) == 6
+    assert FeedbackEvent(query_id="q", entities={}, feedback_id="mine").identity() == "mine"

@@ -1,0 +1,215 @@
+"""The file and the environment: every fault at once, in the user's words, and no secret ever shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas import ConfigError, Settings
+from schemas.settings_text import REDACTED, load_settings, parse_settings, render_settings, require_models
+
+WORKLOAD = """
+[workloads.photo-search]
+prompt = 'Answer {"iso": …} for: {text}'
+fields = ["camera", "iso"]
+target = { micro_f1 = 0.91 }
+small = { base_url = "http://127.0.0.1:8001/v1", model = "s" }
+large = { base_url = "http://127.0.0.1:8002/v1", model = "l", api_key = "hunter2" }
+"""
+
+
+def faults(text: str, environ: dict[str, str] | None = None) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        parse_settings(text, environ or {})
+    assert caught.value.exit_code == 2
+    assert all("\n" not in fault for fault in caught.value.faults)
+    return caught.value.faults
+
+
+def test_an_empty_file_gives_the_documented_defaults() -> None:
+    settings = parse_settings("", {})
+    assert settings.kafka == {"bootstrap.servers": "127.0.0.1:9092"}
+    assert (settings.topics.prefix, settings.topics.partitions, settings.topics.replication_factor) == ("ucci", 6, -1)
+    assert (settings.router.instance_id, settings.router.max_in_flight) == ("router-0", 256)
+    assert (settings.recalibrator.http_host, settings.recalibrator.max_body_bytes) == ("127.0.0.1", 1_000_000)
+    assert settings.only_workload is None
+
+
+def test_every_fault_is_told_at_once() -> None:
+    found = faults(
+        """
+        [router]
+        max_in_flight = "many"
+        http_port = 70000
+        comit_interval_ms = 3
+        [topics]
+        partitions = true
+        [workloads.w]
+        fields = ["a", "a"]
+        prompt = "no placeholder"
+        target = { micro_f2 = 0.9 }
+        """,
+        {"UCCI_ROUTER__LARGE_OUTAGE": "panic", "UCCI_RUOTER__HTTP_PORT": "1"},
+    )
+    told = "\n".join(found)
+    for words in (
+        "router.max_in_flight: must be a valid integer (got 'many')",
+        "router.http_port: must be less than or equal to 65535 (got 70000)",
+        "router.comit_interval_ms: unknown key; did you mean commit_interval_ms?",
+        "topics.partitions: must be a valid integer (got True)",
+        "must not name a field twice: a",
+        "must contain {text}",
+        "workloads.w.target.micro_f2: unknown key; did you mean micro_f1?",
+        "workloads.w.target.micro_f1: is required and missing",
+        "UCCI_ROUTER__LARGE_OUTAGE",
+        "UCCI_RUOTER__HTTP_PORT: unknown key ruoter; did you mean router?",
+    ):
+        assert words in told
+    assert len(found) >= 10
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("[routr]\n", "routr: unknown key; did you mean router?"),
+        ("[topics]\nprefx = 'a'", "topics.prefx: unknown key; did you mean prefix?"),
+        (WORKLOAD + "smal = 1", "workloads.photo-search.smal: unknown key; did you mean small?"),
+        (WORKLOAD + "sampling = { exploration = 0.1 }", "did you mean exploration_probability?"),
+        (WORKLOAD + "cost = { larg = 3.0 }", "did you mean large?"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_valid_one(text: str, near: str) -> None:
+    assert near in "\n".join(faults(text))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("sampling = { exploration_probability = 0.06 }", "exceeds a label probability (0.05)"),
+        (
+            "sampling = { exploration_probability = 0.09, label_probability_kept = 0.5, "
+            "label_probability_escalated = 0.08 }",
+            "exceeds a label probability (0.08)",
+        ),
+        ("max_tokens = 0", "must be greater than or equal to 1"),
+        ("max_tokens = 1.5", "must be a valid integer"),
+        ("cost = { small = nan, large = 3.0 }", "cost.small"),
+        ("cost = { small = 1.0, large = inf }", "cost.large"),
+        ("cost = { small = 1.0, large = true }", "cost.large"),
+        ("cost = { large = 0.0 }", "must be greater than 0"),
+    ],
+)
+def test_a_workload_that_cannot_keep_its_promise_is_refused(line: str, words: str) -> None:
+    assert words in "\n".join(faults(WORKLOAD + line))
+
+
+def test_the_prompt_may_hold_braces_but_must_hold_the_text() -> None:
+    assert parse_settings(WORKLOAD, {}).only_workload == "photo-search"
+    text = WORKLOAD.replace("{text}", "{ text }")
+    assert faults(text) == tuple(fault for fault in faults(text) if "must contain {text}" in fault)
+
+
+def test_the_environment_overrides_the_file() -> None:
+    settings = parse_settings(
+        WORKLOAD + "[router]\nhttp_port = 1\n",
+        {
+            "UCCI_ROUTER__HTTP_PORT": "8099",
+            "UCCI_ROUTER__INSTANCE_ID": "007",
+            "UCCI_TOPICS__PREFIX": "staging",
+            "UCCI_KAFKA__SASL_USERNAME": "me",
+            "UCCI_WORKLOADS__PHOTO_SEARCH__TARGET__MICRO_F1": "0.8",
+            "UCCI_WORKLOADS__PHOTO_SEARCH__FIELDS": '["lens"]',
+            "UCCI_WORKLOADS__PHOTO_SEARCH__SAMPLING": '{"label_probability_kept": 0.2}',
+            "KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
+            "HOME": "/nowhere",
+        },
+    )
+    workload = settings.workloads["photo-search"]
+    assert settings.router.http_port == 8099
+    assert settings.router.instance_id == "007"
+    assert settings.topics.prefix == "staging"
+    assert settings.kafka == {"bootstrap.servers": "kafka:9092", "sasl.username": "me"}
+    assert workload.target.micro_f1 == 0.8
+    assert workload.fields == ("lens",)
+    assert workload.sampling.label_probability_kept == 0.2
+    assert workload.small is not None
+
+
+def test_the_projects_own_variable_wins_over_the_customary_one() -> None:
+    environ = {"KAFKA_BOOTSTRAP_SERVERS": "a:1", "UCCI_KAFKA__BOOTSTRAP_SERVERS": "b:2"}
+    assert parse_settings("", environ).kafka == {"bootstrap.servers": "b:2"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("UCCI_ROUTER__HTTP_PORT", "lots", "UCCI_ROUTER__HTTP_PORT (router.http_port): must be a valid integer"),
+        ("UCCI_ROUTER____HTTP_PORT", "1", "empty part"),
+        ("UCCI_ROUTER__HTTP_PORT__X", "1", "router.http_port is not a table"),
+        ("UCCI_WORKLOADS__PHOTO_SEARCH__FIELDS", "lens", "must be JSON"),
+        ("UCCI_TOPICS__PREFIX", "\udcff", "is not UTF-8"),
+    ],
+)
+def test_a_faulty_variable_is_called_by_its_own_name(variable: str, value: str, words: str) -> None:
+    assert words in "\n".join(faults(WORKLOAD, {variable: value}))
+
+
+def test_secrets_are_redacted_wherever_they_are_shown() -> None:
+    settings = parse_settings(
+        WORKLOAD.replace("http://127.0.0.1:8001", "http://me:hunter2@127.0.0.1:8001")
+        + '[recalibrator.api_keys.labeler]\nkey = "hunter2"\n',
+        {"UCCI_KAFKA__SASL_PASSWORD": "hunter2", "UCCI_KAFKA__SSL_KEY_PEM": "hunter2"},
+    )
+    shown = render_settings(settings)
+    assert "hunter2" not in shown + repr(settings.workloads["photo-search"].large)
+    assert json.loads(shown)["kafka"]["sasl.password"] == REDACTED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[kafka]\n'sasl.password' = ['hunter2']",
+        "[recalibrator.api_keys.a]\nkey = 'hunter2'\nscopes = ['root']",
+        "[recalibrator.api_keys.a]\nkey_sha256 = 'hunter2'",
+        WORKLOAD.replace('"hunter2"', '["hunter2"]'),
+        WORKLOAD.replace('"http://127.0.0.1:8001/v1"', '"ftp://me:hunter2@host"'),
+    ],
+)
+def test_a_fault_never_shows_a_secret(text: str) -> None:
+    assert "hunter2" not in "\n".join(faults(text))
+
+
+def test_what_is_printed_can_be_read_back(tmp_path: Path) -> None:
+    settings = parse_settings(WORKLOAD, {})
+    document: dict[str, Any] = json.loads(render_settings(settings))
+    again = Settings.model_validate(document)
+    assert again.model_dump(exclude={"workloads"}) == settings.model_dump(exclude={"workloads"})
+    path = tmp_path / "ucci.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + WORKLOAD.encode())
+    assert load_settings(path, {}) == settings
+
+
+@pytest.mark.parametrize(("content", "words"), [(b"\xff", "is not UTF-8"), (b"a = ", "is not valid TOML")])
+def test_an_unreadable_file_is_one_fault(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "ucci.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=words) as caught:
+        load_settings(path, {})
+    assert len(caught.value.faults) == 1
+    with pytest.raises(ConfigError, match="cannot be read.*--config"):
+        load_settings(tmp_path / "missing.toml", {})
+
+
+def test_a_router_needs_a_workload_with_both_models() -> None:
+    with pytest.raises(ConfigError, match="none is configured"):
+        require_models(Settings())
+    with pytest.raises(ConfigError, match=r"workloads\.photo-search\.large: is missing"):
+        require_models(parse_settings("\n".join(WORKLOAD.splitlines()[:-1]), {}))
+    require_models(parse_settings(WORKLOAD, {}))
+
+
+def test_the_api_is_closed_to_others_until_there_is_a_key() -> None:
+    assert "add a key or use 127.0.0.1" in faults("[recalibrator]\nhttp_host = '0.0.0.0'")[0]
