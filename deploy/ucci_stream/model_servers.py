@@ -11,7 +11,7 @@ from ucci_stream.processes import ChildProcess, free_port
 
 MODELS_DIRECTORY = Path(__file__).parent / "models"
 _RECORDED_READY_S = 60.0
-_VLLM_READY_S = 240.0
+_VLLM_READY_S = 900.0
 _ROLES: tuple[Literal["small", "large"], Literal["small", "large"]] = ("small", "large")
 
 

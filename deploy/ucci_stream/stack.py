@@ -28,7 +28,7 @@ from ucci_stream.topic_admin import create_topics
 
 WORKLOAD = "photo-search"
 FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
-_READY_TIMEOUT_S = 60.0
+_READY_TIMEOUT_S = 180.0
 _STOP_TIMEOUT_S = 20.0
 
 

@@ -24,6 +24,9 @@ _log = structlog.get_logger()
 MAX_POLLED = 1_000
 _ASK_TIMEOUT_S = 5.0
 _POLL_S = 0.05
+_RETRY_WAIT_S = 0.1
+_PATIENCE = 50
+"""Attempts after which a second line says that it still does not work."""
 _BUDGET_S = 60.0
 _ENDED_AT_SHUTDOWN = "closed while a topic was read to its end"
 
@@ -98,6 +101,7 @@ class CompactedReader:
         self._consumer.close()
 
     def _end(self, source: Input, deadline_s: float) -> int:
+        attempts = 0
         while True:
             try:
                 # Asked of the broker with isolation "read committed", this is the end of what is committed.
@@ -106,8 +110,11 @@ class CompactedReader:
                 reason = of_consumer(kafka_error(error))
                 if isinstance(reason, AccessDenied):
                     raise reason from None
-                _log.warning("end of topic not read; trying again", topic=source.topic, error=str(reason))
+                if attempts in {0, _PATIENCE}:
+                    _log.warning("end of topic not read; trying again", topic=source.topic, error=str(reason))
+                attempts += 1
                 self._check(deadline_s)
+                self._closing.wait(_RETRY_WAIT_S)
             else:
                 return int(end)
 
