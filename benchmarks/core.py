@@ -47,6 +47,7 @@ class Cascade:
         difficulty = rng.uniform(size=queries)
         self.uncertainty = 1.0 / (1.0 + np.exp(6.0 - 7.0 * difficulty - rng.normal(0.0, 0.3, queries)))
         self.small = rng.binomial(len(FIELDS), 1.0 - 0.34 * difficulty**2)
+        self.wrong = 1.0 - (1.0 - 0.34 * difficulty**2) ** len(FIELDS)
         self.large = rng.binomial(len(FIELDS), 0.985 - 0.06 * difficulty)
         self.pair = rng.uniform(size=queries) < 0.3
 
@@ -58,7 +59,7 @@ class Cascade:
             query_id=f"q-{number}",
             workload="photo",
             uncertainty=float(self.uncertainty[number]),
-            error_probability=0.3,
+            error_probability=float(self.wrong[number]),
             calibration_version=1,
             small_exact=small == len(FIELDS),
             small=OutcomeCounts(true_positives=small, predicted=len(FIELDS)),
