@@ -175,7 +175,7 @@ def _value(topic: Topic) -> str:
 
 
 def _policy(topic: Topic) -> str:
-    words = [topic.cleanup]
+    words: list[str] = [topic.cleanup]
     if topic.retention_ms is not None:
         words.append(f"{topic.retention_ms // (24 * 3600 * 1000)} days")
     if topic.roomy:

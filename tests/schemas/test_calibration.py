@@ -17,7 +17,7 @@ from schemas import CalibrationMap, CalibrationVersion, Decision, Evidence, Labe
 from schemas.draws import uniform
 from tests.support import strategies
 
-quick = settings(max_examples=80)
+quick = settings(max_examples=30)
 EXPLORATION, KEPT, ESCALATED = 0.03, 0.05, 0.10
 
 
@@ -103,7 +103,7 @@ def test_minus_one_escalates_all_and_one_none() -> None:
 
 
 def test_draws_come_as_often_as_their_probabilities_say() -> None:
-    version, n = sealed(), 40_000
+    version, n = sealed(), 20_000
     ids = [f"q-{number}" for number in range(n)]
     kept = [version.decide(0.2, query_id) for query_id in ids]
     escalated = version.decide(0.7, "q")
@@ -117,7 +117,7 @@ def test_draws_come_as_often_as_their_probabilities_say() -> None:
 
 
 def test_draws_are_uniform_and_independent_between_workloads() -> None:
-    n = 20_000
+    n = 10_000
     draws = np.array([[uniform(f"q-{number}", salt) for salt in ("a", "b")] for number in range(n)])
     assert draws.min() >= 0.0
     assert draws.max() < 1.0

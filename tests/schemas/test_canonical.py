@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from schemas import CalibrationVersion
+from schemas import CalibrationVersion, DecodeError
 from schemas.canonical import digest
 from tests.support import strategies
 
@@ -88,14 +88,14 @@ def test_the_digest_leaves_itself_out() -> None:
     assert digest({"a": 1, "digest": "x"}) == digest({"a": 1}) == sha256(b'{"a":1}').hexdigest()
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(document=strategies.json_objects)
 def test_the_digest_is_that_of_an_independent_computation(document: dict[str, Any]) -> None:
     document.pop("digest", None)
     assert digest(document) == sha256(canonical(document).encode()).hexdigest()
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(version=strategies.calibration_versions())
 def test_another_program_can_check_a_version_from_its_bytes_alone(version: CalibrationVersion) -> None:
     document = json.loads(version.to_json())
@@ -103,14 +103,13 @@ def test_another_program_can_check_a_version_from_its_bytes_alone(version: Calib
     assert claimed == sha256(canonical(document).encode()).hexdigest()
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(version=strategies.calibration_versions())
 def test_any_altered_field_breaks_the_digest(version: CalibrationVersion) -> None:
     document = json.loads(version.to_json())
     document["version"] = document["version"] % (2**53 - 1) + 1
-    altered = json.dumps(document)
-    with pytest.raises(ValueError, match="does not fit|at least|less than"):
-        CalibrationVersion.from_json(altered)
+    with pytest.raises(DecodeError, match="does not fit"):
+        CalibrationVersion.from_json(json.dumps(document))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**53 + 1, "\ud800", {1: 2}])

@@ -64,7 +64,7 @@ def test_a_schema_is_valid_and_takes_every_event(name: str, texts: dict[str, str
     Draft202012Validator.check_schema(schema)
     validator = Draft202012Validator(schema)
 
-    @settings(max_examples=15, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=10, suppress_health_check=list(HealthCheck))
     @given(event=strategies.EVENTS[name])
     def holds(event: Event) -> None:
         validator.validate(json.loads(event.to_json()) | {"added_later": 1})

@@ -24,7 +24,7 @@ from schemas.event import MAX_RECORD_BYTES, Event
 from tests.support import strategies
 
 MOMENT = "2026-01-31T12:00:00Z"
-quick = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+quick = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @pytest.mark.parametrize("name", sorted(strategies.EVENTS))
@@ -43,7 +43,7 @@ def test_an_event_reads_back_equal_and_writes_the_same_bytes(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(strategies.EVENTS))
 def test_fields_of_a_later_contract_are_ignored(name: str) -> None:
-    @settings(quick, max_examples=10)
+    @settings(quick, max_examples=5)
     @given(event=strategies.EVENTS[name])
     def holds(event: Event) -> None:
         document = json.loads(event.to_json()) | {"added_later": {"deep": [1, None]}}
@@ -276,7 +276,7 @@ def test_an_event_cannot_be_changed() -> None:
 
 def test_a_status_that_json_cannot_tell_is_refused_where_it_is_made() -> None:
     status: dict[str, Any] = {"workload": "w", "state": "active", "sentence": "", "target": {"micro_f1": 0.9}}
-    with pytest.raises(ValueError, match="JSON cannot tell"):
+    with pytest.raises(ValueError, match="finite number"):
         WorkloadStatus(**status, drift={"state": "ok"}, details={"x": float("nan")})
     with pytest.raises(ValueError, match="lone surrogate"):
         WorkloadStatus(**status, drift={"state": "ok"}, details={"x": ["\ud800"]})

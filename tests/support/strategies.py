@@ -1,4 +1,4 @@
-"""Hypothesis strategies of every event: any valid one, extreme values included. Tests of all packages draw from here."""
+"""Hypothesis strategies of every event: any valid one, extreme values included."""
 
 from __future__ import annotations
 
