@@ -18,7 +18,6 @@ from types import FrameType
 
 import structlog
 
-from recalibrator.api.stage import ApiStage
 from recalibrator.core import TrafficSummarizer
 from recalibrator.fit_stage import FitLimits, FitStage, FitTopics
 from recalibrator.join_stage import JoinLimits, JoinStage, JoinTopics
@@ -196,7 +195,10 @@ class Service:
             count=self.metrics.count,
         )
 
-    def _api_stage(self, state: StateDirectory) -> ApiStage:
+    def _api_stage(self, state: StateDirectory) -> Stage:
+        # The web and plotting libraries take long to load; join and fit do not wait for them.
+        from recalibrator.api.stage import ApiStage
+
         return ApiStage(
             self._settings,
             state.instance_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -114,7 +115,7 @@ def test_history_stays_bounded_and_keeps_its_newest_point(api: Api) -> None:
 
     assert len(points) <= MAX_POINTS
     assert points[-1].at == START + timedelta(seconds=59 + 5 * MAX_POINTS)
-    assert all(a.at < b.at for a, b in zip(points, points[1:], strict=False))
+    assert all(a.at < b.at for a, b in pairwise(points))
 
 
 def test_versions_are_listed_newest_first_and_shown_as_published(api: Api) -> None:
