@@ -31,7 +31,7 @@ up: $(STAMP)     ## the same stack without traffic, until Ctrl-C
 	$(BIN)/ucci-stream up
 
 test: lint       ## lint, then every test that needs no extra install
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -m "not vllm"
 
 test-fast: $(STAMP) ## unit tests alone: no broker, no kill storms
 	$(BIN)/python -m pytest -q -m "not broker and not slow and not vllm"

@@ -43,9 +43,9 @@ def broker_properties(data: str, port: int, controller_port: int, listen_host: s
         # A cluster spreads its coordinators over 50 partitions; here each costs files and start-up time only.
         "offsets.topic.num.partitions": "8",
         "transaction.state.log.num.partitions": "8",
-        # After a crash the old registration must expire before the node may come back: 3 s instead of 9.
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "500",
+        # On a busy machine the node must not lose patience with itself and give up its own partitions.
+        "broker.session.timeout.ms": "30000",
+        "broker.heartbeat.interval.ms": "2000",
         # Members may ask for sessions of a few seconds, and the first member need not wait for others.
         "group.min.session.timeout.ms": "1000",
         "group.initial.rebalance.delay.ms": "0",

@@ -62,7 +62,9 @@ def client_properties(settings: Settings, **ours: str | float) -> dict[str, str 
     given = {
         key: value if isinstance(value, str | int | float) else str(value) for key, value in settings.kafka.items()
     }
-    return given | {key.replace("_", "."): value for key, value in ours.items()}
+    # What the client library notes by itself would tear through progress bars; failures come as exceptions.
+    quiet: dict[str, str | int | float] = {"log_level": 2}
+    return quiet | given | {key.replace("_", "."): value for key, value in ours.items()}
 
 
 def admin_client(settings: Settings) -> AdminClient:

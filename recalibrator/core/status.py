@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+
 from recalibrator.core.commands import Holds
 from recalibrator.core.decide.panel import Panel
 from recalibrator.core.decide.threshold import Policies
@@ -56,6 +58,17 @@ class Counters:
         else:
             self.too_late += 1
 
+    def details(self) -> dict[str, JsonValue]:
+        """Return what has no place of its own in the status."""
+        return {
+            "labels_corrected": self.corrected,
+            "labels_withdrawn": self.withdrawn,
+            "labels_duplicate": self.duplicate,
+            "labels_too_late": self.too_late,
+            "labels_unrequested": self.unrequested,
+            "last_command": self.last_command,
+        }
+
     def on_traffic(self, labels_requested: float) -> None:
         """Count labels asked for."""
         self.requested_since_label += labels_requested
@@ -86,8 +99,6 @@ def workload_status(
     known: DriftState | None = (
         "stale" if stale else "insufficient_labels" if effective < tuning.minimum_labels else None
     )
-    since_us = traffic.first_us
-    requested, queries = (min(MAX_INTEGER, int(traffic.total[name])) for name in ("labels_requested", "queries"))
     return WorkloadStatus(
         workload=settings.name,
         state=state,
@@ -100,25 +111,12 @@ def workload_status(
         per_field=served_per_field(window, tuning.half_life_fast),
         escalation_rate=traffic.escalation_rate,
         cost=_cost(settings, traffic),
-        labels=LabelStatus(
-            requested=requested,
-            received=counters.added,
-            effective=effective,
-            pending=0 if since_us is None else max(0, requested - window.labels_since(since_us)),
-            delay_s=label_delay(window),
-        ),
+        labels=_labels(window, traffic, counters, effective),
         drift=panel.status(known),
         calibration_error=calibration_error(window, tuning.half_life_fast),
-        queries=queries,
+        queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(now_us) if now_us else None,
-        details={
-            "labels_corrected": counters.corrected,
-            "labels_withdrawn": counters.withdrawn,
-            "labels_duplicate": counters.duplicate,
-            "labels_too_late": counters.too_late,
-            "labels_unrequested": counters.unrequested,
-            "last_command": counters.last_command,
-        },
+        details=counters.details(),
     )
 
 
@@ -135,6 +133,19 @@ def _state(
         (stale, "stale"),
     )
     return next((state for holds_true, state in rules if holds_true), "active")
+
+
+def _labels(window: LabelWindow, traffic: TrafficWindow, counters: Counters, effective: float) -> LabelStatus:
+    """Count labels asked for and got; pending are those asked for since traffic was first seen and not yet in."""
+    requested = min(MAX_INTEGER, int(traffic.total["labels_requested"]))
+    answered = requested if traffic.first_us is None else window.labels_since(traffic.first_us)
+    return LabelStatus(
+        requested=requested,
+        received=counters.added,
+        effective=effective,
+        pending=max(0, requested - answered),
+        delay_s=label_delay(window),
+    )
 
 
 def _cost(settings: WorkloadSettings, traffic: TrafficWindow) -> CostRate | None:

@@ -24,7 +24,7 @@ _log = structlog.get_logger()
 
 MAX_POLLED = 2_000
 _OFFSETS_TIMEOUT_S = 5.0
-_OFFSETS_BUDGET_S = 60.0
+_OFFSETS_BUDGET_S = 240.0
 _RETRY_WAIT_S = 0.1
 
 
