@@ -8,7 +8,7 @@ publishes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -109,28 +109,45 @@ def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime
     FeedStopped
         Naming the bad line, or the broker's refusal.
     """
+    return send_events(settings, workload, bootstrap_events(path, workload, issued_at))
+
+
+def send_events(settings: Settings, workload: str, events: Iterable[LabelledExample | Command]) -> Bootstrapped:
+    """Send examples and the command behind them to the observations topic, all in one transaction; blocks.
+
+    Raises
+    ------
+    FeedStopped
+        When no command is among them; whatever ``events`` raises aborts the transaction.
+    """
     topic = OBSERVATIONS.name(settings.topics.prefix)
     identity = f"{settings.topics.prefix}-bootstrap-{workload}"
     producer = Producer(client_properties(settings, transactional_id=identity, transaction_timeout_ms=60_000))
     producer.init_transactions(_FLUSH_TIMEOUT_S)
     producer.begin_transaction()
-    events = bootstrap_events(path, workload, issued_at)
-    command: Command | None = None
-    examples = 0
     try:
-        for event in events:
-            if isinstance(event, Command):
-                command = event
-            else:
-                examples += 1
-            _produce(producer, topic, workload, event)
+        examples, command = _send_all(producer, topic, workload, events)
         producer.commit_transaction(_FLUSH_TIMEOUT_S)
     except BaseException:
         producer.abort_transaction(_FLUSH_TIMEOUT_S)
         raise
-    if command is None:
-        raise FeedStopped(f"{path}: holds no calibration")
     return Bootstrapped(topic, examples, command)
+
+
+def _send_all(
+    producer: Producer, topic: str, workload: str, events: Iterable[LabelledExample | Command]
+) -> tuple[int, Command]:
+    command: Command | None = None
+    examples = 0
+    for event in events:
+        if isinstance(event, Command):
+            command = event
+        else:
+            examples += 1
+        _produce(producer, topic, workload, event)
+    if command is None:
+        raise FeedStopped(f"{workload}: nothing to bootstrap from")
+    return examples, command
 
 
 def _produce(producer: Producer, topic: str, workload: str, event: LabelledExample | Command) -> None:

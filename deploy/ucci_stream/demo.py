@@ -7,7 +7,6 @@ The demo never looks inside a service: it knows what a user of the topics knows.
 from __future__ import annotations
 
 import json
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -17,12 +16,14 @@ from pathlib import Path
 from confluent_kafka import Producer
 from rich.console import Console
 
+from schemas.command import Command
 from schemas.event import rfc3339
 from schemas.query import QueryEvent
 from schemas.topics import QUERIES
-from ucci_stream.bootstrap import bootstrap
+from ucci_stream.bootstrap import send_events
 from ucci_stream.demo_watch import Watcher
 from ucci_stream.live_view import LiveView
+from ucci_stream.offline import offline_calibration
 from ucci_stream.recorded.traffic import RecordedQuery, load_traffic
 from ucci_stream.run_plot import plot_run
 from ucci_stream.scenario import PlannedQuery, Scenario, offline_examples, offline_set, plan_stream
@@ -32,8 +33,8 @@ from ucci_stream.topic_admin import client_properties
 
 QUERIES_PER_SECOND = 120
 _MAX_UNANSWERED = 600
-_DRAIN_TIMEOUT_S = 45.0
-_FIRST_VERSION_TIMEOUT_S = 30.0
+_DRAIN_TIMEOUT_S = 120.0
+_FIRST_VERSION_TIMEOUT_S = 120.0
 _KILLED_ROUTER = 1
 _TICK_S = 0.25
 
@@ -77,19 +78,26 @@ def run_demo(options: DemoOptions, console: Console) -> int:
 
 
 def _bootstrap(stack: Stack, offline: list[RecordedQuery], watcher: Watcher, console: Console) -> None:
-    """Publish the first version from an offline labelled file, as the paper's user would have it."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "offline.jsonl"
-        moment = datetime.now(UTC)
-        with path.open("wb") as lines:
-            for example in offline_examples(offline, WORKLOAD, moment):
-                lines.write(example.to_json() + b"\n")
-        bootstrap(stack.settings, path, WORKLOAD, moment)
+    """Publish what the paper's user would have: the offline calibration, and the labelled queries behind it."""
+    moment = datetime.now(UTC)
+    fitted, threshold = offline_calibration(offline, stack.options.micro_f1)
+    command = Command(
+        workload=WORKLOAD,
+        action="bootstrap",
+        map=fitted,
+        uncertainty_threshold=threshold,
+        examples=len(offline),
+        issued_by="demo",
+        issued_at=moment,
+        reason="offline calibration as in the paper",
+    )
+    send_events(stack.settings, WORKLOAD, [*offline_examples(offline, WORKLOAD, moment), command])
     first = watcher.await_first_version(_FIRST_VERSION_TIMEOUT_S)
     console.print(
         f"[green]✓[/] {'calibrated':<14} offline, on {len(offline)} recorded queries: version {first.version}, "
         f"escalate u > {first.uncertainty_threshold:.4f}",
         highlight=False,
+        soft_wrap=True,
     )
 
 

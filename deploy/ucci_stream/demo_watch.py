@@ -88,6 +88,7 @@ class Watcher(threading.Thread):
         """Mark the beginning of the stream, from which all times count."""
         self._began = time.monotonic()
         self._began_wall = time.time()
+        self.seen.versions_before = len(self.seen.versions)
 
     def router_killed(self, instance_id: str) -> None:
         """Mark the moment of a router's SIGKILL."""

@@ -42,12 +42,13 @@ class SeenResult:
 
 @dataclass(slots=True)
 class Observations:
-    """Everything that the demo saw."""
+    """Everything that the demo saw; ``versions_before`` of its versions came before the first query."""
 
     results: dict[str, SeenResult] = field(default_factory=dict)
     duplicated: int = 0
     dead_letters: int = 0
     versions: list[SeenVersion] = field(default_factory=list)
+    versions_before: int = 1
     drift_started_s: float | None = None
     drift_seen_s: float | None = None
     killed_s: float | None = None
@@ -191,7 +192,9 @@ def _static_phase(part: Sequence[PlannedQuery], version: CalibrationVersion) -> 
 
 def _first_use(seen: Observations) -> dict[str, float | None]:
     delays = sorted(
-        first - version.published_s for version in seen.versions[1:] for first in version.first_use_s.values()
+        first - version.published_s
+        for version in seen.versions[max(seen.versions_before, 1) :]
+        for first in version.first_use_s.values()
     )
     if not delays:
         return {"p50": None, "p99": None, "samples": 0}
@@ -258,8 +261,9 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
 def _verdict(summary: Summary) -> str:
     recovered = summary.service["after_recovery"].micro_f1
     held = "[green]held again[/]" if summary.held else "[red]not held[/]"
-    static = "held it too" if summary.static_held else "did not"
+    fixed = summary.static["after_recovery"].micro_f1 if summary.static else math.nan
+    static = "held it too" if summary.static_held else "stays below"
     return (
         f"Target {summary.target} {held} after the drift: {recovered:.4f} (tolerance {summary.tolerance:.4f}, two "
-        f"standard errors); the static calibration {static}."
+        f"standard errors); the static calibration {static}, at {fixed:.4f}."
     )
