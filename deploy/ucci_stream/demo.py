@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -88,10 +88,11 @@ def _bootstrap(stack: Stack, offline: list[RecordedQuery], watcher: Watcher, con
         uncertainty_threshold=threshold,
         examples=len(offline),
         issued_by="demo",
-        issued_at=moment,
+        issued_at=moment - timedelta(seconds=len(offline) + 1),
         reason="offline calibration as in the paper",
     )
-    send_events(stack.settings, WORKLOAD, [*offline_examples(offline, WORKLOAD, moment), command])
+    # The command goes first: folded before it, the examples alone would lead to a first version of the core's own.
+    send_events(stack.settings, WORKLOAD, [command, *offline_examples(offline, WORKLOAD, moment)])
     first = watcher.await_first_version(_FIRST_VERSION_TIMEOUT_S)
     console.print(
         f"[green]✓[/] {'calibrated':<14} offline, on {len(offline)} recorded queries: version {first.version}, "
