@@ -212,12 +212,12 @@ async def test_a_result_too_large_for_its_topic_becomes_a_dead_letter_and_spoils
     prefix = unique_prefix()
     create_topics(broker.bootstrap, prefix, **{"max.message.bytes": "10000"})
     topics = Topics(broker.bootstrap, prefix)
-    topics.send(*(query(f"q{n}") for n in range(50)), query("large", "x" * 4_000), query("larger", "y" * 30_000))
+    topics.send(*(query(f"q{n}") for n in range(50)), query("large", "x" * 5_000), query("larger", "y" * 30_000))
     async with running(router_settings(broker.bootstrap, prefix)) as router:
         await router.until_committed(50, 2)
     letters = {m.key(): m for m in read_all(broker.bootstrap, f"{prefix}.dead-letters")}
     assert {dict(m.headers() or ())["dlq.reason"] for m in letters.values()} == {b"too_large"}
-    assert json.loads(value_of(letters[b"large"]))["text"] == "x" * 4_000
+    assert json.loads(value_of(letters[b"large"]))["text"] == "x" * 5_000
     assert b"value of 30" in dict(letters[b"larger"].headers() or ())["dlq.truncated"]
     assert len(value_of(letters[b"larger"])) > 7_000
     assert len(result_ids(broker.bootstrap, prefix)) == 50

@@ -19,7 +19,7 @@ ROUTED_AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 def routed(query: QueryEvent, workload: str, routed_by: str = "test") -> RoutedEvent:
     """Return the result of a query that the small model answered with the query's own first words."""
     entities = {"camera": query.text[:100]}
-    small = ModelRun(model="small", raw=query.text[:100], entities=entities, valid=True, uncertainty=0.1)
+    small = ModelRun(model="small", raw=query.text, entities=entities, valid=True, uncertainty=0.1)
     return RoutedEvent(
         query_id=query.query_id,
         workload=workload,
