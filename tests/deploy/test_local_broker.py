@@ -61,6 +61,7 @@ def second(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
         local.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 def test_a_port_taken_by_another_kafka_is_not_mistaken_for_ours(broker: LocalBroker, second: LocalBroker) -> None:
     assert second.bootstrap != broker.bootstrap
@@ -69,6 +70,7 @@ def test_a_port_taken_by_another_kafka_is_not_mistaken_for_ours(broker: LocalBro
     assert f"cluster.id={cluster_at(second.bootstrap, DEADLINE_S)}\n" in marker
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 def test_a_killed_broker_comes_back_on_its_address_with_all_it_acknowledged(
     second: LocalBroker, topic_prefix: str
@@ -100,6 +102,7 @@ def test_a_killed_broker_comes_back_on_its_address_with_all_it_acknowledged(
     assert sorted(message.key().decode() for message in read_all(bootstrap, topic)) == sorted(keys)
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 def test_a_broker_does_not_outlive_the_process_that_started_it(broker: LocalBroker, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ORPHAN, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
@@ -115,6 +118,7 @@ def test_a_broker_does_not_outlive_the_process_that_started_it(broker: LocalBrok
     assert ended
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 def test_a_given_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.socket() as taken:

@@ -72,7 +72,7 @@ def test_a_faulty_event_is_refused_with_its_field(api: Api, body: bytes, status:
 _SHARED = make_api()
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.binary(max_size=400) | st.text(max_size=200).map(lambda text: json.dumps({"query_id": text}).encode()))
 def test_no_body_leads_to_a_5xx(body: bytes) -> None:
     api = _SHARED

@@ -214,7 +214,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedgerMachine = LedgerMachine.TestCase
-TestLedgerMachine.settings = settings(max_examples=100, stateful_step_count=50)
+TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=50)
 
 
 def test_done_offsets_that_do_not_fit_wait_and_stop_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
