@@ -31,7 +31,7 @@ from ucci_stream.local_broker import LocalBroker
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 QUERIES = 3_000
-KILLS = 6
+KILLS = 4
 STATE_LOST_AT = 3
 """Before the restart after this kill the state directory is deleted."""
 
