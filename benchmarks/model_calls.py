@@ -29,12 +29,12 @@ from typing import Any
 import aiohttp
 import structlog
 
+from runtime.clock import SystemClock
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Signal, Target
 from schemas.query import QueryEvent
 from schemas.settings import Settings
 from stream_router.answering import CascadeAnswerer
 from stream_router.core.request import build_request
-from stream_router.service import SystemClock
 
 IN_FLIGHT = 1_000
 SERVICE_MS = (100, 1_000)

@@ -28,11 +28,12 @@ import structlog
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from runtime.clock import Clock
 from schemas.query import QueryEvent
 from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
-from stream_router.ports import Calibrations, Clock
+from stream_router.ports import Calibrations
 from stream_router.service import Service
 from ucci_stream.local_broker import LocalBroker
 

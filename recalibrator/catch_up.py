@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from recalibrator.ports import EndReached, Input, Record
+from recalibrator.ports import EndReached, Record
+from runtime.records import Input
 
 
 @dataclass(slots=True)

@@ -6,17 +6,15 @@ is wrong; one line for each fault.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import structlog
 import typer
 
 from recalibrator.service import Service, StageName, run_until_signalled
+from runtime.log_lines import LogFormat, configure_logging
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings
@@ -27,13 +25,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-
-class LogFormat(StrEnum):
-    """How log lines look."""
-
-    CONSOLE = "console"
-    JSON = "json"
 
 
 ConfigOption = Annotated[Path, typer.Option("--config", help="Path of ucci.toml.")]
@@ -52,7 +43,7 @@ def run(
     Example: recalibrator run --config ucci.toml --stage join --stage fit
     """
     settings = _load(config)
-    _configure_logging(log_format)
+    configure_logging(log_format)
     raise typer.Exit(_run(settings, frozenset(stage or StageName)))
 
 
@@ -98,27 +89,6 @@ def _run(settings: Settings, stages: frozenset[StageName]) -> int:
         sys.stderr.flush()
         os._exit(code)
     return code
-
-
-def _configure_logging(log_format: LogFormat) -> None:
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
-        if log_format is LogFormat.JSON
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    trace = [structlog.processors.format_exc_info] if log_format is LogFormat.JSON else []
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *trace,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )
 
 
 if __name__ == "__main__":

@@ -18,21 +18,19 @@ from recalibrator.dead_letter import dead_letter
 from recalibrator.decoding import decode_observation
 from recalibrator.errors import Rewind
 from recalibrator.ports import (
-    Clock,
     Core,
-    Count,
     EndReached,
     EventLog,
     FitState,
-    Input,
     Observation,
-    OutputRecord,
     Record,
     SnapshotStore,
     Transactions,
     VersionLog,
 )
 from recalibrator.publication import publication
+from runtime.clock import Clock
+from runtime.records import Count, Input, OutputRecord
 from schemas.errors import DecodeError
 
 STAGE = "fit"

@@ -19,18 +19,9 @@ from recalibrator.core.join import NOTHING_KNOWN, Joined, JoinState, take_feedba
 from recalibrator.dead_letter import dead_letter
 from recalibrator.decoding import decode_feedback, decode_result
 from recalibrator.errors import Rewind
-from recalibrator.ports import (
-    Clock,
-    Count,
-    EndReached,
-    EventLog,
-    Input,
-    JoinStore,
-    OutputRecord,
-    Record,
-    StoredRow,
-    Transactions,
-)
+from recalibrator.ports import EndReached, EventLog, JoinStore, Record, StoredRow, Transactions
+from runtime.clock import Clock
+from runtime.records import Count, Input, OutputRecord
 from schemas.errors import DecodeError
 from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent

@@ -6,25 +6,17 @@ A loop holds nothing of Kafka, SQLite or the machine's clock; it can be driven b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from recalibrator.core.join import JoinState
+from runtime.records import Header, Input, OutputRecord
 from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.labelled import LabelledExample
 from schemas.status import WorkloadStatus
 from schemas.traffic import TrafficSummary
 
-Header = tuple[str, bytes | None]
 Observation = LabelledExample | TrafficSummary | Command
-
-
-class Input(NamedTuple):
-    """One partition of an input topic."""
-
-    topic: str
-    partition: int
 
 
 class Record(NamedTuple):
@@ -43,27 +35,6 @@ class EndReached(NamedTuple):
 
     source: Input
     offset: int
-
-
-class OutputRecord(NamedTuple):
-    """One record to produce."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[Header, ...] = ()
-
-
-class Clock(Protocol):
-    """Time, as the caller knows it."""
-
-    def now(self) -> datetime:
-        """Return the wall-clock time in UTC."""
-        ...
-
-    def monotonic(self) -> float:
-        """Return seconds on a clock that never goes back."""
-        ...
 
 
 class Assignee(Protocol):
@@ -241,12 +212,4 @@ class SnapshotStore(Protocol):
 
     def new(self, workload: str) -> Core:
         """Return a core that has seen nothing."""
-        ...
-
-
-class Count(Protocol):
-    """Counts one thing by name and label; a metric."""
-
-    def __call__(self, name: str, amount: float = 1.0, **labels: str) -> None:
-        """Add to a count, or observe a size or duration."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recalibrator.ports import OutputRecord
+from runtime.records import OutputRecord
 from schemas.calibration import CalibrationVersion
 
 

@@ -10,7 +10,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from threading import Event
@@ -21,8 +20,6 @@ import structlog
 from recalibrator.core import TrafficSummarizer
 from recalibrator.fit_stage import FitLimits, FitStage, FitTopics
 from recalibrator.join_stage import JoinLimits, JoinStage, JoinTopics
-from recalibrator.shell.client_reports import reports
-from recalibrator.shell.compacted_reader import CompactedReader
 from recalibrator.shell.event_log import KafkaEventLog
 from recalibrator.shell.join_store import SqliteJoinStore
 from recalibrator.shell.kafka_properties import group_properties, reader_properties, transactional_properties
@@ -30,9 +27,12 @@ from recalibrator.shell.metrics import Metrics
 from recalibrator.shell.snapshot_file import SnapshotFiles
 from recalibrator.shell.stage_thread import Stage, StageThread
 from recalibrator.shell.state_directory import StateDirectory
-from recalibrator.shell.topic_check import CheckedTopics, check_topics
 from recalibrator.shell.transaction import TransactionDriver
 from recalibrator.shell.version_log import KafkaVersionLog
+from runtime.clock import SystemClock
+from runtime.kafka.client_reports import reports
+from runtime.kafka.compacted_reader import CompactedReader
+from runtime.kafka.topic_check import CheckedTopics, check_topics
 from schemas.settings import Settings
 from schemas.topics import (
     CALIBRATION,
@@ -41,6 +41,7 @@ from schemas.topics import (
     FEEDBACK,
     OBSERVATIONS,
     RESULTS,
+    ROUTERS,
     STATUS,
     Topic,
 )
@@ -50,6 +51,8 @@ _log = structlog.get_logger()
 END_TIMEOUT_S = 17.0
 """For all stages together, so that a SIGTERM ends within 20 s."""
 
+_WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
+_TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
 _MILLISECONDS = 1_000
 _WAIT_S = 0.5
 
@@ -60,18 +63,6 @@ class StageName(StrEnum):
     JOIN = "join"
     FIT = "fit"
     API = "api"
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> datetime:
-        """Return the wall-clock time in UTC."""
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        """Return seconds on a clock that never goes back."""
-        return time.monotonic()
 
 
 class Service:
@@ -108,12 +99,12 @@ class Service:
 
         Raises
         ------
-        RecalibratorError
+        UcciError
             When something that only a person can mend ended it.
         OSError
             When the HTTP address is taken or a disk is full.
         """
-        checked = check_topics(self._settings)
+        checked = check_topics(self._settings, _TOUCHED, _WRITTEN)
         state = StateDirectory(Path(self._settings.recalibrator.state_dir))
         try:
             for stage in sorted(self._stages - {StageName.API}):
@@ -241,7 +232,7 @@ def run_until_signalled(service: Service) -> None:
 
     Raises
     ------
-    RecalibratorError, OSError
+    UcciError, OSError
         See :meth:`Service.run`.
     """
     seen: list[int] = []

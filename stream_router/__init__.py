@@ -8,16 +8,8 @@ that offset's metadata, those done beyond it: a slow query holds up nobody, and 
 doubles a result. Calibration versions come by their own topic (:mod:`~stream_router.shell.calibration_feed`).
 """
 
-from stream_router.errors import (
-    AccessDenied,
-    BrokerError,
-    BrokerUnreachable,
-    Fenced,
-    ModelsFailed,
-    OffsetsWentBack,
-    RouterError,
-    TopicsUnusable,
-)
+from runtime.errors import AccessDenied, BrokerError, BrokerUnreachable, Fenced, TopicsUnusable
+from stream_router.errors import ModelsFailed, OffsetsWentBack, RouterError
 
 __all__ = [
     "AccessDenied",

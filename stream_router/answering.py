@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 
+from runtime.clock import Clock
 from schemas.calibration import CalibrationVersion, ModelCosts
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
@@ -20,7 +21,7 @@ from stream_router.core.answer import failed_run, judge
 from stream_router.core.cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve
 from stream_router.core.request import build_probe, build_request
 from stream_router.errors import ModelsFailed
-from stream_router.ports import Calibrations, Clock
+from stream_router.ports import Calibrations
 from stream_router.shell.model_http import CallError
 from stream_router.shell.model_server import ModelCallMetrics, ModelServer, ServerDownError, ServerName
 

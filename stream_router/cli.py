@@ -7,20 +7,19 @@ configuration is wrong; one line for each fault.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import structlog
 import typer
 
+from runtime.clock import Clock
+from runtime.log_lines import LogFormat, configure_logging
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings, require_models
-from stream_router.ports import Calibrations, Clock
+from stream_router.ports import Calibrations
 from stream_router.service import RunningAnswerer, Service, run_until_signalled
 
 app = typer.Typer(
@@ -29,13 +28,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-
-class LogFormat(StrEnum):
-    """How log lines look."""
-
-    CONSOLE = "console"
-    JSON = "json"
 
 
 ConfigOption = Annotated[Path, typer.Option("--config", help="Path of ucci.toml.")]
@@ -50,7 +42,7 @@ def run(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = 
     """
     settings = load_settings(config, os.environ)
     require_models(settings)
-    _configure_logging(log_format)
+    configure_logging(log_format)
     raise typer.Exit(_run(settings))
 
 
@@ -102,27 +94,6 @@ def _cascade(settings: Settings, calibrations: Calibrations, clock: Clock) -> Ru
     from stream_router.answering import CascadeAnswerer
 
     return CascadeAnswerer(settings, calibrations, clock, settings.router.instance_id)
-
-
-def _configure_logging(log_format: LogFormat) -> None:
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
-        if log_format is LogFormat.JSON
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    trace = [structlog.processors.format_exc_info] if log_format is LogFormat.JSON else []
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *trace,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )
 
 
 if __name__ == "__main__":

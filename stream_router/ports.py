@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Protocol
 
 from schemas.calibration import CalibrationVersion
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.status import ModelHealth
-
-
-class Clock(Protocol):
-    """Time, handed in so that tests can turn it."""
-
-    def now(self) -> datetime:
-        """Return the wall-clock time in UTC."""
-        ...
-
-    def monotonic(self) -> float:
-        """Return seconds on a clock that never goes back."""
-        ...
 
 
 class Calibrations(Protocol):

@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
+from runtime.records import Header
 from schemas.errors import DecodeError
 from schemas.query import QueryEvent
 from stream_router.core.decode import decode_query
 from stream_router.core.ledger import RecordId
-from stream_router.core.output import Header, InputRecord, Outcome, dead_letter, result
+from stream_router.core.output import InputRecord, Outcome, dead_letter, result
 from stream_router.errors import ModelsFailed
 from stream_router.ports import Answerer
 

@@ -9,22 +9,22 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Collection
-from datetime import UTC, datetime
 from typing import Protocol
 
 import structlog
 
+from runtime.clock import Clock, SystemClock
+from runtime.kafka.topic_check import check_topics
+from runtime.transaction import State
 from schemas.settings import Settings
 from schemas.status import RouterStatus
-from schemas.topics import DEAD_LETTERS, RESULTS
+from schemas.topics import CALIBRATION, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
 from stream_router.core.adopt import Adoption
 from stream_router.core.ledger import RecordId
 from stream_router.core.output import InputRecord
 from stream_router.core.status import Identity, Readiness, router_status
-from stream_router.core.transaction import State
-from stream_router.ports import Answerer, Calibrations, Clock
+from stream_router.ports import Answerer, Calibrations
 from stream_router.router import Router
 from stream_router.shell.calibration_feed import CalibrationFeed
 from stream_router.shell.commit import Committer
@@ -33,7 +33,6 @@ from stream_router.shell.intake import Intake
 from stream_router.shell.metrics import Metrics
 from stream_router.shell.shared_ledger import SharedLedger
 from stream_router.shell.status_server import StatusServer
-from stream_router.shell.topic_check import check_topics
 
 _log = structlog.get_logger()
 
@@ -43,21 +42,10 @@ FINAL_COMMIT_S = 3.0
 MAX_DRAIN_S = 13.0
 """Longest drain, whatever is configured: a SIGTERM ends within 20 s."""
 
+_TOUCHED = (QUERIES, RESULTS, DEAD_LETTERS, CALIBRATION, ROUTERS)
 _CLOSE_S = 1.0
 _POLL_S = 0.2
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> datetime:
-        """Return the wall-clock time in UTC."""
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        """Return seconds on a clock that never goes back."""
-        return time.monotonic()
 
 
 class RunningAnswerer(Answerer, Protocol):
@@ -152,17 +140,18 @@ class Service:
 
         Raises
         ------
-        RouterError
+        UcciError
             When something that only a person can mend ended it.
         OSError
             When the status server's address is taken.
         """
         self._loop = asyncio.get_running_loop()
-        max_record_bytes = await asyncio.to_thread(check_topics, self._settings)
+        max_record_bytes = await asyncio.to_thread(self._check_room)
         self._committer = Committer(
             self._settings,
             self._ledger,
             max_record_bytes=max_record_bytes,
+            check_room=self._check_room,
             on_failure=self._fail,
             metrics=self.metrics,
         )
@@ -250,6 +239,9 @@ class Service:
             if self._ledger.load().uncommitted == 0:
                 return
 
+    def _check_room(self) -> int:
+        return check_topics(self._settings, _TOUCHED, (RESULTS, DEAD_LETTERS)).max_record_bytes
+
     def _readiness(self) -> Readiness:
         return Readiness(
             is_assigned=self._ledger.is_assigned,
@@ -284,7 +276,7 @@ async def run_until_signalled(service: Service) -> None:
 
     Raises
     ------
-    RouterError, OSError
+    UcciError, OSError
         See :meth:`Service.run`.
     """
     loop = asyncio.get_running_loop()

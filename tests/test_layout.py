@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = (ROOT / "schemas", ROOT / "stream_router", ROOT / "recalibrator", ROOT / "deploy" / "ucci_stream")
+PACKAGES = (
+    ROOT / "schemas",
+    ROOT / "runtime",
+    ROOT / "stream_router",
+    ROOT / "recalibrator",
+    ROOT / "deploy" / "ucci_stream",
+)
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50
 DRAWERS = {"utils.py", "util.py", "helpers.py", "common.py", "base.py", "manager.py", "misc.py"}

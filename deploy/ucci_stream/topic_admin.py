@@ -7,15 +7,15 @@ topic is never altered: a wrong policy is the operator's to mend.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from schemas.errors import UcciError
+from runtime.errors import TopicsUnusable
+from runtime.kafka import topic_check
 from schemas.settings import Settings
-from schemas.topics import FEEDBACK, RESULTS, ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
+from schemas.topics import ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
 
 REQUEST_TIMEOUT_S = 10.0
 _SETTLE_TIMEOUT_S = 20.0
@@ -25,22 +25,6 @@ _COMPACTED = {
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
 }
-
-
-class TopicsUnusable(UcciError):
-    """The topics on the broker are not what the services need.
-
-    Parameters
-    ----------
-    faults : sequence of str
-        One line each, naming topic, property, value and remedy.
-    """
-
-    exit_code = 1
-
-    def __init__(self, faults: tuple[str, ...]) -> None:
-        self.faults = faults
-        super().__init__("\n".join(faults))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,77 +99,27 @@ def create_topics(settings: Settings, admin: AdminClient | None = None) -> Creat
     if faults:
         raise TopicsUnusable(tuple(faults))
     _await_topics(admin, settings)
-    check_topics(settings, admin)
+    check_topics(settings)
     names = tuple(topic.name(prefix) for topic in missing)
     return Created(names, tuple(t.name(prefix) for t in TOPICS if t.name(prefix) not in names))
 
 
-def check_topics(settings: Settings, admin: AdminClient | None = None) -> None:
+def check_topics(settings: Settings) -> None:
     """Compare the broker's topics with the table.
 
     Raises
     ------
     TopicsUnusable
         Naming every fault at once.
+    BrokerUnreachable, AccessDenied
+        When the broker does not answer, or not to us.
     """
-    admin = admin or admin_client(settings)
-    faults = topic_faults(settings, _partition_counts(admin), _configs(admin, settings))
-    if faults:
-        raise TopicsUnusable(faults)
-
-
-def topic_faults(
-    settings: Settings, partitions: Mapping[str, int], configs: Mapping[str, Mapping[str, str]]
-) -> tuple[str, ...]:
-    """Find what is wrong, from what the broker said.
-
-    Parameters
-    ----------
-    partitions : mapping of topic name to partition count
-    configs : mapping of topic name to its configuration
-
-    Returns
-    -------
-    tuple of str
-        One line for each fault; empty when all is well.
-    """
-    prefix = settings.topics.prefix
-    faults = []
-    for topic in TOPICS:
-        name = topic.name(prefix)
-        if name not in partitions:
-            faults.append(f"{name}: does not exist; run `ucci-stream topics create`")
-            continue
-        policy = configs.get(name, {}).get("cleanup.policy", topic.cleanup)
-        if policy != topic.cleanup:
-            faults.append(f"{name}: cleanup.policy is {policy}, needs {topic.cleanup}; alter or delete the topic")
-        if topic.partitions is not None and partitions[name] != topic.partitions:
-            faults.append(f"{name}: has {partitions[name]} partitions, needs {topic.partitions}; delete the topic")
-    results, feedback = RESULTS.name(prefix), FEEDBACK.name(prefix)
-    if results in partitions and feedback in partitions and partitions[results] != partitions[feedback]:
-        faults.append(
-            f"{results} has {partitions[results]} partitions and {feedback} {partitions[feedback]}: both are joined by "
-            "query_id and need equal counts; add partitions to the smaller one"
-        )
-    return tuple(faults)
+    topic_check.check_topics(settings, TOPICS, TOPICS)
 
 
 def _partition_counts(admin: AdminClient) -> dict[str, int]:
     metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
     return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
-
-
-def _configs(admin: AdminClient, settings: Settings) -> dict[str, dict[str, str]]:
-    present = _partition_counts(admin)
-    names = [topic.name(settings.topics.prefix) for topic in TOPICS]
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names if name in present]
-    if not resources:
-        return {}
-    described = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
-    return {
-        resource.name: {key: str(entry.value) for key, entry in future.result().items()}
-        for resource, future in described.items()
-    }
 
 
 def _await_topics(admin: AdminClient, settings: Settings) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from recalibrator.errors import BrokerUnreachable
-from recalibrator.shell.kafka_properties import DELIVERY_TIMEOUT_S, Properties
+from recalibrator.shell.kafka_properties import DELIVERY_TIMEOUT_S
+from runtime.errors import BrokerUnreachable
+from runtime.kafka.properties import Properties
 
 _POLL_S = 0.1
 _FLUSH_S = 5.0

@@ -18,7 +18,8 @@ from recalibrator.api.routes_commands import CommandRoutes
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
 from recalibrator.api.routes_page import PageRoutes
 from recalibrator.api.routes_status import StatusRoutes
-from recalibrator.errors import BrokerUnreachable, Refused
+from recalibrator.errors import Refused
+from runtime.errors import BrokerUnreachable
 
 _log = structlog.get_logger()
 _UNAVAILABLE, _UNPROCESSABLE, _INTERNAL = 503, 422, 500

@@ -11,8 +11,8 @@ from recalibrator.api.acknowledged import AcknowledgedProducer
 from recalibrator.api.keys import Keys, Scope
 from recalibrator.api.view import View
 from recalibrator.errors import Refused
-from recalibrator.ports import Clock
 from recalibrator.shell.metrics import Metrics
+from runtime.clock import Clock
 from schemas.settings import Settings
 
 _NOT_FOUND = 404

@@ -24,7 +24,8 @@ from recalibrator.api.bodies import (
 from recalibrator.api.context import Context
 from recalibrator.api.keys import LOCAL_CALLER
 from recalibrator.api.label_studio import feedback_of
-from recalibrator.errors import BrokerUnreachable, Refused
+from recalibrator.errors import Refused
+from runtime.errors import BrokerUnreachable
 from schemas.feedback import FeedbackEvent
 from schemas.topics import FEEDBACK
 

@@ -11,12 +11,13 @@ from recalibrator.api.context import Context
 from recalibrator.api.keys import Keys
 from recalibrator.api.server import HttpServer
 from recalibrator.api.view import View
-from recalibrator.errors import BrokerError
-from recalibrator.ports import Clock, Input
-from recalibrator.shell.client_reports import reports
-from recalibrator.shell.compacted_reader import CompactedReader
 from recalibrator.shell.kafka_properties import producer_properties, reader_properties
 from recalibrator.shell.metrics import Metrics
+from runtime.clock import Clock
+from runtime.errors import BrokerError
+from runtime.kafka.client_reports import reports
+from runtime.kafka.compacted_reader import CompactedReader
+from runtime.records import Input
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION_HISTORY, ROUTERS, STATUS
 

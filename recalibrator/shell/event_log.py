@@ -14,11 +14,12 @@ from typing import cast
 import structlog
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from recalibrator.errors import AccessDenied, BrokerError, Fenced
-from recalibrator.ports import Assignee, Count, EndReached, Header, Input, Record
-from recalibrator.shell.broker_errors import is_fatal, kafka_error, of_consumer
-from recalibrator.shell.client_reports import reports
-from recalibrator.shell.kafka_properties import Properties
+from recalibrator.ports import Assignee, EndReached, Record
+from runtime.errors import AccessDenied, BrokerError, Fenced
+from runtime.kafka.broker_errors import Side, is_fatal, kafka_error, translate
+from runtime.kafka.client_reports import reports
+from runtime.kafka.properties import Properties
+from runtime.records import Count, Header, Input
 
 _log = structlog.get_logger()
 
@@ -143,7 +144,7 @@ class KafkaEventLog:
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
             self._positions[source] = cast(int, message.offset())
             return EndReached(source, self._positions[source])
-        found = of_consumer(error)
+        found = translate(error, Side.CONSUMER)
         if isinstance(found, Fenced | AccessDenied) or is_fatal(error):
             raise found
         self._count("client_errors", client=self._stage, code=error.name())
@@ -169,7 +170,7 @@ class KafkaEventLog:
             try:
                 found = self._consumer.committed(asked, _OFFSETS_TIMEOUT_S)
             except KafkaException as error:
-                reason = of_consumer(kafka_error(error))
+                reason = translate(kafka_error(error), Side.CONSUMER)
                 if isinstance(reason, Fenced | AccessDenied) or time.monotonic() > deadline_s or self._closing.is_set():
                     raise reason from None
                 _log.warning(

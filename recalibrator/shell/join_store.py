@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from recalibrator.core.join import JoinState
 from recalibrator.errors import StoreDamaged
-from recalibrator.ports import Input, StoredRow
+from recalibrator.ports import StoredRow
+from runtime.records import Input
 
 _log = structlog.get_logger()
 

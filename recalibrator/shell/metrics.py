@@ -1,42 +1,13 @@
-"""Every metric of the recalibrator: one table of name, kind, unit and help, and the object that the parts count on.
-
-Names follow Prometheus' conventions: base units, ``_total`` on counters, no unit without a number behind it.
-"""
+"""Every metric of the recalibrator: one table of name, kind, unit and help, and the object that the parts count on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from runtime.metric_spec import MetricSpec
 
 _PREFIX = "ucci_recalibrator_"
 _LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSpec:
-    """One metric.
-
-    Parameters
-    ----------
-    name : str
-        As the parts call it; scraped as ``ucci_recalibrator_`` name, with ``_total`` on counters.
-    kind : str
-        ``counter``, ``gauge`` or ``histogram``.
-    unit : str
-        What one is.
-    help : str
-        What it counts, and what a rise means.
-    labels : tuple of str
-    """
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    unit: str
-    help: str
-    labels: tuple[str, ...] = ()
-
 
 SPECS = (
     MetricSpec("results", "counter", "result", "Results taken by the join.", ("workload",)),

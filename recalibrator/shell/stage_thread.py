@@ -9,9 +9,10 @@ from typing import Protocol
 
 import structlog
 
-from recalibrator.errors import AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall, Rewind
-from recalibrator.ports import Input
+from recalibrator.errors import Rewind
 from recalibrator.shell.metrics import Metrics
+from runtime.errors import AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall
+from runtime.records import Input
 
 _log = structlog.get_logger()
 _MEASURE_INTERVAL_S = 1.0

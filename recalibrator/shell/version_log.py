@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import Message
 
-from recalibrator.shell.compacted_reader import CompactedReader
+from runtime.kafka.compacted_reader import CompactedReader
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
 

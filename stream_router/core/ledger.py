@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from runtime.records import OffsetCommit
 from stream_router.core.done_offsets import OffsetRange, encode, fits
 from stream_router.core.frontier import Frontier
 from stream_router.core.output import Outcome
@@ -42,13 +43,6 @@ class Committed(NamedTuple):
         if self.offset is None:
             return False
         return offset < self.offset or any(first <= offset <= last for first, last in self.done)
-
-
-class OffsetCommit(NamedTuple):
-    """An offset to commit, with its metadata."""
-
-    offset: int
-    metadata: str
 
 
 class State(Enum):

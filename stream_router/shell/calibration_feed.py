@@ -10,15 +10,14 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message
 
+from runtime.clock import Clock
+from runtime.kafka.broker_errors import Side, kafka_error, translate
+from runtime.kafka.compacted_reader import CompactedReader
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION
 from stream_router.core.adopt import Adopted, Adoption, Refusal, Refused
-from stream_router.errors import AccessDenied, Fenced
-from stream_router.ports import Clock
-from stream_router.shell.broker_errors import Side, is_fatal, kafka_error, translate
-from stream_router.shell.client_errors import callbacks
 from stream_router.shell.kafka_properties import calibration_properties
 from stream_router.shell.metrics import Metrics
 
@@ -76,33 +75,25 @@ class CalibrationFeed(Thread):
 
     def run(self) -> None:
         """Read until closed. An error that ends the thread is handed on."""
-        reports = callbacks("calibration", self._metrics, self._on_failure)
-        consumer = Consumer(self._properties | reports)
         try:
-            # From offset 0 rather than "the beginning": that needs no question to the broker first.
-            consumer.assign([TopicPartition(self._topic, 0, 0)])
+            reader = CompactedReader(
+                "calibration",
+                [self._topic],
+                self._properties,
+                self._metrics.count,
+                on_final=self._on_failure,
+                closing=self._closing,
+            )
             while not self._closing.is_set():
-                message = consumer.poll(_POLL_S)
-                if message is not None:
-                    self._take(message)
-            consumer.close()
+                for message in reader.poll(_POLL_S):
+                    self._offer(message)
+                if reader.has_reached_ends:
+                    self._caught_up.set()
+            reader.close()
         except KafkaException as error:
             self._on_failure(translate(kafka_error(error), Side.CONSUMER))
         except Exception as error:  # noqa: BLE001 handed on: the service ends with it
             self._on_failure(error)
-
-    def _take(self, message: Message) -> None:
-        error = message.error()
-        if error is None:
-            self._offer(message)
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
-            self._caught_up.set()
-        else:
-            found = translate(error, Side.CONSUMER)
-            if isinstance(found, Fenced | AccessDenied) or is_fatal(error):
-                raise found
-            self._metrics.client_errors.labels("calibration", error.name()).inc()
-            _log.warning("calibration topic", code=error.name(), error=error.str())
 
     def _offer(self, message: Message) -> None:
         outcome = self._adoption.offer(message.key(), message.value(), self._clock.now())

@@ -14,20 +14,21 @@ from threading import Condition, Thread
 import structlog
 from confluent_kafka import Consumer, KafkaException
 
+from runtime.dead_letters import cut_to
+from runtime.errors import AccessDenied, BrokerError, Fenced, RecreateProducer, TopicsUnusable
+from runtime.kafka.broker_errors import Side, kafka_error, translate
+from runtime.kafka.client_reports import reports
+from runtime.kafka.producer import CALL_TIMEOUT_S, TransactionalProducer
+from runtime.records import Input, OutputRecord
+from runtime.transaction import Event, State, Transaction
 from schemas.settings import Settings
 from schemas.topics import DEAD_LETTERS, DLQ_REASON, QUERIES
 from stream_router.core.ledger import Batch, Committed
-from stream_router.core.output import Outcome, OutputRecord
-from stream_router.core.transaction import Event, State, Transaction
-from stream_router.errors import AccessDenied, BrokerError, Fenced, RecreateProducer, TopicsUnusable
-from stream_router.shell.broker_errors import Side, kafka_error, translate
-from stream_router.shell.client_errors import callbacks
+from stream_router.core.output import Outcome, dead_letter
 from stream_router.shell.group_offsets import read_committed_offsets
 from stream_router.shell.kafka_properties import offsets_properties, transactional_properties
 from stream_router.shell.metrics import Metrics
-from stream_router.shell.producer import CALL_TIMEOUT_S, TransactionalProducer
 from stream_router.shell.shared_ledger import SharedLedger, Taken
-from stream_router.shell.topic_check import check_topics
 
 _log = structlog.get_logger()
 
@@ -44,6 +45,10 @@ class Committer(Thread):
     ----------
     settings : Settings
     ledger : SharedLedger
+    max_record_bytes : int
+        Largest record that every output topic took at start.
+    check_room : callable
+        Asks the broker for that limit again; blocks.
     on_failure : callable
         Called once with the error that ended this thread.
     metrics : Metrics
@@ -55,6 +60,7 @@ class Committer(Thread):
         ledger: SharedLedger,
         *,
         max_record_bytes: int,
+        check_room: Callable[[], int],
         on_failure: Callable[[BaseException], None],
         metrics: Metrics,
     ) -> None:
@@ -65,14 +71,13 @@ class Committer(Thread):
         self._dead_letters = DEAD_LETTERS.name(settings.topics.prefix)
         self._interval_s = settings.router.commit_interval_ms / _MILLISECONDS
         self._max_record_bytes = max_record_bytes
+        self._check_room = check_room
         self._on_failure = on_failure
         self._metrics = metrics
         self._transaction = Transaction()
         self._producer: TransactionalProducer | None = None
         # Their stuck calls may still return; a client must not be freed under them.
         self._abandoned: list[TransactionalProducer] = []
-        # Those of them that had not started when they were left: each may finish its start later and fence us once.
-        self._late_starters = 0
         self._failures = 0
         self._turn = Condition()
         self._asked = 0
@@ -143,7 +148,7 @@ class Committer(Thread):
         try:
             self._commit(taken)
         except Fenced as error:
-            if not self._is_own_fence():
+            if not self._transaction.forgive_fence():
                 raise
             self._recover(taken, error)
 
@@ -151,9 +156,10 @@ class Committer(Thread):
         assert self._producer is not None
         started_s = time.monotonic()
         try:
-            written = self._producer.commit(
-                taken.batch.outcomes, self._topic, taken.batch.offsets, taken.group, self._dead_letters
-            )
+            self._producer.begin()
+            written = [self._write(self._producer, outcome) for outcome in taken.batch.outcomes]
+            offsets = {Input(self._topic, partition): found for partition, found in taken.batch.offsets.items()}
+            self._producer.commit(offsets, taken.group)
         except RecreateProducer as error:
             self._recover(taken, error)
         except (Fenced, AccessDenied):
@@ -166,6 +172,22 @@ class Committer(Thread):
             self._metrics.transactions.labels("committed").inc()
             self._metrics.transaction_seconds.observe(time.monotonic() - started_s)
             self._count(taken.batch.outcomes, written)
+
+    def _write(self, producer: TransactionalProducer, outcome: Outcome) -> OutputRecord:
+        """Produce an outcome; one that is too large becomes a dead letter, cut where that is too large as well."""
+        record = outcome.record
+        if producer.produce(record):
+            return record
+        if record.topic != self._dead_letters:
+            size = len(record.value or b"")
+            error = f"the result of {size} bytes exceeds the topic's max.message.bytes; raise it or ask for less"
+            record = dead_letter(self._dead_letters, outcome.source, "too_large", error)
+            if producer.produce(record):
+                return record
+        cut = cut_to(record, self._max_record_bytes)
+        if not producer.produce(cut):
+            raise RecreateProducer(f"a dead letter cut to {self._max_record_bytes} bytes is refused as too large")
+        return cut
 
     def _abort(self, taken: Taken, error: BrokerError) -> None:
         assert self._producer is not None
@@ -201,17 +223,17 @@ class Committer(Thread):
                 self._producer.close()
                 self._abandoned.append(self._producer)
                 self._max_record_bytes = self._room()
-            reports = callbacks("transaction", self._metrics, self._on_failure)
-            properties = transactional_properties(self._settings, self._max_record_bytes) | reports
-            self._producer = TransactionalProducer(properties, self._transaction)
+            properties = transactional_properties(self._settings, self._max_record_bytes)
+            properties |= reports("transaction", self._metrics.count, self._on_failure)
+            self._producer = TransactionalProducer("transaction-calls", properties, self._transaction)
             try:
                 self._producer.start()
             except AccessDenied:
                 raise
             except BrokerError as error:
                 if not isinstance(error, Fenced):
-                    self._late_starters += 1
-                elif not self._is_own_fence():
+                    self._transaction.advance(Event.ABANDONED)
+                elif not self._transaction.forgive_fence():
                     raise
                 self._failures += 1
                 _log.warning("the producer did not start; trying again", error=str(error), in_a_row=self._failures)
@@ -219,17 +241,10 @@ class Committer(Thread):
             else:
                 return
 
-    def _is_own_fence(self) -> bool:
-        """Whether it may be a producer that we left behind, rather than another process, that fenced us."""
-        if not self._late_starters:
-            return False
-        self._late_starters -= 1
-        return True
-
     def _room(self) -> int:
         """Read the topics' limits again: a lowered one is a reason why a producer had to go."""
         try:
-            return check_topics(self._settings)
+            return self._check_room()
         except AccessDenied:
             raise
         except (BrokerError, TopicsUnusable) as error:

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Producer
 
+from runtime.errors import BrokerError
+from runtime.kafka.client_reports import reports
 from schemas.settings import Settings
 from schemas.status import RouterStatus
 from schemas.topics import ROUTERS
-from stream_router.errors import BrokerError
-from stream_router.shell.client_errors import callbacks
 from stream_router.shell.kafka_properties import heartbeat_properties
 from stream_router.shell.metrics import Metrics
 
@@ -43,9 +43,7 @@ class Heartbeat:
         on_final: Callable[[BrokerError], None],
         metrics: Metrics,
     ) -> None:
-        reports = callbacks("heartbeat", metrics, on_final)
-        limits = {"queue.buffering.max.messages": 10, "message.timeout.ms": 10_000}
-        self._producer = Producer(heartbeat_properties(settings) | limits | reports)
+        self._producer = Producer(heartbeat_properties(settings) | reports("heartbeat", metrics.count, on_final))
         self._topic = ROUTERS.name(settings.topics.prefix)
         self._status = status
         self._metrics = metrics

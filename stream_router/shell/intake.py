@@ -15,13 +15,14 @@ from typing import cast
 import structlog
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from runtime.errors import AccessDenied, Fenced
+from runtime.kafka.broker_errors import Side, is_fatal, kafka_error, translate
+from runtime.kafka.client_reports import reports
+from runtime.records import Header
 from schemas.settings import Settings
 from schemas.topics import QUERIES
 from stream_router.core.ledger import Committed, RecordId
-from stream_router.core.output import Header, InputRecord
-from stream_router.errors import AccessDenied, Fenced
-from stream_router.shell.broker_errors import Side, is_fatal, kafka_error, translate
-from stream_router.shell.client_errors import callbacks
+from stream_router.core.output import InputRecord
 from stream_router.shell.group_offsets import read_committed_offsets
 from stream_router.shell.kafka_properties import intake_properties
 from stream_router.shell.metrics import Metrics
@@ -98,8 +99,7 @@ class Intake(Thread):
 
     def run(self) -> None:
         """Consume until closed. An error that ends the thread is handed on."""
-        reports = callbacks("intake", self._metrics, self._on_failure)
-        consumer = Consumer(self._properties | reports)
+        consumer = Consumer(self._properties | reports("intake", self._metrics.count, self._on_failure, is_member=True))
         try:
             consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
             while not self._closing.is_set():

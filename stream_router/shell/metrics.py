@@ -1,41 +1,12 @@
-"""Every metric of the router: one table of name, kind, unit and help, and the object that the parts count on.
-
-Names follow Prometheus' conventions: base units, ``_total`` on counters, no unit without a number behind it.
-"""
+"""Every metric of the router: one table of name, kind, unit and help, and the object that the parts count on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from runtime.metric_spec import MetricSpec
+
 _LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSpec:
-    """One metric.
-
-    Parameters
-    ----------
-    name : str
-        As scraped.
-    kind : str
-        ``counter``, ``gauge`` or ``histogram``.
-    unit : str
-        What one is.
-    help : str
-        What it counts, and what a rise means.
-    labels : tuple of str
-    """
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    unit: str
-    help: str
-    labels: tuple[str, ...] = ()
-
 
 QUERIES = MetricSpec("ucci_router_queries_total", "counter", "query", "Queries taken from the topic to be answered.")
 RESULTS = MetricSpec(
@@ -138,6 +109,17 @@ class Metrics:
         self.uncommitted = self._gauge(UNCOMMITTED)
         self.lag = self._gauge(LAG)
         self.ready = self._gauge(READY)
+
+    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a counter by its name without prefix and suffix.
+
+        Raises
+        ------
+        AttributeError
+            When the table has no such counter.
+        """
+        counter: Counter = getattr(self, name)
+        counter.labels(**labels).inc(amount)
 
     def totals(self) -> dict[str, int]:
         """Return every counter's sum over its labels, by name without prefix and suffix."""

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import structlog
 
+from runtime.clock import Clock
 from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint
 from schemas.status import ModelHealth
@@ -23,7 +24,6 @@ from stream_router.core.breaker import Breaker, Event, State
 from stream_router.core.latency import LatencyWindow
 from stream_router.core.margin import Reply
 from stream_router.core.request import ModelRequest
-from stream_router.ports import Clock
 from stream_router.shell.call_slots import CallSlots
 from stream_router.shell.model_http import (
     CallError,

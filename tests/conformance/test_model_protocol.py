@@ -19,12 +19,12 @@ import aiohttp
 import jsonschema
 import pytest
 
+from runtime.clock import SystemClock
 from schemas.entities import count_pairs
 from schemas.routed import ModelRole, ModelRun
 from schemas.settings import WorkloadSettings
 from stream_router.core.answer import judge
 from stream_router.core.request import build_probe, build_request
-from stream_router.service import SystemClock
 from stream_router.shell.model_http import RefusedError
 from stream_router.shell.model_server import ModelServer, ServerDownError, ServerName
 from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload

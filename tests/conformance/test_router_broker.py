@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from runtime.errors import Fenced, TopicsUnusable
 from schemas.query import QueryEvent
 from stream_router.core.done_offsets import OffsetRange, decode
-from stream_router.errors import Fenced, TopicsUnusable
 from tests.support.broker import produce, read_all, unique_prefix
 from tests.support.routers import (
     create_topics,

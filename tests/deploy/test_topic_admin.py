@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from runtime.errors import TopicsUnusable
+from runtime.kafka.topic_check import topic_faults
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION, FEEDBACK, QUERIES, RESULTS, TOPICS
 from tests.support.broker import create
 from ucci_stream.local_broker import LocalBroker
-from ucci_stream.topic_admin import TopicsUnusable, check_topics, create_topics, topic_faults
+from ucci_stream.topic_admin import check_topics, create_topics
 
 
 def settings_for(broker: LocalBroker, prefix: str) -> Settings:
@@ -49,6 +51,6 @@ def test_unequal_partition_counts_of_results_and_feedback_are_refused(broker: Lo
 
 
 def test_every_missing_topic_is_named_at_once() -> None:
-    faults = topic_faults(Settings(), {}, {})
+    faults = topic_faults("ucci", TOPICS, {})
     assert len(faults) == len(TOPICS)
     assert faults[0] == f"{QUERIES.name('ucci')}: does not exist; run `ucci-stream topics create`"

@@ -15,9 +15,10 @@ import pytest
 
 from recalibrator.core import Recalibrator
 from recalibrator.fit_stage import FitLimits, FitStage, FitTopics
-from recalibrator.ports import Input, Observation
+from recalibrator.ports import Observation
 from recalibrator.publication import history_key
 from recalibrator.shell.snapshot_file import SnapshotFiles
+from runtime.records import Input
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence
 from schemas.command import Command
 from schemas.labelled import LabelledExample

@@ -15,8 +15,8 @@ import pytest
 
 from recalibrator.core import TrafficSummarizer
 from recalibrator.join_stage import JoinLimits, JoinStage, JoinTopics
-from recalibrator.ports import Input
 from recalibrator.shell.join_store import SqliteJoinStore
+from runtime.records import Input
 from schemas.event import MAX_RECORD_BYTES
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings

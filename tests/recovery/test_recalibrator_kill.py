@@ -12,12 +12,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Message
 
 from recalibrator.core import Recalibrator
 from recalibrator.decoding import decode_observation
 from schemas.command import Command
-from tests.support.broker import create, produce, read_all, unique_prefix
+from tests.support.broker import create, follow, produce, read_all, unique_prefix
 from tests.support.recalibrator_events import START, feedback, routed
 from tests.support.recalibrator_processes import (
     RecalibratorProcess,
@@ -43,15 +43,7 @@ class Progress:
     """Follows the observations as they are committed."""
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
-        self._consumer = Consumer({
-            "bootstrap.servers": bootstrap,
-            "group.id": f"{prefix}-progress",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "fetch.wait.max.ms": 20,
-        })  # fmt: skip
-        self._consumer.subscribe([f"{prefix}.observations"])
+        self._consumer = follow(bootstrap, f"{prefix}.observations")
         self.labelled = 0
         self.routed = 0
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
 
-from tests.support.broker import produce, read_all, unique_prefix
+from tests.support.broker import follow, produce, read_all, unique_prefix
 from tests.support.router_processes import RouterProcess, hashed_models, publish_calibration, write_config
 from tests.support.routers import create_topics, query, value_of
 from ucci_stream.local_broker import LocalBroker
@@ -30,15 +29,7 @@ class Progress:
     """Counts committed results as they come."""
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
-        self._consumer = Consumer({
-            "bootstrap.servers": bootstrap,
-            "group.id": f"{prefix}-progress",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "fetch.wait.max.ms": 20,
-        })  # fmt: skip
-        self._consumer.subscribe([f"{prefix}.results"])
+        self._consumer = follow(bootstrap, f"{prefix}.results")
         self.seen: Counter[str] = Counter()
 
     async def until(self, results: int, routers: list[RouterProcess], timeout_s: float = 100.0) -> None:

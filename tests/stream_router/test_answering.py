@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from runtime.clock import SystemClock
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, ModelCosts, Signal, Target
 from schemas.draws import uniform
 from schemas.errors import ConfigError
@@ -18,7 +19,6 @@ from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from stream_router.answering import UNMEASURED_COST_RATIO, CascadeAnswerer
 from stream_router.errors import ModelsFailed
-from stream_router.service import SystemClock
 from tests.support.model_clients import NOBODY, CallCounts, until, workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
 

@@ -15,8 +15,8 @@ from recalibrator.api.app import create_app
 from recalibrator.api.context import Context
 from recalibrator.api.keys import Keys
 from recalibrator.api.view import View
-from recalibrator.errors import BrokerUnreachable
 from recalibrator.shell.metrics import Metrics
+from runtime.errors import BrokerUnreachable
 from schemas.settings import Settings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

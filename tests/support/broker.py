@@ -49,6 +49,20 @@ def produce(bootstrap: str, topic: str, records: Iterable[tuple[str | None, byte
     assert not failed, failed[0]
 
 
+def follow(bootstrap: str, topic: str) -> Consumer:
+    """Return a consumer of what is committed to a topic, from its beginning and then on."""
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap,
+        "group.id": f"follow-{uuid.uuid4().hex}",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "fetch.wait.max.ms": 20,
+    })  # fmt: skip
+    consumer.subscribe([topic])
+    return consumer
+
+
 def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> list[Message]:
     """Read a topic from its beginning to its present end, on every partition.
 

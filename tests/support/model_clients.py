@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from runtime.clock import SystemClock
 from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint, WorkloadSettings
 from stream_router.core.request import ModelRequest, build_probe, build_request
-from stream_router.service import SystemClock
 from stream_router.shell.model_server import ModelServer, ServerName
 from tests.support.scripted_model_server import FIELDS
 

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from recalibrator.errors import Rewind
-from recalibrator.ports import Assignee, EndReached, Header, Input, OutputRecord, Record
+from recalibrator.ports import Assignee, EndReached, Record
 from recalibrator.shell.metrics import Metrics
+from runtime.records import Header, Input, OutputRecord
 from schemas.calibration import CalibrationVersion
 from tests.support.recalibrator_events import START
 

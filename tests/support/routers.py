@@ -11,9 +11,10 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from runtime.clock import Clock
 from schemas.query import QueryEvent
 from schemas.settings import Settings
-from stream_router.ports import Calibrations, Clock
+from stream_router.ports import Calibrations
 from stream_router.service import Service
 from tests.support.answerers import EchoAnswerer
 from tests.support.broker import create, read_all

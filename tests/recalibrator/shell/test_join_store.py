@@ -10,8 +10,9 @@ import pytest
 
 from recalibrator.core.join import NOTHING_KNOWN, JoinState, take_feedback, take_result
 from recalibrator.errors import StoreDamaged
-from recalibrator.ports import Input, StoredRow
+from recalibrator.ports import StoredRow
 from recalibrator.shell.join_store import SqliteJoinStore
+from runtime.records import Input
 from tests.support.recalibrator_events import FIELDS, START, feedback, routed
 
 SOURCE = Input("results", 0)

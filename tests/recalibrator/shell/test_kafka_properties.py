@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from recalibrator.shell.kafka_properties import (
-    admin_properties,
     group_properties,
     producer_properties,
     reader_properties,
     transactional_properties,
 )
+from runtime.kafka.properties import admin_properties
 from schemas.settings import Settings
 
 

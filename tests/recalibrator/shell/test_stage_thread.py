@@ -7,10 +7,11 @@ from threading import Event
 
 import pytest
 
-from recalibrator.errors import BrokerUnreachable, Fenced, RecalibratorError, Rewind
-from recalibrator.ports import Input
+from recalibrator.errors import RecalibratorError, Rewind
 from recalibrator.shell.metrics import Metrics
 from recalibrator.shell.stage_thread import StageThread
+from runtime.errors import BrokerUnreachable, Fenced
+from runtime.records import Input
 
 LAG = {Input("in", 0): 3}
 

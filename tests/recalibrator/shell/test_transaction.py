@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from recalibrator.errors import AccessDenied, Fenced, Rewind
-from recalibrator.ports import Input, OutputRecord
+from recalibrator.errors import Rewind
 from recalibrator.shell import transaction
 from recalibrator.shell.transaction import TransactionDriver
+from runtime.errors import AccessDenied, Fenced
+from runtime.kafka import producer
+from runtime.records import Input, OutputRecord
 from tests.support.recalibrator_memory import Counts
 
 RECORD = OutputRecord("out", b"k", b"v", (("h", b"1"),))
@@ -50,9 +52,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[KafkaError]]:
     monkeypatch.setattr(ScriptedProducer, "script", {})
     monkeypatch.setattr(ScriptedProducer, "calls", [])
     monkeypatch.setattr(ScriptedProducer, "made", 0)
-    monkeypatch.setattr(transaction, "Producer", ScriptedProducer)
+    monkeypatch.setattr(producer, "Producer", ScriptedProducer)
     monkeypatch.setattr(transaction, "BACKOFF_S", (0.0, 0.0))
-    monkeypatch.setattr(transaction, "REPEAT_BUDGET_S", 600.0)
+    monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 600.0)
     return ScriptedProducer.script
 
 
@@ -115,7 +117,7 @@ def test_a_call_that_never_succeeds_is_given_up_with_its_producer(
     script: dict[str, list[KafkaError]], driver: TransactionDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver.start()
-    monkeypatch.setattr(transaction, "REPEAT_BUDGET_S", 0.0)
+    monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
     script["commit_transaction"] = [TIMED_OUT]
     with pytest.raises(Rewind):
         driver.commit([RECORD], OFFSETS, "group")

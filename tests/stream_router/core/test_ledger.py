@@ -9,10 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from runtime.records import OutputRecord
 from stream_router.core import ledger as ledger_module
 from stream_router.core.done_offsets import MAX_METADATA_CHARS, OffsetRange, decode
 from stream_router.core.ledger import Batch, Committed, Ledger, RecordId
-from stream_router.core.output import InputRecord, Outcome, OutputRecord
+from stream_router.core.output import InputRecord, Outcome
 from stream_router.errors import OffsetsWentBack
 
 PARTITIONS = (0, 1, 2)

@@ -13,11 +13,11 @@ from typing import cast
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from recalibrator.errors import AccessDenied, BrokerError, BrokerUnreachable
-from recalibrator.ports import Count, Input
-from recalibrator.shell.broker_errors import is_fatal, kafka_error, of_consumer
-from recalibrator.shell.client_reports import reports
-from recalibrator.shell.kafka_properties import Properties
+from runtime.errors import AccessDenied, BrokerError, BrokerUnreachable
+from runtime.kafka.broker_errors import Side, is_fatal, kafka_error, translate
+from runtime.kafka.client_reports import reports
+from runtime.kafka.properties import Properties
+from runtime.records import Count, Input
 
 _log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ class CompactedReader:
         Of the client in logs and metrics.
     topics : sequence of str
     properties : mapping
-        See :func:`~recalibrator.shell.kafka_properties.reader_properties`.
+        See :func:`~runtime.kafka.properties.reader_properties`.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class CompactedReader:
                 # Asked of the broker with isolation "read committed", this is the end of what is committed.
                 _, end = self._consumer.get_watermark_offsets(TopicPartition(*source), _ASK_TIMEOUT_S, cached=False)
             except KafkaException as error:
-                reason = of_consumer(kafka_error(error))
+                reason = translate(kafka_error(error), Side.CONSUMER)
                 if isinstance(reason, AccessDenied):
                     raise reason from None
                 if attempts in {0, _PATIENCE}:
@@ -134,7 +134,7 @@ class CompactedReader:
             self._positions[source] = cast(int, message.offset())
             self._reached.add(source)
             return False
-        reason = of_consumer(error)
+        reason = translate(error, Side.CONSUMER)
         if isinstance(reason, AccessDenied) or is_fatal(error):
             raise reason
         self._count("client_errors", client=self._name, code=error.name())

@@ -1,7 +1,8 @@
 """One transactional producer and its calls: bounded in time, each failure turned into what to do next.
 
-A batch flows in, one committed transaction flows out; or an error that says whether the transaction was aborted
-(:class:`AbortTransaction`, :class:`Rejoin`) or its end is unknown (:class:`RecreateProducer`).
+Records and offsets flow in, one committed transaction flows out; or an error that says whether the transaction is to
+be aborted (:class:`~runtime.errors.AbortTransaction`) or its end is unknown
+(:class:`~runtime.errors.RecreateProducer`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from stream_router.core.ledger import OffsetCommit
-from stream_router.core.output import Outcome, OutputRecord, cut_to, dead_letter
-from stream_router.core.transaction import Event, Remedy, State, Transaction, remedy
-from stream_router.errors import BrokerError, RecreateProducer
-from stream_router.shell.broker_errors import Side, kafka_error, translate
-from stream_router.shell.kafka_properties import TRANSACTION_TIMEOUT_S, Properties
-from stream_router.shell.watched_calls import CallStuck, WatchedCalls
+from runtime.errors import BrokerError, RecreateProducer
+from runtime.kafka.broker_errors import Side, kafka_error, translate
+from runtime.kafka.properties import TRANSACTION_TIMEOUT_S, Properties
+from runtime.kafka.watched_calls import CallStuck, WatchedCalls
+from runtime.records import Input, OffsetCommit, OutputRecord
+from runtime.transaction import Event, Remedy, State, Transaction, remedy
 
 CALL_TIMEOUT_S = 5.0
 """What the client library is asked to keep to."""
@@ -39,21 +39,22 @@ T = TypeVar("T")
 
 
 class TransactionalProducer:
-    """One client under the router's transactional id; used by the transaction's thread alone.
+    """One client under a transactional id; used by one thread.
 
     Parameters
     ----------
+    name : str
+        Of the thread that its calls are made on.
     properties : mapping
-        See :func:`~stream_router.shell.kafka_properties.transactional_properties`.
+        See :func:`~runtime.kafka.properties.transactional_properties`.
     transaction : Transaction
         The state, which outlives this client.
     """
 
-    def __init__(self, properties: Properties, transaction: Transaction) -> None:
+    def __init__(self, name: str, properties: Properties, transaction: Transaction) -> None:
         self._producer = Producer(properties)
-        self._calls = WatchedCalls("transaction-calls")
+        self._calls = WatchedCalls(name)
         self._transaction = transaction
-        self._max_record_bytes = int(properties["message.max.bytes"])
         self._opened_at_s = self._calls_since_s = time.monotonic()
 
     def start(self) -> None:
@@ -67,47 +68,61 @@ class TransactionalProducer:
         self._call(self._producer.init_transactions, CALL_TIMEOUT_S)
         self._transaction.advance(Event.INITIALISED)
 
-    def commit(
-        self,
-        outcomes: tuple[Outcome, ...],
-        topic: str,
-        offsets: Mapping[int, OffsetCommit],
-        group: object,
-        dead_letters: str,
-    ) -> list[OutputRecord]:
-        """Produce results and offsets in one transaction and commit it, in one go.
+    def begin(self) -> None:
+        """Begin a transaction.
+
+        Raises
+        ------
+        BrokerError
+        """
+        self._opened_at_s = self._calls_since_s = time.monotonic()
+        self._call(self._producer.begin_transaction)
+        self._transaction.advance(Event.BEGUN)
+
+    def produce(self, record: OutputRecord) -> bool:
+        """Produce a record; False when the client refuses it as too large, which leaves the transaction unharmed.
+
+        Raises
+        ------
+        BrokerError
+        """
+        while True:
+            try:
+                self._producer.produce(record.topic, record.value, record.key, headers=list(record.headers))
+            except BufferError:
+                if self._is_out_of_time():
+                    raise RecreateProducer("the client's queue stayed full") from None
+                self._producer.poll(_QUEUE_WAIT_S)
+            except KafkaException as raised:
+                found = kafka_error(raised)
+                if found.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    return False
+                raise translate(found, Side.PRODUCER, overdue=self._is_overdue()) from None
+            else:
+                return True
+
+    def commit(self, offsets: Mapping[Input, OffsetCommit], group: object) -> None:
+        """Commit what was produced since :meth:`begin` together with the group's offsets, in one go.
 
         Parameters
         ----------
-        topic : str
-            Whose offsets these are.
+        offsets : mapping of Input to OffsetCommit
         group : object
-            The consumer group's metadata as of when the batch was taken.
-        dead_letters : str
-            The topic for results that prove too large.
-
-        Returns
-        -------
-        list of OutputRecord
-            What was committed, in the order of ``outcomes``.
+            The consumer group's metadata as of when these offsets were reached.
 
         Raises
         ------
         BrokerError
             The state says whether the transaction is still to be aborted.
         """
-        self._opened_at_s = self._calls_since_s = time.monotonic()
-        self._call(self._producer.begin_transaction)
-        self._transaction.advance(Event.BEGUN)
-        written = [self._produce(outcome, dead_letters) for outcome in outcomes]
         positions = [
-            TopicPartition(topic, partition, commit.offset, commit.metadata) for partition, commit in offsets.items()
+            TopicPartition(source.topic, source.partition, found.offset, found.metadata)
+            for source, found in offsets.items()
         ]
         self._call(self._producer.send_offsets_to_transaction, positions, group, CALL_TIMEOUT_S)
         self._transaction.advance(Event.OFFSETS_SENT)
         self._call(self._producer.commit_transaction, CALL_TIMEOUT_S)
         self._transaction.advance(Event.COMMITTED)
-        return written
 
     def abort(self) -> None:
         """Abort the transaction after a failure.
@@ -145,38 +160,6 @@ class TransactionalProducer:
             if following is not Remedy.REPEAT:
                 raise error
             time.sleep(_REPEAT_WAIT_S)
-
-    def _produce(self, outcome: Outcome, dead_letters: str) -> OutputRecord:
-        record = outcome.record
-        if self._fits(record):
-            return record
-        if record.topic != dead_letters:
-            size = len(record.value or b"")
-            error = f"the result of {size} bytes exceeds the topic's max.message.bytes; raise it or ask for less"
-            record = dead_letter(dead_letters, outcome.source, "too_large", error)
-            if self._fits(record):
-                return record
-        cut = cut_to(record, self._max_record_bytes)
-        if not self._fits(cut):
-            raise RecreateProducer(f"a dead letter cut to {self._max_record_bytes} bytes is refused as too large")
-        return cut
-
-    def _fits(self, record: OutputRecord) -> bool:
-        """Produce a record; False when the client refuses it as too large, which leaves the transaction unharmed."""
-        while True:
-            try:
-                self._producer.produce(record.topic, record.value, record.key, headers=list(record.headers))
-            except BufferError:
-                if self._is_out_of_time():
-                    raise RecreateProducer("the client's queue stayed full") from None
-                self._producer.poll(_QUEUE_WAIT_S)
-            except KafkaException as raised:
-                found = kafka_error(raised)
-                if found.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                    return False
-                raise translate(found, Side.PRODUCER, overdue=self._is_overdue()) from None
-            else:
-                return True
 
     def _is_out_of_time(self) -> bool:
         budget_s = START_BUDGET_S if self._transaction.state is State.STARTING else REPEAT_BUDGET_S

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from recalibrator.shell.topic_check import TOUCHED, TopicFacts, topic_faults
+from runtime.kafka.topic_check import TopicFacts, topic_faults
+from schemas.topics import TOPICS
 
 
 def facts() -> dict[str, TopicFacts]:
-    return {t.name("u"): TopicFacts(t.partitions or 6, {"cleanup.policy": t.cleanup}) for t in TOUCHED}
+    return {t.name("u"): TopicFacts(t.partitions or 6, {"cleanup.policy": t.cleanup}) for t in TOPICS}
 
 
 def test_topics_as_they_are_created_have_no_fault() -> None:
-    assert topic_faults("u", facts()) == ()
+    assert topic_faults("u", TOPICS, facts()) == ()
 
 
 @pytest.mark.parametrize(
@@ -25,9 +26,9 @@ def test_topics_as_they_are_created_have_no_fault() -> None:
     ],
 )
 def test_a_fault_names_topic_value_and_need(topic: str, found: TopicFacts, said: str) -> None:
-    (fault,) = topic_faults("u", facts() | {topic: found})
+    (fault,) = topic_faults("u", TOPICS, facts() | {topic: found})
     assert fault.startswith(said)
 
 
 def test_every_missing_topic_is_named() -> None:
-    assert len(topic_faults("u", {})) == len(TOUCHED)
+    assert len(topic_faults("u", TOPICS, {})) == len(TOPICS)

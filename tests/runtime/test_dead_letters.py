@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.dead_letter import dead_letter, size_bytes
-from recalibrator.ports import Input, Record
+from recalibrator.dead_letter import dead_letter
+from recalibrator.ports import Record
+from runtime.records import Input
 
 LIMIT = 4_000
 SOURCE = Input("ucci.feedback", 3)
@@ -23,7 +24,7 @@ def test_a_dead_letter_always_fits_its_topic_and_says_so_where_it_was_cut(
 ) -> None:
     record = Record(SOURCE, 9, key, value, 0, tuple(headers))
     letter = dead_letter("dead", record, stage="join", reason="not_json", error=error, max_record_bytes=LIMIT)
-    assert size_bytes(letter) <= LIMIT
+    assert letter.size_bytes <= LIMIT
     found = dict(letter.headers)
     assert (found["dlq.topic"], found["dlq.partition"], found["dlq.offset"]) == (b"ucci.feedback", b"3", b"9")
     if "dlq.truncated" not in found:
@@ -31,7 +32,7 @@ def test_a_dead_letter_always_fits_its_topic_and_says_so_where_it_was_cut(
         kept = [header for header in headers if not header[0].startswith("dlq.")]
         assert list(letter.headers[: len(kept)]) == kept
     else:
-        assert found["dlq.truncated"] == f"value of {len(value or b'')} bytes".encode()
+        assert found["dlq.truncated"].split(b", ")[0] == f"value of {len(value or b'')} bytes".encode()
         assert (value or b"").startswith(letter.value or b"")
 
 

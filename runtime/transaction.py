@@ -21,15 +21,14 @@ from __future__ import annotations
 
 from enum import Enum
 
-from stream_router.errors import (
+from runtime.errors import (
     AbortTransaction,
     AccessDenied,
     BrokerError,
     Fenced,
+    IllegalTransition,
     RecreateProducer,
-    Rejoin,
     RetryCall,
-    RouterError,
 )
 
 
@@ -120,13 +119,8 @@ _REMEDIES: tuple[tuple[type[BrokerError], Remedy], ...] = (
     (AccessDenied, Remedy.STOP),
     (RetryCall, Remedy.REPEAT),
     (AbortTransaction, Remedy.ABORT),
-    (Rejoin, Remedy.ABORT),
     (RecreateProducer, Remedy.ABANDON),
 )
-
-
-class IllegalTransition(RouterError):
-    """An event that cannot happen in this state: a fault of this program, not of the broker."""
 
 
 class Transaction:
@@ -141,6 +135,7 @@ class Transaction:
 
     def __init__(self) -> None:
         self._state = State.STARTING
+        self._late_starters = 0
 
     @property
     def state(self) -> State:
@@ -158,8 +153,29 @@ class Transaction:
         following = TRANSITIONS[self._state].get(event)
         if following is None:
             raise IllegalTransition(f"{event.value} cannot happen in state {self._state.value}")
+        if self._state is State.STARTING and event is Event.ABANDONED:
+            # It was left while it started: it may finish that later, and fence whoever came after it, once.
+            self._late_starters += 1
         self._state = following
         return following
+
+    def forgive_fence(self) -> bool:
+        """Tell whether a fence may come from a producer that was left behind, rather than from another process.
+
+        Each producer that was abandoned while it started is forgiven one fence.
+
+        Examples
+        --------
+        >>> transaction = Transaction()
+        >>> transaction.advance(Event.ABANDONED)
+        <State.STARTING: 'starting'>
+        >>> transaction.forgive_fence(), transaction.forgive_fence()
+        (True, False)
+        """
+        if not self._late_starters:
+            return False
+        self._late_starters -= 1
+        return True
 
 
 def remedy(state: State, error: BrokerError, *, out_of_time: bool) -> Remedy:

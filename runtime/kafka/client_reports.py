@@ -13,16 +13,18 @@ from collections.abc import Callable
 import structlog
 from confluent_kafka import KafkaError
 
-from recalibrator.errors import AccessDenied, BrokerError
-from recalibrator.ports import Count
-from recalibrator.shell.broker_errors import of_consumer
-from recalibrator.shell.kafka_properties import Properties
+from runtime.errors import AccessDenied, BrokerError, Fenced
+from runtime.kafka.broker_errors import Side, translate
+from runtime.kafka.properties import Properties
+from runtime.records import Count
 
 _log = structlog.get_logger()
 _LOGGED_EACH = 3
 
 
-def reports(client: str, count: Count, on_final: Callable[[BrokerError], None]) -> Properties:
+def reports(
+    client: str, count: Count, on_final: Callable[[BrokerError], None], *, is_member: bool = False
+) -> Properties:
     """Return a client's ``error_cb`` and ``logger``; both are served when the client is polled.
 
     Parameters
@@ -33,6 +35,9 @@ def reports(client: str, count: Count, on_final: Callable[[BrokerError], None]) 
         Counts ``client_errors``.
     on_final : callable
         Called with an error that waiting cannot mend, from whichever thread polls the client.
+    is_member : bool
+        Whether the client is a group's consumer, whose fencing is final. A transactional producer's own calls report
+        its fencing, and know whether it is ours to mend.
     """
     seen: Counter[str] = Counter()
 
@@ -41,8 +46,8 @@ def reports(client: str, count: Count, on_final: Callable[[BrokerError], None]) 
         count("client_errors", client=client, code=error.name())
         if seen[error.name()] <= _LOGGED_EACH:
             _log.warning("kafka client", client=client, code=error.name(), error=error.str())
-        final = of_consumer(error)
-        if isinstance(final, AccessDenied):
+        final = translate(error, Side.CONSUMER)
+        if isinstance(final, AccessDenied) or (is_member and isinstance(final, Fenced)):
             on_final(final)
 
     return {"error_cb": on_error, "logger": ClientLog(client)}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from stream_router.core.transaction import TRANSITIONS, Event, IllegalTransition, Remedy, State, Transaction, remedy
-from stream_router.errors import (
+from runtime.errors import (
     AbortTransaction,
     AccessDenied,
     BrokerError,
     Fenced,
+    IllegalTransition,
     RecreateProducer,
     Rejoin,
     RetryCall,
 )
+from runtime.transaction import TRANSITIONS, Event, Remedy, State, Transaction, remedy
 
 PATHS: dict[State, list[Event]] = {
     State.STARTING: [],

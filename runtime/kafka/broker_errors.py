@@ -1,28 +1,32 @@
 """Kafka's errors → one of ours, which says what the caller does next. Nowhere else is a Kafka code read.
 
-What is unknown and not fatal aborts the transaction; what is unknown and fatal ends the producer.
+The codes were provoked on a real broker (restarts, zombies, time-outs, access lists); what is unknown and not fatal
+aborts the transaction, what is unknown and fatal ends the producer.
 """
 
 from __future__ import annotations
 
+from enum import Enum
+
 from confluent_kafka import KafkaError, KafkaException
 
-from recalibrator.errors import (
+from runtime.errors import (
     AbortTransaction,
     AccessDenied,
     BrokerError,
     Fenced,
     RecreateProducer,
+    Rejoin,
     RetryCall,
 )
 
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 client-side codes have underscores
-# A consumer group that moved on: the transaction is aborted, and the next poll tells the new assignment.
 _GROUP_MOVED_ON = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.UNKNOWN_MEMBER_ID,
         KafkaError.REBALANCE_IN_PROGRESS,
+        # On a producer's call it means: this member's id is from before a rejoin; on the consumer it is final.
         KafkaError.FENCED_INSTANCE_ID,
         KafkaError.STALE_MEMBER_EPOCH,
     }
@@ -37,7 +41,7 @@ _DENIED = frozenset(
         KafkaError._AUTHENTICATION,  # noqa: SLF001 client-side codes have underscores
     }
 )
-# After these the next transaction of the same producer fails too; a new producer works at once.
+# After either the next transaction of the same producer fails too, or every one; a new producer works at once.
 _PRODUCER_SPOILT = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -64,6 +68,13 @@ _TRANSIENT = frozenset(
 )
 
 
+class Side(Enum):
+    """Whose call failed."""
+
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+
+
 def kafka_error(error: KafkaException) -> KafkaError:
     """Return the client's error object inside its exception."""
     inner = error.args[0]
@@ -71,50 +82,50 @@ def kafka_error(error: KafkaException) -> KafkaError:
 
 
 def is_fatal(error: KafkaError) -> bool:
-    """Tell whether the client that reported this does nothing more; a poll's fatal error is not marked as such."""
+    """Whether the client that reports this takes no further calls; a consumer says so by code, not by flag."""
     return error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 a client-side code
 
 
-def of_consumer(error: KafkaError) -> BrokerError:
-    """Turn an error of a consumer's call or report into what the caller does next."""
-    # A poll reports a fatal error under a code of its own; what happened stands in its text alone.
-    told = error.code() == KafkaError._FATAL and "fenced" in error.str().lower()  # noqa: SLF001 a client-side code
-    if told or error.code() in _FENCED or error.code() == KafkaError.FENCED_INSTANCE_ID:
-        return Fenced(f"another process joined the group under this instance id ({error.name()}: {error.str()})")
-    return _either(error)
+def _is_instance_fenced(error: KafkaError) -> bool:
+    """Whether the group has another member under our group.instance.id.
+
+    The consumer wraps the broker's code in its own "fatal", of which only the text names the cause.
+    """
+    text = error.str().lower()
+    wrapped = is_fatal(error) and ("group.instance.id" in text or "fenced" in text)
+    return wrapped or error.code() == KafkaError.FENCED_INSTANCE_ID
 
 
-def of_producer(error: KafkaError, *, overdue: bool) -> BrokerError:
-    """Turn an error of a producer's call into what the caller does next.
+def translate(  # noqa: PLR0911 one line a case, in the order in which they decide
+    error: KafkaError, side: Side, *, overdue: bool = False
+) -> BrokerError:
+    """Turn one of Kafka's errors into what the caller does next.
 
     Parameters
     ----------
     error : KafkaError
+    side : Side
+        The same code may be final for the consumer and passing for the producer.
     overdue : bool
         Whether our own transaction was open longer than its time-out: the coordinator then ended it, and "fenced"
         says nothing of another process.
     """
-    line = f"{error.name()}: {error.str()}"
     code = error.code()
+    line = f"{error.name()}: {error.str()}"
+    if side is Side.CONSUMER and _is_instance_fenced(error):
+        return Fenced(f"another process joined the group under this instance id ({line})")
     if code in _FENCED:
         if overdue:
             return RecreateProducer(f"the transaction outlived its time-out ({line})")
         return Fenced(f"another process runs under this instance id ({line})")
-    if code in _GROUP_MOVED_ON:
-        return AbortTransaction(line)
-    if code in _PRODUCER_SPOILT:
-        return RecreateProducer(line)
-    return _either(error)
-
-
-def _either(error: KafkaError) -> BrokerError:
-    line = f"{error.name()}: {error.str()}"
-    if error.code() in _DENIED:
+    if code in _DENIED:
         return AccessDenied(f"the broker refuses: {line}; check the credentials and access lists")
-    if is_fatal(error):
+    if code in _GROUP_MOVED_ON:
+        return Rejoin(line)
+    if code in _PRODUCER_SPOILT or is_fatal(error):
         return RecreateProducer(line)
     if error.txn_requires_abort():
         return AbortTransaction(line)
-    if error.retriable() or error.code() in _TRANSIENT:
+    if error.retriable() or code in _TRANSIENT:
         return RetryCall(line)
     return AbortTransaction(line)

@@ -1,4 +1,4 @@
-"""The topics that the recalibrator touches, checked before anything is consumed.
+"""The topics that a service touches, checked before anything is consumed.
 
 The broker's topics flow in; the cluster's id and the largest record that every output topic takes flow out, or one
 line for each fault. Producing to a topic that does not exist fails only after minutes: nothing starts unchecked.
@@ -6,32 +6,22 @@ line for each fault. Producing to a topic that does not exist fails only after m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from recalibrator.errors import AccessDenied, BrokerError, BrokerUnreachable, TopicsUnusable
-from recalibrator.shell.broker_errors import kafka_error, of_consumer
-from recalibrator.shell.kafka_properties import admin_properties
+from runtime.errors import AccessDenied, BrokerError, BrokerUnreachable, TopicsUnusable
+from runtime.kafka.broker_errors import Side, kafka_error, translate
+from runtime.kafka.properties import admin_properties
 from schemas.settings import Settings
-from schemas.topics import (
-    CALIBRATION,
-    CALIBRATION_HISTORY,
-    DEAD_LETTERS,
-    FEEDBACK,
-    OBSERVATIONS,
-    RESULTS,
-    ROUTERS,
-    STATUS,
-    Topic,
-)
+from schemas.topics import FEEDBACK, RESULTS, Topic
 
 REQUEST_TIMEOUT_S = 10.0
-TOUCHED = (RESULTS, FEEDBACK, OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, ROUTERS, DEAD_LETTERS)
-_WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
+
 _DEFAULT_MAX_BYTES = 1_048_588
+_MIN_MAX_BYTES = 8_192
 # The producer's limit lies below the topics': the batch's own frame counts there, but not here.
 _FRAME_BYTES = 512
 
@@ -44,14 +34,28 @@ class TopicFacts(NamedTuple):
 
 
 class CheckedTopics(NamedTuple):
-    """What the stages need to know of the cluster."""
+    """What a service needs to know of the cluster.
+
+    Parameters
+    ----------
+    cluster_id : str
+    max_record_bytes : int
+        Largest record, in bytes, that every topic it writes takes.
+    """
 
     cluster_id: str
     max_record_bytes: int
 
 
-def check_topics(settings: Settings) -> CheckedTopics:
+def check_topics(settings: Settings, touched: Sequence[Topic], written: Iterable[Topic]) -> CheckedTopics:
     """Compare the broker's topics with the table of :mod:`schemas.topics`; blocks up to some 20 s.
+
+    Parameters
+    ----------
+    touched : sequence of Topic
+        All that must be there.
+    written : iterable of Topic
+        Those of them whose limit counts.
 
     Raises
     ------
@@ -62,21 +66,21 @@ def check_topics(settings: Settings) -> CheckedTopics:
     """
     reported: list[KafkaError] = []
     admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})
+    prefix = settings.topics.prefix
     try:
-        cluster_id, facts = _ask(admin, settings.topics.prefix)
+        cluster_id, facts = _ask(admin, [topic.name(prefix) for topic in touched])
     except (KafkaException, TimeoutError) as error:
         admin.poll(0)
         raise _reason(settings, error, reported) from None
-    faults = topic_faults(settings.topics.prefix, facts)
+    faults = topic_faults(prefix, touched, facts)
     if faults:
         raise TopicsUnusable(faults)
-    limit = min(_limit(facts[topic.name(settings.topics.prefix)]) for topic in _WRITTEN)
-    return CheckedTopics(cluster_id, limit - _FRAME_BYTES)
+    return CheckedTopics(cluster_id, min(_limit(facts[topic.name(prefix)]) for topic in written) - _FRAME_BYTES)
 
 
-def topic_faults(prefix: str, facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
+def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
     """Find what is wrong with the topics; one line for each fault, empty when all is well."""
-    faults = [fault for topic in TOUCHED for fault in _faults(topic, topic.name(prefix), facts)]
+    faults = [fault for topic in touched for fault in _faults(topic, topic.name(prefix), facts)]
     results, feedback = facts.get(RESULTS.name(prefix)), facts.get(FEEDBACK.name(prefix))
     if results is not None and feedback is not None and results.partitions != feedback.partitions:
         faults.append(
@@ -96,6 +100,8 @@ def _faults(topic: Topic, name: str, facts: Mapping[str, TopicFacts]) -> list[st
         faults.append(f"{name}: cleanup.policy is {policy}, needs {topic.cleanup}; alter or delete the topic")
     if topic.partitions is not None and found.partitions != topic.partitions:
         faults.append(f"{name}: has {found.partitions} partitions, needs {topic.partitions}; delete the topic")
+    if topic.roomy and _limit(found) < _MIN_MAX_BYTES:
+        faults.append(f"{name}: max.message.bytes is {_limit(found)}, needs at least {_MIN_MAX_BYTES}; raise it")
     return faults
 
 
@@ -103,9 +109,8 @@ def _limit(found: TopicFacts) -> int:
     return int(found.config.get("max.message.bytes", _DEFAULT_MAX_BYTES))
 
 
-def _ask(admin: AdminClient, prefix: str) -> tuple[str, dict[str, TopicFacts]]:
+def _ask(admin: AdminClient, names: Sequence[str]) -> tuple[str, dict[str, TopicFacts]]:
     metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
-    names = [topic.name(prefix) for topic in TOUCHED]
     present = {name: metadata.topics[name] for name in names if name in metadata.topics}
     present = {name: topic for name, topic in present.items() if topic.error is None}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
@@ -121,7 +126,7 @@ def _ask(admin: AdminClient, prefix: str) -> tuple[str, dict[str, TopicFacts]]:
 def _reason(settings: Settings, error: Exception, reported: list[KafkaError]) -> BrokerError:
     """Prefer what the client reported on the side: a refused password reaches no call."""
     raised = [kafka_error(error)] if isinstance(error, KafkaException) else []
-    for found in (of_consumer(each) for each in [*raised, *reported]):
+    for found in (translate(each, Side.CONSUMER) for each in [*raised, *reported]):
         if isinstance(found, AccessDenied):
             return found
     address = settings.kafka.get("bootstrap.servers", "")

@@ -1,0 +1,77 @@
+"""What can go wrong between a service and the broker; each class says what the caller does next.
+
+::
+
+    BrokerError
+    ├── RetryCall           a call did not finish: repeat the same call until the deadline
+    ├── AbortTransaction    abort, then produce again what the transaction held
+    │   └── Rejoin          the group moved on: abort, drop what is no longer owned, keep the rest
+    ├── RecreateProducer    this producer is done for: make a new one under the same transactional id
+    ├── Fenced              another process runs under this instance id: stop, exit non-zero
+    ├── AccessDenied        the broker refuses us: stop, exit non-zero
+    └── BrokerUnreachable   nothing answers: at start stop, exit non-zero; in an API answer 503
+    TopicsUnusable          a topic is missing or has the wrong policy: stop, exit non-zero
+    IllegalTransition       a fault of this program: stop
+"""
+
+from __future__ import annotations
+
+from schemas.errors import UcciError
+
+
+class BrokerError(UcciError):
+    """A broker call failed; the subclass says what to do."""
+
+
+class RetryCall(BrokerError):
+    """Repeat the same call until its deadline."""
+
+
+class AbortTransaction(BrokerError):
+    """Abort, and produce again what the transaction held."""
+
+
+class Rejoin(AbortTransaction):
+    """The consumer group moved on: abort, drop what is no longer owned, read fresh group metadata, go on."""
+
+
+class RecreateProducer(BrokerError):
+    """The producer cannot go on: make a new one under the same transactional id."""
+
+
+class Fenced(BrokerError):
+    """Another process runs under the same instance id; this one must stop."""
+
+    exit_code = 1
+
+
+class AccessDenied(BrokerError):
+    """The broker refuses these credentials, or what they ask for; waiting will not help."""
+
+    exit_code = 1
+
+
+class BrokerUnreachable(BrokerError):
+    """No broker answers."""
+
+    exit_code = 1
+
+
+class TopicsUnusable(UcciError):
+    """The topics on the broker are not what the services need.
+
+    Parameters
+    ----------
+    faults : tuple of str
+        One line each, naming topic, property, value and remedy.
+    """
+
+    exit_code = 1
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        self.faults = faults
+        super().__init__("\n".join(faults))
+
+
+class IllegalTransition(UcciError):
+    """An event that cannot happen in this state: a fault of this program, not of the broker."""
