@@ -131,10 +131,10 @@ async def router_run(bootstrap: str, prefix: str, records: int) -> tuple[float, 
     )
     service = Service(settings, InstantAnswerer)
     task = asyncio.create_task(service.run())
-    while service.metrics.totals()["queries"] == 0 and not task.done():  # noqa: ASYNC110 counters have no event
+    while service.metrics.totals().get("queries", 0) == 0 and not task.done():  # noqa: ASYNC110 counters have no event
         await asyncio.sleep(0.001)
     began_s, began_cpu_s = time.perf_counter(), cpu_s()
-    while service.metrics.totals()["results"] < records and not task.done():  # noqa: ASYNC110
+    while service.metrics.totals().get("results", 0) < records and not task.done():  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     took = time.perf_counter() - began_s, cpu_s() - began_cpu_s
     service.end()

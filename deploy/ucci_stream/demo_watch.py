@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -53,10 +53,9 @@ class Watcher(threading.Thread):
         )
         self._labels = _Labeler(settings, scenario)
         self._stopping = threading.Event()
-        self._first_version = threading.Event()
+        self._news = threading.Condition()
         self._began = time.monotonic()
         self._began_wall = time.time()
-        self._killed: str | None = None
         self._failure: BaseException | None = None
 
     def __enter__(self) -> Self:
@@ -93,7 +92,7 @@ class Watcher(threading.Thread):
     def router_killed(self, instance_id: str) -> None:
         """Mark the moment of a router's SIGKILL."""
         self.seen.killed_s = self._now()
-        self._killed = instance_id
+        self.seen.killed_router = instance_id
 
     def await_first_version(self, timeout_s: float) -> CalibrationVersion:
         """Block until the first calibration version is published.
@@ -103,9 +102,20 @@ class Watcher(threading.Thread):
         StackFailed
             When none came in time.
         """
-        if not self._first_version.wait(timeout_s):
+        if not self._await(lambda: bool(self.seen.versions), timeout_s):
             raise StackFailed(f"no calibration version was published within {timeout_s:g} s of the bootstrap")
         return self.seen.versions[0].version
+
+    def await_labels(self, count: int, timeout_s: float) -> None:
+        """Block until the service has taken in so many labels.
+
+        Raises
+        ------
+        StackFailed
+            When it has not in time.
+        """
+        if not self._await(lambda: self.status is not None and self.status.labels.received >= count, timeout_s):
+            raise StackFailed(f"the {count} labels of the bootstrap were not taken in within {timeout_s:g} s")
 
     def settle(self) -> None:
         """Wait a moment for what would be doubled, then raise if the watcher itself failed."""
@@ -123,6 +133,15 @@ class Watcher(threading.Thread):
                 self.seen.labels_sent += self._labels.send_due()
         except Exception as error:  # noqa: BLE001  kept for the main thread, which raises it
             self._failure = error
+            self._tell()
+
+    def _await(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        with self._news:
+            return self._news.wait_for(lambda: condition() or self._failure is not None, timeout_s) and condition()
+
+    def _tell(self) -> None:
+        with self._news:
+            self._news.notify_all()
 
     def _now(self) -> float:
         return time.monotonic() - self._began
@@ -136,7 +155,7 @@ class Watcher(threading.Thread):
         elif topic == CALIBRATION.suffix:
             published_s = message.timestamp()[1] / 1000.0 - self._began_wall
             self.seen.versions.append(SeenVersion(CalibrationVersion.from_json(value), published_s))
-            self._first_version.set()
+            self._tell()
         elif topic == STATUS.suffix:
             self._take_status(WorkloadStatus.from_json(value))
         else:
@@ -159,11 +178,15 @@ class Watcher(threading.Thread):
             self._labels.schedule(planned)
 
     def _mark_kill(self, routed: RoutedEvent, now: float) -> None:
-        killed_s = self.seen.killed_s
-        if killed_s is None or self.seen.first_commit_after_kill_s is not None or routed.routed_by != self._killed:
+        seen = self.seen
+        if (
+            seen.killed_s is None
+            or seen.first_commit_after_kill_s is not None
+            or routed.routed_by != seen.killed_router
+        ):
             return
-        if routed.routed_at.timestamp() - self._began_wall > killed_s:
-            self.seen.first_commit_after_kill_s = now
+        if routed.routed_at.timestamp() - self._began_wall > seen.killed_s:
+            seen.first_commit_after_kill_s = now
 
     def _mark_first_use(self, routed: RoutedEvent) -> None:
         """Note when each router first decided by each version, by the result's own time."""
@@ -176,6 +199,7 @@ class Watcher(threading.Thread):
 
     def _take_status(self, status: WorkloadStatus) -> None:
         self.status = status
+        self._tell()
         started = self.seen.drift_started_s
         if started is not None and self.seen.drift_seen_s is None and status.drift.state in _DRIFT_STATES:
             self.seen.drift_seen_s = self._now()

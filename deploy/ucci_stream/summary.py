@@ -51,6 +51,7 @@ class Observations:
     versions_before: int = 1
     drift_started_s: float | None = None
     drift_seen_s: float | None = None
+    killed_router: str | None = None
     killed_s: float | None = None
     first_commit_after_kill_s: float | None = None
     labels_sent: int = 0
@@ -81,6 +82,7 @@ class Summary:
     static: dict[str, Phase]
     large_only_cost: float
     versions_published: int
+    versions_before_stream: int
     publish_to_first_use_s: dict[str, float | None]
     drift_detected_after_queries: int | None
     router_kill_to_first_commit_s: float | None
@@ -138,7 +140,8 @@ def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scen
         static=static,
         large_only_cost=costs.large if costs else math.nan,
         versions_published=len(seen.versions),
-        publish_to_first_use_s=_first_use(seen),
+        versions_before_stream=seen.versions_before,
+        publish_to_first_use_s=first_use(seen),
         drift_detected_after_queries=_detection_delay(stream, seen, scenario),
         router_kill_to_first_commit_s=_difference(seen.first_commit_after_kill_s, seen.killed_s),
         labels_sent=seen.labels_sent,
@@ -190,15 +193,27 @@ def _static_phase(part: Sequence[PlannedQuery], version: CalibrationVersion) -> 
     return Phase(len(part), micro_f1(hits, predicted, gold), escalated / n, sequential / n, paper / n)
 
 
-def _first_use(seen: Observations) -> dict[str, float | None]:
+def first_use(seen: Observations) -> dict[str, float | None]:
+    """Return how long after its publication a version was first decided by, as quantiles in seconds.
+
+    Over versions and routers; what was published before the stream, or while a router was dead, says nothing of it.
+    """
     delays = sorted(
         first - version.published_s
         for version in seen.versions[max(seen.versions_before, 1) :]
-        for first in version.first_use_s.values()
+        for router, first in version.first_use_s.items()
+        if not _was_down(router, version.published_s, seen)
     )
     if not delays:
         return {"p50": None, "p99": None, "samples": 0}
     return {"p50": _quantile(delays, 0.5), "p99": _quantile(delays, 0.99), "samples": len(delays)}
+
+
+def _was_down(router: str, at_s: float, seen: Observations) -> bool:
+    if router != seen.killed_router or seen.killed_s is None:
+        return False
+    back_s = math.inf if seen.first_commit_after_kill_s is None else seen.first_commit_after_kill_s
+    return seen.killed_s <= at_s <= back_s
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
@@ -242,7 +257,10 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     return [
         ("queries", f"{summary.queries}, {summary.missing} missing, {summary.duplicated} duplicated"),
         ("labels sent", str(summary.labels_sent)),
-        ("versions published", str(summary.versions_published)),
+        (
+            "versions published",
+            f"{summary.versions_published}, of them {summary.versions_before_stream} before the stream",
+        ),
         (
             "publish to first use",
             "none" if p50 is None or p99 is None else f"p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms",
