@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 
 import pytest
 
-from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Signal, Target
+from tests.support.versions import sealed_version
 from ucci_stream.scenario import Scenario
 from ucci_stream.summary import Observations, SeenVersion, first_use, micro_f1, phase_bounds
 
@@ -30,25 +29,7 @@ def test_a_version_that_came_while_a_router_was_dead_does_not_count_against_that
     seen = Observations(killed_router="router-1", killed_s=50.0, first_commit_after_kill_s=52.0)
     for published_s, delays in ((0.0, (9.0, 9.0)), (10.0, (0.02, 0.03)), (51.0, (0.04, 1.5)), (60.0, (0.05, 0.06))):
         first = {f"router-{n}": published_s + delay for n, delay in enumerate(delays)}
-        seen.versions.append(SeenVersion(version(), published_s, first))
+        seen.versions.append(SeenVersion(sealed_version(), published_s, first))
     found = first_use(seen)
     assert (found["p50"], found["p99"]) == (pytest.approx(0.04), pytest.approx(0.06))
     assert found["samples"] == 5
-
-
-def version() -> CalibrationVersion:
-    return CalibrationVersion.sealed(
-        workload="photo",
-        version=1,
-        created_at=datetime(2026, 1, 1, tzinfo=UTC),
-        map=CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.8)),
-        uncertainty_threshold=0.5,
-        threshold=0.4,
-        exploration_probability=0.0,
-        label_probability_kept=0.05,
-        label_probability_escalated=0.1,
-        target=Target(micro_f1=0.9),
-        state="active",
-        signal=Signal(small_model="small"),
-        evidence=Evidence(trigger="bootstrap"),
-    )

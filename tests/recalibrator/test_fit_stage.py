@@ -28,6 +28,7 @@ from tests.support.recalibrator_events import FIELDS, START, feedback, routed
 from tests.support.recalibrator_memory import FAULTS, Counts, Crash, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from tests.support.recalibrator_memory import MemoryVersions as Versions
+from tests.support.versions import sealed_version
 
 TOPICS = FitTopics("observations", "calibration", "history", "status", "dead-letters")
 WORKLOADS = ("photo", "audio", "video")
@@ -94,18 +95,14 @@ class Fit:
             self.broker.mark(source)
 
     def publish_foreign(self, workload: str, number: int) -> None:
-        version = CalibrationVersion.sealed(
+        version = sealed_version(
             workload=workload,
             version=number,
             created_at=START,
             map=MAP,
             uncertainty_threshold=0.5,
             threshold=0.45,
-            exploration_probability=0.03,
-            label_probability_kept=0.05,
-            label_probability_escalated=0.1,
             target=SETTINGS[workload].target,
-            state="active",
             signal=SETTINGS[workload].signal,
             evidence=Evidence(trigger=FOREIGN),
         )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runtime.clock import SystemClock
-from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, ModelCosts, Signal, Target
+from schemas.calibration import CalibrationVersion, ModelCosts
 from schemas.draws import uniform
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
@@ -21,28 +21,14 @@ from stream_router.answering import UNMEASURED_COST_RATIO, CascadeAnswerer
 from stream_router.errors import ModelsFailed
 from tests.support.model_clients import NOBODY, CallCounts, until, workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
+from tests.support.versions import sealed_version
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 PLAIN = next(f"q-{n}" for n in range(500) if uniform(f"q-{n}", "photo") > 0.5)
 
 
 def version(uncertainty_threshold: float, costs: ModelCosts | None = None) -> CalibrationVersion:
-    return CalibrationVersion.sealed(
-        workload="photo",
-        version=7,
-        created_at=NOW,
-        map=CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.8)),
-        uncertainty_threshold=uncertainty_threshold,
-        threshold=0.2,
-        exploration_probability=0.03,
-        label_probability_kept=0.05,
-        label_probability_escalated=0.10,
-        target=Target(micro_f1=0.9),
-        state="active",
-        signal=Signal(small_model="small"),
-        costs=costs,
-        evidence=Evidence(trigger="bootstrap"),
-    )
+    return sealed_version(version=7, created_at=NOW, uncertainty_threshold=uncertainty_threshold, costs=costs)
 
 
 class InForce:

@@ -19,8 +19,9 @@ from typing import Any, BinaryIO
 
 from aiohttp import web
 
-from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Signal, Target
+from schemas.calibration import CalibrationMap
 from tests.support.broker import produce
+from tests.support.versions import sealed_version
 
 ROOT = Path(__file__).parents[2]
 EXIT_S = 25.0
@@ -92,20 +93,11 @@ async def hashed_models() -> AsyncIterator[tuple[str, HashedModels]]:
 
 def publish_calibration(bootstrap: str, prefix: str) -> None:
     """Put one version in force that keeps some queries and escalates some."""
-    version = CalibrationVersion.sealed(
-        workload="photo",
-        version=1,
+    version = sealed_version(
         created_at=datetime(2026, 1, 1, tzinfo=UTC),
         map=CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.9)),
         uncertainty_threshold=0.6,
         threshold=0.54,
-        exploration_probability=0.03,
-        label_probability_kept=0.05,
-        label_probability_escalated=0.1,
-        target=Target(micro_f1=0.9),
-        state="active",
-        signal=Signal(small_model="small"),
-        evidence=Evidence(trigger="bootstrap"),
     )
     produce(bootstrap, f"{prefix}.calibration", [("photo", version.to_json())])
 

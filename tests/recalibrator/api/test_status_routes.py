@@ -11,7 +11,7 @@ import pytest
 
 from recalibrator.api.page import TONES
 from recalibrator.api.view import MAX_POINTS
-from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Signal, Target
+from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
 from schemas.command import Command
 from schemas.event import rfc3339
 from schemas.status import (
@@ -24,22 +24,16 @@ from schemas.status import (
     WorkloadStatus,
 )
 from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.versions import sealed_version
 
 
 def _version(number: int) -> CalibrationVersion:
-    return CalibrationVersion.sealed(
+    return sealed_version(
         workload=WORKLOAD,
         version=number,
         created_at=START,
         map=CalibrationMap(uncertainty=(0.1, 0.9), error_probability=(0.05, 0.8)),
         uncertainty_threshold=0.3,
-        threshold=0.2,
-        exploration_probability=0.03,
-        label_probability_kept=0.05,
-        label_probability_escalated=0.1,
-        target=Target(micro_f1=0.9),
-        state="active",
-        signal=Signal(small_model="small"),
         evidence=Evidence(trigger="threshold_moved", labels=500),
     )
 

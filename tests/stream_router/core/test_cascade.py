@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 import pytest
 
-from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, ModelCosts, Signal, Target
+from schemas.calibration import CalibrationVersion, ModelCosts
 from schemas.draws import uniform
 from schemas.query import QueryEvent
 from schemas.routed import ModelRun, RoutedEvent
 from schemas.settings import Sampling
 from stream_router.core.cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve, Step, WaitFor
+from tests.support.versions import sealed_version
 
 WORKLOAD = "photo-search"
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -34,21 +35,13 @@ def version(kind: Kind, number: int = 7, costs: ModelCosts | None = None) -> Cal
     if kind == "none":
         return None
     state: Any = kind if kind in ("cold_start", "infeasible") else "active"
-    return CalibrationVersion.sealed(
+    return sealed_version(
         workload=WORKLOAD,
         version=number,
         created_at=NOW,
-        map=CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.8)),
         uncertainty_threshold=0.5 if kind == "kept" else 0.1,
-        threshold=0.2,
-        exploration_probability=0.03,
-        label_probability_kept=0.05,
-        label_probability_escalated=0.10,
-        target=Target(micro_f1=0.9),
         state=state,
-        signal=Signal(small_model="small"),
         costs=costs,
-        evidence=Evidence(trigger="bootstrap"),
     )
 
 
