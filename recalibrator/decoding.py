@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from recalibrator.ports import Observation
 from schemas.errors import DecodeError
-from schemas.event import MAX_RECORD_BYTES, decode_error
+from schemas.event import MAX_RECORD_BYTES, decode_error, refuse_duplicate_keys
 from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent
 
@@ -55,6 +55,8 @@ def decode_observation(value: bytes | None, workloads: Collection[str]) -> Obser
         event = _OBSERVATION.validate_json(present)
     except ValidationError as error:
         raise decode_error(error) from None
+    if event.sent_by_others:
+        refuse_duplicate_keys(present)
     _check_workload(event.workload, workloads)
     return event
 

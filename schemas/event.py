@@ -146,7 +146,7 @@ class Event(Part):
         except ValidationError as error:
             raise decode_error(error) from None
         if cls.sent_by_others:
-            _refuse_duplicate_keys(raw)
+            refuse_duplicate_keys(raw)
         return event
 
 
@@ -159,8 +159,14 @@ def _encoded(data: bytes | str) -> bytes:
         raise DecodeError("not_json", f"not valid JSON: a lone surrogate at character {error.start}") from None
 
 
-def _refuse_duplicate_keys(raw: bytes) -> None:
-    """Refuse what one reader would take by its first value and the next by its last (RFC 8259, section 4)."""
+def refuse_duplicate_keys(raw: bytes) -> None:
+    """Refuse what one reader would take by its first value and the next by its last (RFC 8259, section 4).
+
+    Raises
+    ------
+    DecodeError
+        Reason ``duplicate_key`` or ``not_json``.
+    """
     try:
         _DISTINCT_KEYS.decode(raw.decode())
     except (ValueError, RecursionError) as error:

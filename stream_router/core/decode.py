@@ -33,7 +33,7 @@ def decode_query(value: bytes | None, workloads: Collection[str]) -> tuple[Query
     ------
     DecodeError
         Reason ``tombstone``, ``empty``, ``too_large``, ``not_utf8``, ``not_json``, ``not_an_object``,
-        ``missing_field``, ``invalid_field``, ``missing_workload`` or ``unknown_workload``.
+        ``missing_field``, ``invalid_field``, ``duplicate_key``, ``missing_workload`` or ``unknown_workload``.
     """
     if value is None:
         raise DecodeError("tombstone", "the record has no value: send a QueryEvent as JSON")

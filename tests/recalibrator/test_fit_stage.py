@@ -246,6 +246,7 @@ def test_old_versions_leave_the_history_and_stay_away_after_a_restart(tmp_path: 
         (b'{"workload": "photo"}', "invalid_field"),
         (label("photo", 1).model_copy(update={"workload": "text"}).to_json(), "unknown_workload"),
         (b'"' + b"x" * 1_000_000 + b'"', "too_large"),
+        (bootstrap("photo", 1).to_json()[:-1] + b', "workload": "photo"}', "duplicate_key"),
         (None, "empty"),
     ],
     ids=lambda value: str(value)[:40],

@@ -140,8 +140,9 @@ class RouterProcess:
     def start(self) -> None:
         """Start it; does not wait until it is ready."""
         self._file = self.log.open("ab")
-        environment = {**os.environ, "UCCI_ROUTER__INSTANCE_ID": self.instance_id}
-        environment.pop("KAFKA_BOOTSTRAP_SERVERS", None)
+        ours = ("UCCI_", "KAFKA_BOOTSTRAP_SERVERS")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+        environment["UCCI_ROUTER__INSTANCE_ID"] = self.instance_id
         command = [sys.executable, "-m", "stream_router", "run", "--config", str(self.config), "--log-format", "json"]
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=self._file)
 
