@@ -10,6 +10,7 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -85,8 +86,10 @@ class Watcher(threading.Thread):
 
     def begin(self) -> None:
         """Mark the beginning of the stream, from which all times count."""
-        self._began = time.monotonic()
+        self._began, before_s = time.monotonic(), self._began_wall
         self._began_wall = time.time()
+        earlier_s = self._began_wall - before_s
+        self.seen.versions = [replace(v, published_s=v.published_s - earlier_s) for v in self.seen.versions]
         self.seen.versions_before = len(self.seen.versions)
 
     def router_killed(self, instance_id: str) -> None:
