@@ -35,6 +35,7 @@ from schemas.settings import Settings
 from schemas.status import ModelHealth
 from stream_router.ports import Calibrations
 from stream_router.service import Service
+from stream_router.shell.metrics import Metrics
 from ucci_stream.local_broker import LocalBroker
 
 PARTITIONS = 4
@@ -51,7 +52,7 @@ class InstantAnswerer:
 
     can_answer = True
 
-    def __init__(self, settings: Settings, _calibrations: Calibrations, _clock: Clock) -> None:
+    def __init__(self, settings: Settings, _calibrations: Calibrations, _clock: Clock, _metrics: Metrics) -> None:
         self._routed_by = settings.router.instance_id
 
     async def start(self) -> None:

@@ -21,6 +21,7 @@ from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings, require_models
 from stream_router.ports import Calibrations
 from stream_router.service import RunningAnswerer, Service, run_until_signalled
+from stream_router.shell.metrics import Metrics
 
 app = typer.Typer(
     help="Answer queries with a cascade of two models. Start with: stream-router run --config ucci.toml",
@@ -90,10 +91,10 @@ def _one_line(error: Exception) -> str:
     return str(error)
 
 
-def _cascade(settings: Settings, calibrations: Calibrations, clock: Clock) -> RunningAnswerer:
+def _cascade(settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> RunningAnswerer:
     from stream_router.answering import CascadeAnswerer
 
-    return CascadeAnswerer(settings, calibrations, clock, settings.router.instance_id)
+    return CascadeAnswerer(settings, calibrations, clock, settings.router.instance_id, metrics)
 
 
 if __name__ == "__main__":

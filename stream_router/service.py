@@ -63,7 +63,9 @@ class RunningAnswerer(Answerer, Protocol):
 class AnswererFactory(Protocol):
     """Builds the answerer once the calibrations that it decides by are there."""
 
-    def __call__(self, settings: Settings, calibrations: Calibrations, clock: Clock) -> RunningAnswerer:
+    def __call__(
+        self, settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics
+    ) -> RunningAnswerer:
         """Return an answerer that is not started yet."""
         ...
 
@@ -85,7 +87,7 @@ class Service:
         self.metrics = Metrics()
         signals = {name: workload.signal for name, workload in settings.workloads.items()}
         self._adoption = Adoption(signals)
-        self._answerer = build_answerer(settings, self._adoption, self._clock)
+        self._answerer = build_answerer(settings, self._adoption, self._clock, self.metrics)
         self._ledger = SharedLedger(settings.router.max_in_flight)
         prefix = settings.topics.prefix
         self._router = Router(
@@ -189,6 +191,9 @@ class Service:
         """Start the parts in the order of the flow, wait for the end, stop them in the reverse order."""
         heartbeat = Heartbeat(self._settings, self.status, on_final=self._fail, metrics=self.metrics)
         await self._answerer.start()
+        for workload, servers in self._answerer.health().items():
+            for role, server in servers.items():
+                self.metrics.model_health(workload, role, server.state)
         self._feed.start()
         committer.start()
         beating = asyncio.create_task(heartbeat.run())

@@ -47,7 +47,7 @@ def plot_run(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scena
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(colors=_INK)
         axes.margins(x=0.01)
-    top.set_title("Traffic drifts at the first dotted line; each tick below is a calibration version", loc="left", color=_INK)
+    top.set_title("Traffic drifts at the first dotted line; each tick is a calibration version", loc="left", color=_INK)
     figure.savefig(path, dpi=130)
     plt.close(figure)
     return path

@@ -51,6 +51,19 @@ REJECTED = MetricSpec(
 VERSION = MetricSpec(
     "ucci_router_calibration_version", "gauge", "version", "Version in force; 0 in a cold start.", ("workload",)
 )
+MODEL_CALLS = MetricSpec(
+    "ucci_router_model_calls_total",
+    "counter",
+    "attempt",
+    "Attempts at a model: answered, refused, misconfigured, overloaded or failed; probes included.",
+    ("workload", "role", "outcome"),
+)
+MODEL_SECONDS = MetricSpec(
+    "ucci_router_model_call_seconds", "histogram", "second", "Of the attempts answered.", ("workload", "role")
+)
+MODEL_UP = MetricSpec(
+    "ucci_router_model_up", "gauge", "bool", "1 while calls are let through to the server.", ("workload", "role")
+)
 IN_FLIGHT = MetricSpec("ucci_router_in_flight", "gauge", "query", "Queries being answered.")
 UNCOMMITTED = MetricSpec("ucci_router_uncommitted", "gauge", "query", "Queries answered and not yet committed.")
 LAG = MetricSpec("ucci_router_lag", "gauge", "offset", "Offsets between the log's end and the commit.", ("partition",))
@@ -71,6 +84,9 @@ SPECS = (
     ADOPTED,
     REJECTED,
     VERSION,
+    MODEL_CALLS,
+    MODEL_SECONDS,
+    MODEL_UP,
     IN_FLIGHT,
     UNCOMMITTED,
     LAG,
@@ -95,9 +111,7 @@ class Metrics:
         self.skipped = self._counter(SKIPPED)
         self.given_up = self._counter(GIVEN_UP)
         self.transactions = self._counter(TRANSACTIONS)
-        self.transaction_seconds = Histogram(
-            TRANSACTION_SECONDS.name, TRANSACTION_SECONDS.help, registry=self.registry, buckets=_LATENCY_BUCKETS_S
-        )
+        self.transaction_seconds = self._histogram(TRANSACTION_SECONDS)
         self.producers_abandoned = self._counter(PRODUCERS)
         self.rebalances = self._counter(REBALANCES)
         self.client_errors = self._counter(CLIENT_ERRORS)
@@ -105,6 +119,9 @@ class Metrics:
         self.adopted = self._counter(ADOPTED)
         self.rejected = self._counter(REJECTED)
         self.version = self._gauge(VERSION)
+        self.model_calls = self._counter(MODEL_CALLS)
+        self.model_seconds = self._histogram(MODEL_SECONDS)
+        self.model_up = self._gauge(MODEL_UP)
         self.in_flight = self._gauge(IN_FLIGHT)
         self.uncommitted = self._gauge(UNCOMMITTED)
         self.lag = self._gauge(LAG)
@@ -121,6 +138,16 @@ class Metrics:
         counter: Counter = getattr(self, name)
         counter.labels(**labels).inc(amount)
 
+    def model_call(self, workload: str, role: str, outcome: str, seconds: float) -> None:
+        """Count one attempt at a model; see :class:`~stream_router.shell.model_server.ModelCallMetrics`."""
+        self.model_calls.labels(workload, role, outcome).inc()
+        if outcome == "answered":
+            self.model_seconds.labels(workload, role).observe(seconds)
+
+    def model_health(self, workload: str, role: str, health: str) -> None:
+        """Take a change of a server's health: ``up``, ``probing`` or ``down``."""
+        self.model_up.labels(workload, role).set(health == "up")
+
     def totals(self) -> dict[str, int]:
         """Return every counter's sum over its labels, by name without prefix and suffix."""
         totals: dict[str, int] = {}
@@ -134,6 +161,9 @@ class Metrics:
 
     def _counter(self, spec: MetricSpec) -> Counter:
         return Counter(spec.name, spec.help, spec.labels, registry=self.registry)
+
+    def _histogram(self, spec: MetricSpec) -> Histogram:
+        return Histogram(spec.name, spec.help, spec.labels, registry=self.registry, buckets=_LATENCY_BUCKETS_S)
 
     def _gauge(self, spec: MetricSpec) -> Gauge:
         return Gauge(spec.name, spec.help, spec.labels, registry=self.registry)

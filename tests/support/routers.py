@@ -16,6 +16,7 @@ from schemas.query import QueryEvent
 from schemas.settings import Settings
 from stream_router.ports import Calibrations
 from stream_router.service import Service
+from stream_router.shell.metrics import Metrics
 from tests.support.answerers import EchoAnswerer
 from tests.support.broker import create, read_all
 
@@ -74,7 +75,7 @@ class RunningRouter:
         self.service = Service(settings, self._build)
         self.task: asyncio.Task[None] | None = None
 
-    def _build(self, settings: Settings, calibrations: Calibrations, clock: Clock) -> EchoAnswerer:
+    def _build(self, settings: Settings, calibrations: Calibrations, clock: Clock, _metrics: Metrics) -> EchoAnswerer:
         self.answerer = EchoAnswerer(settings, calibrations, clock, self._hold)
         return self.answerer
 
