@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recalibrator.core.estimate.smooth import Floats, shrunk_local_linear
+from recalibrator.core.estimate.parametric import inverse_of
+from recalibrator.core.estimate.smooth import Floats, Sums, shrunk_local_linear
 from recalibrator.core.estimate.stratify import CellSums
 from recalibrator.core.observe.window import (
     ERROR,
     HITS_LARGE,
     HITS_SMALL,
-    ONE,
     PAIR,
     SIZE_LARGE,
     SIZE_SMALL,
@@ -59,17 +59,6 @@ class Shift:
     jacobian: Floats
 
 
-def labelled_agreement(sums: CellSums, tuning: Tuning) -> Floats:
-    """Return P(agree | u) as the labelled pairs show it, shape (cells,), inside (0, 1)."""
-    known = sums.by_relation[1, :, ONE] + sums.by_relation[2, :, ONE]
-    square = sums.square[1] + sums.square[2]
-    agreeing = sums.by_relation[2, :, ONE][None, :]
-    fitted, _ = shrunk_local_linear(
-        known, square, agreeing, tuning.bandwidth_cells, tuning.wide_bandwidth_cells, tuning.shrink_labels
-    )
-    return np.asarray(np.clip(fitted[0], 0.01, 0.99))
-
-
 def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge: float) -> Tilt:
     """Fit a ridge-penalised logistic regression on two parameters with the labelled curve as offset, by Newton steps.
 
@@ -95,15 +84,15 @@ def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge
     design = np.stack((np.ones(len(filled)), place[filled]))
     count, hits = pairs[filled], agreeing[filled]
     parameters = np.zeros(2)
-    hessian = ridge * np.eye(2)
+    inverse = np.eye(2) / ridge
     for _ in range(_NEWTON_STEPS):
         chance = 1.0 / (1.0 + np.exp(-(offset + parameters @ design)))
-        hessian = (design * (count * chance * (1.0 - chance))) @ design.T + ridge * np.eye(2)
-        step = np.linalg.solve(hessian, design @ (hits - count * chance) - ridge * parameters)
-        parameters = np.clip(parameters + step, -4.0, 4.0)
-        if np.abs(step).max() < _SETTLED:
+        inverse = inverse_of((design * (count * chance * (1.0 - chance))) @ design.T, ridge, ridge)
+        step = inverse @ (design @ (hits - count * chance) - ridge * parameters)
+        parameters = np.minimum(np.maximum(parameters + step, -4.0), 4.0)
+        if max(abs(step[0]), abs(step[1])) < _SETTLED:
             break
-    return Tilt(float(parameters[0]), float(parameters[1]), np.asarray(np.linalg.inv(hessian), dtype=np.float64))
+    return Tilt(float(parameters[0]), float(parameters[1]), inverse)
 
 
 def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: float, tuning: Tuning) -> Shift:
@@ -128,12 +117,10 @@ def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: fl
     apart, alike = sums.by_relation[1], sums.by_relation[2]
     columns = [HITS_SMALL, SIZE_SMALL, HITS_LARGE, SIZE_LARGE, ERROR]
     wide, prior = tuning.wide_bandwidth_cells, tuning.shrink_labels
-    means = [
-        shrunk_local_linear(part[:, PAIR], square, part[:, columns].T, wide // 2 | 1, wide, prior)[0]
-        for part, square in ((apart, sums.square[1]), (alike, sums.square[2]))
-    ]
-    known = float(apart[:, PAIR].sum()) > 0.0 and float(alike[:, PAIR].sum()) > 0.0
-    gap = means[1] - means[0] if known else np.zeros_like(means[0])
+    groups = [Sums(part[:, PAIR], sums.square[1 + n], part[:, columns].T) for n, part in enumerate((apart, alike))]
+    fits = shrunk_local_linear(groups, wide // 2 | 1, wide, prior)
+    known = all(float(group.weight.sum()) > 0.0 for group in groups)
+    gap = fits[1].curves - fits[0].curves if known else np.zeros_like(fits[0].curves)
     now = 1.0 / (1.0 + np.exp(-(np.log(base / (1.0 - base)) + tilt.level + tilt.slope * place)))
     moved = (now - base) * gap
     slope = now * (1.0 - now)

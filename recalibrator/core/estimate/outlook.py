@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.core.estimate.agreement import Shift, Tilt, fit_tilt, labelled_agreement, shift_by
+from recalibrator.core.estimate.agreement import Shift, Tilt, fit_tilt, shift_by
 from recalibrator.core.estimate.curve import fit_map
 from recalibrator.core.estimate.rectify import Rectifier, rectify
-from recalibrator.core.estimate.smooth import Floats, kernel_sums
+from recalibrator.core.estimate.smooth import Floats, kernel_mass, kernel_sums
 from recalibrator.core.estimate.stratify import CellSums, Stratified, cell_sums, stratify
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.observe.traffic import AGREEING, PAIRS, TrafficWindow, distribution
@@ -140,10 +140,9 @@ def look_out(
     fast = np.where(old, 0.0, weights(newer, counting, tuning.half_life_fast))
     sums = cell_sums(group, slow, window.outcomes, grid.cells)
     curves = stratify(sums, target, tuning)
-    base = labelled_agreement(sums, tuning)
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
-    tilt = fit_tilt(base, pairs, agreeing, grid.standard_logits, tuning.tilt_ridge)
-    shift = shift_by(tilt, base, grid.standard_logits, sums, target, tuning)
+    tilt = fit_tilt(curves.agreement, pairs, agreeing, grid.standard_logits, tuning.tilt_ridge)
+    shift = shift_by(tilt, curves.agreement, grid.standard_logits, sums, target, tuning)
     rectifier = rectify(
         cell_sums(group, fast, window.outcomes, grid.cells),
         curves.small.value + shift.small_value,
@@ -207,8 +206,7 @@ def _expected(
     """Correct both curves and blend in that some calls of the large model end with the small answer."""
     degraded = min(_DEGRADED_MOST, degraded_share)
     # A cell's mean borrows from its neighbours and lends to them: traffic is smoothed as the labels are.
-    near, full = kernel_sums(np.stack((shares, np.ones_like(shares))), width)
-    near_square = np.square(near / full)
+    near_square = np.square(kernel_sums(shares[None, :], width)[0] / kernel_mass(len(shares), width))
     kept = Expected(
         curves.small.value + shift.small_value + rectifier.small,
         np.maximum(curves.small.size + shift.small_size, 0.0),

@@ -40,16 +40,30 @@ def platt(errors: Floats, weight: Floats, place: Floats) -> Floats:
     count = weight[filled] * (total + 1.0) / max(total, 1e-12)
     hits = errors[filled] + share * (count - weight[filled])
     prior = np.array((np.log(share / (1.0 - share)), 0.0))
-    penalty = _RIDGE * np.diag((0.01, 0.05))
+    penalty = np.array((_RIDGE * 0.01, _RIDGE * 0.05))
     parameters = prior.copy()
     for _ in range(_NEWTON_STEPS):
-        chance = 1.0 / (1.0 + np.exp(-np.clip(parameters @ design, -30.0, 30.0)))
-        hessian = (design * (count * chance * (1.0 - chance))) @ design.T + penalty + 1e-6 * np.eye(2)
-        step = np.linalg.solve(hessian, design @ (hits - count * chance) - penalty @ (parameters - prior))
-        parameters = parameters + np.clip(step, -3.0, 3.0)
-        if np.abs(step).max() < _SETTLED:
+        chance = 1.0 / (1.0 + np.exp(-np.minimum(np.maximum(parameters @ design, -30.0), 30.0)))
+        hessian = (design * (count * chance * (1.0 - chance))) @ design.T
+        inverse = inverse_of(hessian, penalty[0] + 1e-6, penalty[1] + 1e-6)
+        step = inverse @ (design @ (hits - count * chance) - penalty * (parameters - prior))
+        parameters = parameters + np.minimum(np.maximum(step, -3.0), 3.0)
+        if max(abs(step[0]), abs(step[1])) < _SETTLED:
             break
     level, slope = float(parameters[0]), float(parameters[1])
     if slope < 0.0:
         return np.full(len(place), share)
     return 1.0 / (1.0 + np.exp(-np.clip(level + slope * place, -30.0, 30.0)))
+
+
+def inverse_of(matrix: Floats, first_ridge: float, second_ridge: float) -> Floats:
+    """Return the inverse of a symmetric 2 × 2 matrix with a ridge on its diagonal; positive definite.
+
+    Examples
+    --------
+    >>> inverse_of(np.array([[1.0, 1.0], [1.0, 3.0]]), 0.0, 2.0).tolist()
+    [[1.25, -0.25], [-0.25, 0.25]]
+    """
+    a, b, d = float(matrix[0, 0]) + first_ridge, float(matrix[0, 1]), float(matrix[1, 1]) + second_ridge
+    scale = 1.0 / (a * d - b * b)
+    return np.array(((d * scale, -b * scale), (-b * scale, a * scale)))

@@ -1,14 +1,20 @@
 """Local-linear smoothing on the grid: weighted sums by cell flow in, curves over the cells flow out.
 
 Curves of outcomes are not monotone (the large model's score among disagreements first rises with u), so that they are
-smoothed, never forced into an order. Two passes of a moving sum give a triangular kernel at a cost that does not
+smoothed, never forced into an order. Two passes of a moving mean give a triangular kernel at a cost that does not
 depend on its width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import uniform_filter1d
 
 Floats = NDArray[np.float64]
 
@@ -35,22 +41,21 @@ def kernel_sums(rows: Floats, width: int) -> Floats:
     >>> kernel_sums(np.array([[0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0]]), 3).tolist()
     [[0.0, 3.0, 6.0, 9.0, 6.0, 3.0, 0.0]]
     """
-    return _moving_sums(_moving_sums(rows, width), width) / width
+    means = uniform_filter1d(rows, width, axis=1, mode="constant")
+    return np.asarray(uniform_filter1d(means, width, axis=1, mode="constant")) * width
 
 
-def _moving_sums(rows: Floats, width: int) -> Floats:
-    half = width // 2
-    cells = rows.shape[1]
-    running = np.zeros((rows.shape[0], cells + 2 * half + 1))
-    np.cumsum(rows, axis=1, out=running[:, half + 1 : half + 1 + cells])
-    running[:, half + 1 + cells :] = running[:, half + cells : half + cells + 1]
-    return running[:, 2 * half + 1 :] - running[:, :cells]
+@lru_cache(maxsize=8)
+def kernel_mass(cells: int, width: int) -> Floats:
+    """Return the sum of the kernel's weights at each cell, less at the ends of the grid; shape (cells,), read-only."""
+    mass: Floats = kernel_sums(np.ones((1, cells)), width)[0]
+    mass.flags.writeable = False
+    return mass
 
 
-def shrunk_local_linear(
-    weight: Floats, weight_square: Floats, responses: Floats, width: int, wide: int, prior: float, ridge: float = 0.1
-) -> tuple[Floats, Floats]:
-    """Fit a line around each cell and read it there; where labels are few, lean on a wider kernel, then on the mean.
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What one group of curves is fitted to.
 
     Parameters
     ----------
@@ -58,6 +63,29 @@ def shrunk_local_linear(
         Sums of the weights and of their squares.
     responses : ndarray, shape (responses, cells)
         Weighted sums.
+    """
+
+    weight: Floats
+    weight_square: Floats
+    responses: Floats
+
+
+class Fitted(NamedTuple):
+    """Curves of one group, shape (responses, cells), and Kish's effective labels behind them, shape (cells,)."""
+
+    curves: Floats
+    effective: Floats
+
+
+def shrunk_local_linear(
+    groups: Sequence[Sums], width: int, wide: int, prior: float, ridge: float = 0.1
+) -> tuple[Fitted, ...]:
+    """Fit a line around each cell and read it there; where labels are few, lean on a wider kernel, then on the mean.
+
+    Parameters
+    ----------
+    groups : sequence of Sums
+        Fitted each by itself, in one pass over all.
     width, wide : int
         Supports of both kernels, in cells.
     prior : float
@@ -67,33 +95,45 @@ def shrunk_local_linear(
 
     Returns
     -------
-    fitted : ndarray, shape (responses, cells)
-    effective : ndarray, shape (cells,)
-        Kish's effective number of labels under the narrow kernel.
+    tuple of Fitted
+        As ``groups``.
     """
-    count, cells = responses.shape
-    place = np.arange(cells, dtype=np.float64) - (cells - 1) / 2.0
-    rows = np.empty((4 + 2 * count, cells))
-    rows[0], rows[1], rows[3] = weight, weight * place, weight_square
-    np.multiply(rows[1], place, out=rows[2])
-    rows[4 : 4 + count] = responses
-    np.multiply(responses, place, out=rows[4 + count :])
-    fitted = (responses.sum(axis=1) / max(float(weight.sum()), 1e-12))[:, None]
-    effective = np.zeros(cells)
+    counts = [len(group.responses) for group in groups]
+    owner = np.repeat(np.arange(len(groups)), counts)
+    responses = np.concatenate([group.responses for group in groups])
+    place = np.arange(responses.shape[1], dtype=np.float64) - (responses.shape[1] - 1) / 2.0
+    weight = np.stack([group.weight for group in groups])
+    rows = np.concatenate(
+        (
+            weight,
+            weight * place,
+            weight * (place * place),
+            np.stack([group.weight_square for group in groups]),
+            responses,
+            responses * place,
+        )
+    )
+    fitted = (responses.sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-12)[owner])[:, None]
+    effective = np.zeros_like(weight)
     for support in (wide, width):
-        curve, effective = _line(kernel_sums(rows, support), place, ridge * support * support / 6.0)
-        fitted = fitted + effective / (effective + prior) * (curve - fitted)
-    return fitted, effective
+        curve, effective = _lines(kernel_sums(rows, support), owner, place, ridge * support * support / 6.0)
+        fitted = fitted + (effective / (effective + prior))[owner] * (curve - fitted)
+    bounds = np.cumsum([0, *counts])
+    return tuple(
+        Fitted(fitted[first:last], one) for first, last, one in zip(bounds, bounds[1:], effective, strict=False)
+    )
 
 
-def _line(sums: Floats, place: Floats, ridge: float) -> tuple[Floats, Floats]:
+def _lines(sums: Floats, owner: NDArray[np.intp], place: Floats, ridge: float) -> tuple[Floats, Floats]:
     """Read the weighted least-squares line of each response at each cell, 0 where the kernel holds nothing.
 
     Parameters
     ----------
-    sums : ndarray, shape (4 + 2 * responses, cells)
-        Kernel sums of the weight alone, times place, times its square; of the squared weight; of the responses, and
-        of these times place.
+    sums : ndarray, shape (4 * groups + 2 * responses, cells)
+        Kernel sums of each group's weight alone, times place, times its square, of its squared weight; then of the
+        responses, and of these times place.
+    owner : ndarray of int, shape (responses,)
+        The group of each response.
     place : ndarray, shape (cells,)
     ridge : float
         Added to the spread of place.
@@ -101,17 +141,18 @@ def _line(sums: Floats, place: Floats, ridge: float) -> tuple[Floats, Floats]:
     Returns
     -------
     fitted : ndarray, shape (responses, cells)
-    effective : ndarray, shape (cells,)
+    effective : ndarray, shape (groups, cells)
         (Σw)² / Σw² under the kernel.
     """
-    count = (len(sums) - 4) // 2
-    mass, squares, level = sums[0], sums[3], sums[4 : 4 + count]
+    groups = (len(sums) - 2 * len(owner)) // 4
+    mass, first, second, squares = sums[: 4 * groups].reshape(4, groups, -1)
     safe = np.maximum(mass, _LEAST_MASS)
-    centre = sums[1] / safe
-    level /= safe
-    spread = np.maximum(sums[2] / safe - centre * centre, 0.0) + ridge
-    slope = (sums[4 + count :] / safe - centre * level) * ((place - centre) / spread)
+    centre = first / safe
+    lean = (place - centre) / (np.maximum(second / safe - centre * centre, 0.0) + ridge)
     empty = mass <= _LEAST_MASS
     effective = np.where(empty | (squares <= _LEAST_SQUARE), 0.0, mass * mass / np.maximum(squares, _LEAST_SQUARE))
-    fitted = np.where(empty, 0.0, level + slope)
+    # Level + slope · (place - centre), with both divided by the mass once: level · (1 - centre · lean) + moment · lean.
+    inverse = np.where(empty, 0.0, 1.0 / safe)
+    fitted = sums[4 * groups : 4 * groups + len(owner)] * (inverse * (1.0 - centre * lean))[owner]
+    fitted += sums[4 * groups + len(owner) :] * (inverse * lean)[owner]
     return fitted, effective

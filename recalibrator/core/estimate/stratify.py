@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
-from recalibrator.core.estimate.smooth import Floats, kernel_sums, shrunk_local_linear
+from recalibrator.core.estimate.smooth import Fitted, Floats, Sums, kernel_mass, shrunk_local_linear
 from recalibrator.core.observe.window import (
     ERROR,
     HITS_LARGE,
@@ -100,11 +100,15 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Stratified:
-    """Curves of both models, of the small one's error, and of a failed small answer's replacement."""
+    """Curves of both models, of the small one's error, and of a failed small answer's replacement.
+
+    ``agreement`` is P(agree | u) as the labelled pairs show it, inside (0, 1).
+    """
 
     small: Curve
     large: Curve
     error: Floats
+    agreement: Floats
     failed_value: float
     failed_size: float
     failed_variance: float
@@ -128,38 +132,40 @@ def stratify(sums: CellSums, target: float, tuning: Tuning) -> Stratified:
     Stratified
         Where no answer of a model is known at all, its curve is 0 with next to no labels behind it.
     """
-    every, square = sums.by_cell, sums.square
-    small_sums = every[:, [HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, ERROR]].T
-    small, error = _curve(every[:, ONE], square.sum(axis=0), small_sums, target, tuning)
+    every, square = sums.by_cell.T, sums.square
     # Squared weights are not kept apart for pairs of unknown agreement: these are scaled by their share of weight.
     unknown = sums.by_relation[0]
     share = np.divide(unknown[:, PAIR], unknown[:, ONE], out=np.zeros(len(unknown)), where=unknown[:, ONE] > 0.0)
     pair_square = square[1] + square[2] + share * square[0]
-    large_sums = every[:, [HITS_LARGE, SIZE_LARGE, SQUARE_LARGE]].T
-    large, _ = _curve(every[:, PAIR], pair_square, large_sums, target, tuning)
+    known = sums.by_relation[1, :, ONE] + sums.by_relation[2, :, ONE]
+    groups = (
+        Sums(every[ONE], square.sum(axis=0), every[[HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, ERROR]]),
+        Sums(every[PAIR], pair_square, every[[HITS_LARGE, SIZE_LARGE, SQUARE_LARGE]]),
+        Sums(known, square[1] + square[2], sums.by_relation[2, :, ONE][None, :]),
+    )
+    fits = shrunk_local_linear(groups, tuning.bandwidth_cells, tuning.wide_bandwidth_cells, tuning.shrink_labels)
+    small, large = (_curve(group, fit, target, tuning) for group, fit in zip(groups[:2], fits[:2], strict=True))
+    error, agreement = np.clip(fits[0].curves[3], 0.0, 1.0), np.clip(fits[2].curves[0], 0.01, 0.99)
     value, size, variance = _failed(sums, every, target, tuning.shrink_labels)
-    return Stratified(small, large, np.clip(error, 0.0, 1.0), value, size, variance)
+    return Stratified(small, large, error, agreement, value, size, variance)
 
 
-def _curve(weight: Floats, square: Floats, responses: Floats, target: float, tuning: Tuning) -> tuple[Curve, Floats]:
-    width, wide, prior = tuning.bandwidth_cells, tuning.wide_bandwidth_cells, tuning.shrink_labels
-    fitted, effective = shrunk_local_linear(weight, square, responses, width, wide, prior)
+def _curve(sums: Sums, fit: Fitted, target: float, tuning: Tuning) -> Curve:
+    fitted, effective, responses = fit.curves, fit.effective, sums.responses
     value, size = fitted[0] - target * fitted[1], np.maximum(fitted[1], 0.0)
-    whole = max(float(weight.sum()), 1e-12)
+    whole = max(float(sums.weight.sum()), 1e-12)
     mean = (responses[0].sum() - target * responses[1].sum()) / whole
     overall = max(float(responses[2].sum()) / whole - mean * mean, 1e-4)
     near = np.maximum(fitted[2] - value * value, 0.0)
     # Where no error was seen yet the spread is unknown rather than nil.
     variance = (effective * near + _VARIANCE_PRIOR_LABELS * overall) / (effective + _VARIANCE_PRIOR_LABELS)
-    mass = kernel_sums(np.ones((1, len(weight))), width)[0]
-    curve = Curve(value, size, variance, (effective + 0.25) / mass)
-    return curve, fitted[3] if len(fitted) > 3 else fitted[0]  # noqa: PLR2004 - the error is the fourth response
+    return Curve(value, size, variance, (effective + 0.25) / kernel_mass(len(value), tuning.bandwidth_cells))
 
 
 def _failed(sums: CellSums, every: Floats, target: float, prior: float) -> tuple[float, float, float]:
     """Mean score, size and its squared standard error where the small answer failed, shrunk to all large answers."""
-    whole = max(float(every[:, PAIR].sum()), 1e-12)
-    hits, size, squares = (float(every[:, name].sum()) / whole for name in (HITS_LARGE, SIZE_LARGE, SQUARE_LARGE))
+    whole = max(float(every[PAIR].sum()), 1e-12)
+    hits, size, squares = (float(every[name].sum()) / whole for name in (HITS_LARGE, SIZE_LARGE, SQUARE_LARGE))
     weight = float(sums.failed[PAIR])
     effective = weight * weight / sums.failed_square if sums.failed_square > 0.0 else 0.0
     scale = effective / weight if weight > 0.0 else 0.0

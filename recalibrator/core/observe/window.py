@@ -7,6 +7,7 @@ Age goes by routing time and never by arrival: any order of the same events give
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -267,5 +268,13 @@ def weights(newer: NDArray[np.intp], counting: NDArray[np.bool_], half_life: flo
     >>> weights(np.array([0, 2, 4]), np.array([True, True, False]), 2.0).tolist()
     [1.0, 0.5, 0.0]
     """
-    by_age = np.exp2(np.arange(int(newer.max(initial=0)) + 1) / -half_life)
+    by_age = _weights_by_age(int(newer.max(initial=0)).bit_length(), half_life)
     return np.where(counting, by_age[newer], 0.0)
+
+
+@lru_cache(maxsize=64)
+def _weights_by_age(bits: int, half_life: float) -> NDArray[np.float64]:
+    """Return the weight of every age of so many bits; a table for each power of two serves all refits."""
+    table: NDArray[np.float64] = np.exp2(np.arange(2**bits) / -half_life)
+    table.flags.writeable = False
+    return table
