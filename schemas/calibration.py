@@ -67,10 +67,14 @@ class Target(Part):
         micro-F1 of the served answers.
     safety : float
         Standard errors by which the estimate must exceed the target.
+    certified : float or None
+        Confidence with which labels must prove that a threshold meets the target, before it is used; None: the
+        estimate with its margin decides alone. Needs ``exploration_probability`` above 0, and thousands of labels.
     """
 
     micro_f1: Annotated[Real, Field(gt=0.0, lt=1.0)]
     safety: Annotated[Real, Field(ge=0.0, le=10.0)] = 0.5
+    certified: Annotated[Real, Field(ge=0.5, lt=1.0)] | None = None
 
 
 class Signal(Part):

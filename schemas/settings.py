@@ -297,6 +297,15 @@ class WorkloadSettings(Section):
             raise ValueError(f"small and large are both {small.model} on the same server: name two different models")
         return self
 
+    @model_validator(mode="after")
+    def _provable(self) -> Self:
+        if self.target.certified is not None and self.sampling.exploration_probability <= 0.0:
+            raise ValueError(
+                "target.certified needs sampling.exploration_probability above 0: without exploration nothing is known "
+                "of the large model's answers below the threshold"
+            )
+        return self
+
     @property
     def signal(self) -> Signal:
         """What u is measured on under these settings."""

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from recalibrator.core.commands import Holds, interpret
+from recalibrator.core.decide.certify import Certifier
 from recalibrator.core.decide.hysteresis import reason_to_publish
 from recalibrator.core.decide.panel import Alarm, Panel
 from recalibrator.core.decide.threshold import Choice, Policies, choose, weigh
@@ -79,6 +80,7 @@ class Recalibrator:
         self._traffic = TrafficWindow(self._grid, tuning.window_queries)
         self._panel = Panel(self._grid.cells)
         self._published = Published(settings, tuning.kept_versions)
+        self._certifier = self._new_certifier()
         self._holds = Holds()
         self._counters = Counters()
         self._now_us = 0
@@ -86,6 +88,15 @@ class Recalibrator:
         self._labels_since_change = 0
         self._labels_until_fit = tuning.refit_labels_least
         self._queries_until_fit = float(tuning.refit_queries)
+
+    def _new_certifier(self) -> Certifier | None:
+        target, sampling = self.settings.target, self.settings.sampling
+        if target.certified is None:
+            return None
+        least = min(
+            sampling.exploration_probability, sampling.label_probability_kept, sampling.label_probability_escalated
+        )
+        return Certifier(self._grid.cells + 1, target.micro_f1, len(self.settings.fields), least)
 
     @property
     def current(self) -> CalibrationVersion | None:
@@ -134,6 +145,9 @@ class Recalibrator:
             predicted = example.error_probability
             alarms = self._panel.on_label(predicted, error, example.agree, routed_us, self._now_us)
             self._labels_since_change += self._changed_us is not None and routed_us >= self._changed_us
+            if self._certifier is not None:
+                cell = self._grid.cells if example.uncertainty is None else self._grid.index(example.uncertainty)
+                self._certifier.observe(example, cell, routed_us)
         self._labels_until_fit -= 1
         if alarms and self._heed(alarms):
             return self._refit(drifted=True)
@@ -159,6 +173,8 @@ class Recalibrator:
             if alarm.meaning == "outcomes" and first and alarm.began_us > (self._changed_us or 0):
                 self._changed_us = alarm.began_us
                 self._labels_since_change = self._window.labels_since(alarm.began_us)
+                if self._certifier is not None:
+                    self._certifier.restart(self._now_us)
         return any(alarm.meaning != "labels" for alarm in alarms)
 
     def look(self) -> View:
@@ -167,7 +183,10 @@ class Recalibrator:
         serving = None if current is None else current.uncertainty_threshold
         outlook = look_out(self._window, self._traffic, serving, self._changed_us, self.tuning)
         policies = weigh(outlook, self._grid.edges, self.settings.target.micro_f1)
-        return View(outlook, policies, choose(policies, self.settings.target.safety))
+        choice = choose(policies, self.settings.target.safety)
+        if self._certifier is not None and self.settings.target.certified is not None:
+            choice = self._certifier.cap(choice, self.settings.target.certified)
+        return View(outlook, policies, choice)
 
     def _refit(self, *, drifted: bool = False, commanded: str | None = None) -> CalibrationVersion | None:
         """Fit, and publish when there is evidence and reason enough, or when commanded."""
@@ -211,12 +230,17 @@ class Recalibrator:
         model_costs = costs(self.settings, self._traffic)
         scores = calibration_error(self._window, self.tuning.half_life_fast)
         drift = self._panel.status(None).state
+        found = evidence(trigger, view.outlook, view.policies, view.choice, scores, self.settings, model_costs, drift)
+        confidence = self.settings.target.certified
+        if self._certifier is not None and confidence is not None:
+            proof = self._certifier.details(confidence, view.policies.thresholds)
+            found = found.model_copy(update={"details": {**found.details, "certified": proof}})
         return self._published.publish(
             self._now_us,
             view.outlook.map,
             float(view.policies.thresholds[view.choice.index]),
             "active" if view.choice.feasible else "infeasible",
-            evidence(trigger, view.outlook, view.policies, view.choice, scores, self.settings, model_costs, drift),
+            found,
             model_costs,
         )
 
@@ -274,6 +298,7 @@ class Recalibrator:
             "traffic": self._traffic.state(),
             "panel": self._panel.state(),
             "published": self._published.state(),
+            "certifier": None if self._certifier is None else self._certifier.state(),
             "holds": asdict(self._holds),
             "counters": asdict(self._counters),
             "now_us": self._now_us,
@@ -312,6 +337,8 @@ class Recalibrator:
         core._traffic.load(state["traffic"])
         core._panel.load(state["panel"])
         core._published.load(state["published"])
+        if core._certifier is not None and state.get("certifier") is not None:
+            core._certifier.load(state["certifier"])
         core._holds = Holds(**state["holds"])
         core._counters = Counters(**state["counters"])
         core._now_us = state["now_us"]
