@@ -1,0 +1,169 @@
+"""Our own core on the stream: batches become traffic summaries, labels labelled examples, as in the join stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from benchmarks.recorded.simulate import Routed
+from benchmarks.recorded.stream import (
+    EXPLORED,
+    LABELLED_ESCALATED,
+    LABELLED_KEPT,
+    WORKLOAD,
+    Mask,
+    query_id,
+)
+from recalibrator.core import Recalibrator, WorkloadSettings
+from recalibrator.core.observe.cells import Grid
+from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary, VersionTraffic
+from ucci_stream.recorded.traffic import load_traffic
+from ucci_stream.scenario import offline_examples, offline_set
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SECONDS_A_QUERY = 0.1
+_FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
+
+
+class Service:
+    """:class:`recalibrator.core.Recalibrator`, bootstrapped on the offline labels.
+
+    Parameters
+    ----------
+    target : float
+        micro-F1.
+    safety : float
+        Standard errors by which the estimate must exceed the target.
+    """
+
+    explores = True
+
+    def __init__(self, target: float, safety: float) -> None:
+        self._settings = WorkloadSettings.model_validate(
+            {
+                "name": WORKLOAD,
+                "fields": _FIELDS,
+                "target": {"micro_f1": target, "safety": safety},
+                "sampling": {
+                    "exploration_probability": EXPLORED,
+                    "label_probability_kept": LABELLED_KEPT,
+                    "label_probability_escalated": LABELLED_ESCALATED,
+                },
+                "cost": {"small": 1.0, "large": 3.02},
+            }
+        )
+        self.core = Recalibrator(self._settings)
+        for example in offline_examples(offline_set(load_traffic()), WORKLOAD, START):
+            self.core.observe(example)
+        self.core.observe(Command(workload=WORKLOAD, action="bootstrap", issued_by="benchmark", issued_at=START))
+        self._grid = Grid(self.core.tuning.grid)
+        self._issued: list[tuple[int, CalibrationVersion]] = []
+        self._remember(-1)
+
+    @property
+    def threshold(self) -> float:
+        """On u, of the version in force."""
+        return self._version.uncertainty_threshold
+
+    @property
+    def _version(self) -> CalibrationVersion:
+        return self._issued[-1][1]
+
+    @property
+    def versions(self) -> int:
+        """How many were published, the bootstrap's included."""
+        return len(self._issued)
+
+    def see(self, routed: Routed) -> None:
+        """Hand on a batch of traffic, as one summary."""
+        self.core.observe(self._summary(routed))
+        self._remember(int(routed.rows[-1]))
+
+    def learn(self, labelled: Routed) -> None:
+        """Hand on labels, one by one."""
+        for example in self._examples(labelled):
+            self.core.observe(example)
+        # In force from the batch after the one in which the label came: that batch has been seen already.
+        self._remember(self._seen)
+
+    def _remember(self, last_row: int) -> None:
+        self._seen = last_row
+        current = self.core.current
+        if current is not None and (not self._issued or current.version != self._version.version):
+            self._issued.append((last_row, current))
+
+    def _in_force(self, row: int) -> CalibrationVersion:
+        """Return the version that routed a query."""
+        return next(version for since, version in reversed(self._issued) if since < row)
+
+    def _summary(self, routed: Routed) -> TrafficSummary:
+        known = ~np.isnan(routed.outcomes.uncertainty)
+        cell = self._grid.indices(routed.outcomes.uncertainty[known])
+        filled = np.unique(cell)
+        ran = routed.above | routed.explored
+
+        def count(chosen: Mask) -> tuple[int, ...]:
+            return tuple(np.bincount(cell[chosen[known]], minlength=self._grid.cells)[filled].tolist())
+
+        large = int(ran.sum())
+        part = VersionTraffic(
+            calibration_version=self._in_force(int(routed.rows[0])).version,
+            queries=len(routed.rows),
+            cell=tuple(filled.tolist()),
+            count=count(known),
+            pairs=count(ran),
+            agreeing=count(ran & routed.outcomes.agree),
+            pairs_explored=count(routed.explored),
+            escalated=large,
+            explored=int(routed.explored.sum()),
+            small_failed=int((~known).sum()),
+            labels_requested=int(routed.labelled.sum()),
+            small_calls=len(routed.rows),
+            large_calls=large,
+            cost_sequential=len(routed.rows) + 3.02 * large,
+            cost_paper=len(routed.rows) + 2.02 * large,
+        )
+        return TrafficSummary(
+            workload=WORKLOAD,
+            first_routed_at=_time(int(routed.rows[0])),
+            last_routed_at=_time(int(routed.rows[-1])),
+            grid=self._grid.spec,
+            versions=(part,),
+        )
+
+    def _examples(self, labelled: Routed) -> Iterator[LabelledExample]:
+        outcomes = labelled.outcomes
+        for place, row in enumerate(labelled.rows.tolist()):
+            u = float(outcomes.uncertainty[place])
+            above, explored = bool(labelled.above[place]), bool(labelled.explored[place])
+            failed, ran = bool(np.isnan(u)), above or explored
+            version = self._in_force(row)
+            kept_or_explored = "exploration" if explored else "kept"
+            yield LabelledExample(
+                query_id=query_id(row),
+                workload=WORKLOAD,
+                uncertainty=None if failed else u,
+                error_probability=None if failed else version.error_probability(u),
+                calibration_version=version.version,
+                small_exact=bool(outcomes.exact[place]),
+                small=_counts(outcomes.small_hits[place], outcomes.small_named[place]),
+                large=_counts(outcomes.large_hits[place], outcomes.large_named[place]) if ran else None,
+                gold_count=int(outcomes.gold[place]),
+                large_probability=1.0 if above else EXPLORED,
+                label_probability=LABELLED_ESCALATED if above else LABELLED_KEPT,
+                label_requested=True,
+                reason="small_failed" if failed else "threshold" if above else kept_or_explored,
+                agree=bool(outcomes.agree[place]) if ran else None,
+                routed_at=_time(row),
+                labelled_at=_time(row),
+            )
+
+
+def _counts(hits: int, named: int) -> OutcomeCounts:
+    return OutcomeCounts(true_positives=int(hits), predicted=int(named))
+
+
+def _time(row: int) -> datetime:
+    return START + timedelta(seconds=SECONDS_A_QUERY * (row + 1))

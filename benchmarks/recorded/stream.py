@@ -1,0 +1,186 @@
+"""Recorded queries, drawn with replacement → a stream that drifts and comes back, with its labels' chances and delays.
+
+Pure: a seed in, arrays out. The queries of the offline calibration never come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.draws import uniform
+from ucci_stream.recorded.traffic import RecordedQuery, load_traffic
+from ucci_stream.scenario import OFFLINE_EXAMPLES
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+WORKLOAD = "recorded"
+EXPLORED, LABELLED_KEPT, LABELLED_ESCALATED = 0.03, 0.05, 0.10
+"""Shares drawn: kept queries that run the large model too, labels below the threshold, labels above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A stretch of the stream with one mix of traffic.
+
+    Parameters
+    ----------
+    title : str
+    shift : str
+        ``none``, ``typos`` or ``new_names``.
+    share : float
+        Share of shifted queries; the others are clean.
+    """
+
+    title: str
+    shift: str = "none"
+    share: float = 0.0
+
+
+PHASES = (
+    Phase("clean"),
+    Phase("25 % typos", "typos", 0.25),
+    Phase("clean again"),
+    Phase("8 % new names", "new_names", 0.08),
+    Phase("clean once more"),
+    Phase("25 % new names", "new_names", 0.25),
+    Phase("clean at last"),
+)
+"""A quarter of new names puts the target out of reach even of the large model; 8 % do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Recorded queries as columns, shape (queries,).
+
+    Parameters
+    ----------
+    uncertainty : ndarray of float
+        NaN where the small answer is not valid.
+    small_hits, small_named, large_hits, large_named, gold : ndarray of int
+        Right, predicted and gold pairs.
+    exact, agree : ndarray of bool
+    """
+
+    uncertainty: Floats
+    small_hits: Integers
+    small_named: Integers
+    large_hits: Integers
+    large_named: Integers
+    gold: Integers
+    exact: Mask
+    agree: Mask
+
+    def __len__(self) -> int:
+        return len(self.uncertainty)
+
+    def take(self, rows: Integers | slice) -> Outcomes:
+        """Return some queries."""
+        return Outcomes(*(getattr(self, name)[rows] for name in self.__slots__))
+
+    def above(self, threshold: float | Floats) -> Mask:
+        """Return which queries a threshold on u escalates; a failed small answer always is."""
+        return ~(self.uncertainty <= threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream and all chance in it, drawn ahead, so that every policy meets the same queries and draws.
+
+    Parameters
+    ----------
+    outcomes : Outcomes
+    phase : ndarray of int, shape (queries,)
+    draw : ndarray of float, shape (queries,)
+        Uniform; a query is explored, and its label asked for, when it lies below the respective share.
+    label_at : ndarray of float, shape (queries,)
+        Place in the stream by which its label would come.
+    pools : tuple of (Outcomes, Outcomes)
+        A phase each: what its clean and its shifted queries were drawn from.
+    phases : tuple of Phase
+    """
+
+    outcomes: Outcomes
+    phase: Integers
+    draw: Floats
+    label_at: Floats
+    pools: tuple[tuple[Outcomes, Outcomes], ...]
+    phases: tuple[Phase, ...]
+
+    def __len__(self) -> int:
+        return len(self.phase)
+
+
+@cache
+def _recorded() -> dict[str, Outcomes]:
+    """Return the offline set and, by shift, what streams are drawn from."""
+    traffic = load_traffic()
+    clean = [query for query in traffic if query.shift == "none"]
+    shifted = {shift: [query for query in traffic if query.shift == shift] for shift in ("typos", "new_names")}
+    groups = {"offline": clean[:OFFLINE_EXAMPLES], "none": clean[OFFLINE_EXAMPLES:], **shifted}
+    return {name: outcomes(queries) for name, queries in groups.items()}
+
+
+def outcomes(queries: Sequence[RecordedQuery]) -> Outcomes:
+    """Return recorded queries as columns."""
+    return Outcomes(
+        uncertainty=np.array([np.nan if q.small.uncertainty is None else q.small.uncertainty for q in queries]),
+        small_hits=np.array([q.small.true_positives for q in queries]),
+        small_named=np.array([q.small.predicted for q in queries]),
+        large_hits=np.array([q.large.true_positives for q in queries]),
+        large_named=np.array([q.large.predicted for q in queries]),
+        gold=np.array([q.gold_count for q in queries]),
+        exact=np.array([q.small.exact for q in queries]),
+        agree=np.array([q.agree for q in queries]),
+    )
+
+
+def offline_outcomes() -> Outcomes:
+    """Return the labelled queries that every policy starts from."""
+    return _recorded()["offline"]
+
+
+def draw_stream(queries: int, seed: int, phases: tuple[Phase, ...] = PHASES, *, mean_delay: float = 2_000.0) -> Stream:
+    """Draw a stream.
+
+    Parameters
+    ----------
+    queries : int
+        In each phase.
+    seed : int
+    phases : tuple of Phase
+    mean_delay : float
+        Of labels, in queries; exponential.
+    """
+    rng = np.random.default_rng(seed)
+    recorded = _recorded()
+    parts = []
+    for phase in phases:
+        clean, other = recorded["none"], recorded[phase.shift]
+        shifted = rng.uniform(size=queries) < phase.share
+        rows = np.where(shifted, rng.integers(len(other), size=queries), rng.integers(len(clean), size=queries))
+        parts.append((clean.take(np.where(shifted, 0, rows)), other.take(np.where(shifted, rows, 0)), shifted))
+    total = queries * len(phases)
+    columns = [
+        np.concatenate([np.where(at, getattr(other, name), getattr(clean, name)) for clean, other, at in parts])
+        for name in Outcomes.__slots__
+    ]
+    return Stream(
+        Outcomes(*columns),
+        phase=np.repeat(np.arange(len(phases)), queries),
+        draw=np.array([uniform(query_id(number), f"{WORKLOAD}-{seed}") for number in range(total)]),
+        label_at=np.arange(total) + rng.exponential(mean_delay, size=total),
+        pools=tuple((recorded["none"], recorded[phase.shift]) for phase in phases),
+        phases=phases,
+    )
+
+
+def query_id(number: int) -> str:
+    """Return the id of a query of the stream."""
+    return f"q-{number:07d}"
