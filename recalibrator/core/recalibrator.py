@@ -170,12 +170,13 @@ class Recalibrator:
                 self._traffic.forget_before(alarm.began_us)
             # A second alarm soon after the first is the same change, seen once more.
             first = self._changed_us is None or self._labels_since_change >= _FRESH_LABELS_BETWEEN_CHANGES
-            if alarm.meaning == "outcomes" and first and alarm.began_us > (self._changed_us or 0):
+            # Suspect labels are believed until somebody says otherwise: both models failing alike looks the same.
+            if alarm.meaning != "traffic" and first and alarm.began_us > (self._changed_us or 0):
                 self._changed_us = alarm.began_us
                 self._labels_since_change = self._window.labels_since(alarm.began_us)
                 if self._certifier is not None:
                     self._certifier.restart(self._now_us)
-        return any(alarm.meaning != "labels" for alarm in alarms)
+        return bool(alarms)
 
     def look(self) -> View:
         """Estimate and weigh everything as it stands, without deciding anything."""

@@ -63,10 +63,10 @@ class Tuning:
     window_labels: int = 12_288
     window_queries: int = 5_000
     half_life_slow: float = 8_000.0
-    half_life_fast: float = 1_200.0
+    half_life_fast: float = 600.0
     half_life_map: float = 3_000.0
-    bandwidth_cells: int = 25
-    wide_bandwidth_cells: int = 101
+    bandwidth_cells: int = 9
+    wide_bandwidth_cells: int = 25
     shrink_labels: float = 4.0
     map_prior_labels: float = 200.0
     tilt_ridge: float = 20.0
