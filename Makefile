@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo demo-vllm up test test-thorough test-fast test-vllm lint format bench docs lock clean
+.PHONY: help setup demo demo-vllm up test test-thorough test-fast test-vllm lint format bench results docs lock clean
 .DEFAULT_GOAL := help
 
 help:            ## list the targets
@@ -55,6 +55,11 @@ format: $(STAMP) ## let ruff mend what it can
 
 bench: $(STAMP)  ## speed as ratios against baselines in the same run
 	$(BIN)/python -m benchmarks
+
+results: $(STAMP) ## the benchmarks of the method, some 30 minutes; writes docs/results anew
+	$(BIN)/python -m benchmarks.paper
+	$(BIN)/python -m benchmarks.recorded
+	$(BIN)/python -m benchmarks.drift --policies plain frontier ours-no-margin --out docs/results/drift
 
 docs: $(STAMP)   ## write the generated documents anew
 	$(BIN)/python -m schemas.documents

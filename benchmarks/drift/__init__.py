@@ -1,0 +1,1 @@
+"""The drift benchmark: streams with a known oracle flow in, what each policy held and what it cost flows out."""

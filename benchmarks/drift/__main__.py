@@ -1,0 +1,123 @@
+"""``python -m benchmarks.drift``: which policy holds the target under drift, and at what cost.
+
+Examples
+--------
+python -m benchmarks.drift --quick
+python -m benchmarks.drift --seeds 101 102 103 --jobs 2 --out docs/results/drift
+python -m benchmarks.drift --families small_abrupt prior --policies ours ucci-router-reselected --seeds 101
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from benchmarks.drift.families import BY_NAME
+from benchmarks.drift.policies import FRONTIER, PLAIN, POLICIES, WITHOUT
+from benchmarks.drift.report import provenance, write
+from benchmarks.drift.run import Row, Task, rows_of
+from benchmarks.drift.streams import BLOCK
+
+QUERIES, QUICK_QUERIES = 200_000, 20_000
+SEEDS = (101, 102, 103)
+SETS = {"plain": tuple(PLAIN), "parts": tuple(WITHOUT), "frontier": tuple(FRONTIER)}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command's arguments."""
+    made = argparse.ArgumentParser(
+        prog="python -m benchmarks.drift", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--quick", action="store_true", help="20k queries, one seed, policies as they come; no files")
+    made.add_argument("--seeds", type=int, nargs="+", help=f"of the streams (default {SEEDS}; seed 1 shaped them)")
+    made.add_argument("--queries", type=int, help=f"in a stream, a multiple of {BLOCK} (default {QUERIES})")
+    made.add_argument("--families", nargs="+", choices=sorted(BY_NAME), metavar="FAMILY", default=list(BY_NAME))
+    made.add_argument(
+        "--policies",
+        nargs="+",
+        metavar="POLICY",
+        help=f"names, or sets of them: {', '.join(SETS)} (default: all three)",
+    )
+    made.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    made.add_argument("--minutes", type=float, default=math.inf, help="begin no further stream after so long")
+    made.add_argument("--again", action="store_true", help="walk nothing: report anew on the rows that lie in --out")
+    made.add_argument("--out", type=Path, help="folder of the JSON, the tables and the plots")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, write and print; returns the exit code."""
+    options = parser().parse_args(argv)
+    if options.again:
+        return _again(options.out)
+    asked = options.policies or (["plain"] if options.quick else list(SETS))
+    policies = tuple(dict.fromkeys(name for one in asked for name in SETS.get(one, (one,))))
+    unknown = [name for name in policies if name not in POLICIES]
+    if unknown:
+        sys.stderr.write(f"--policies: unknown {', '.join(unknown)}; known: {', '.join((*SETS, *POLICIES))}\n")
+        return 2
+    seeds = tuple(options.seeds or (SEEDS[:1] if options.quick else SEEDS))
+    queries = options.queries or (QUICK_QUERIES if options.quick else QUERIES)
+    if queries <= 0 or queries % BLOCK:
+        sys.stderr.write(f"--queries: must be a positive multiple of {BLOCK}, got {queries}\n")
+        return 2
+    made = provenance()
+    began_s = time.perf_counter()
+    tasks = [Task(family, seed, queries, policies) for seed in seeds for family in options.families]
+    rows = _rows(tasks, options.jobs, 60.0 * options.minutes)
+    if not rows:
+        sys.stderr.write("--minutes: no stream was finished\n")
+        return 1
+    facts = {
+        "command": " ".join(["python -m benchmarks.drift", *(sys.argv[1:] if argv is None else argv)]),
+        "queries": queries,
+        "seeds": list(seeds),
+        "streams": f"{len(rows) // len(policies)} of {len(tasks)}",
+        "wall_s": round(time.perf_counter() - began_s),
+        **made,
+    }
+    if options.out is None:
+        with tempfile.TemporaryDirectory() as folder:
+            print(write(rows, facts, Path(folder)))
+    else:
+        print(write(rows, facts, options.out))
+    return 0
+
+
+def _again(folder: Path | None) -> int:
+    if folder is None or not (folder / "rows.json").is_file():
+        sys.stderr.write("--again: needs --out with the rows.json of a run\n")
+        return 2
+    document = json.loads((folder / "rows.json").read_text(encoding="utf-8"))
+    print(write(document["rows"], document["made"], folder))
+    return 0
+
+
+def _rows(tasks: list[Task], jobs: int, budget_s: float) -> list[Row]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    rows: list[Row] = []
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("streams", total=len(tasks))
+        for done in rows_of(tasks, jobs, budget_s):
+            rows.extend(done)
+            progress.advance(bar)
+    return sorted(rows, key=lambda row: (row["policy"], row["family"], row["seed"]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,44 @@
+"""The policies by name; a further one needs a line here and what :class:`~benchmarks.drift.simulate.Policy` asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.drift.policies.ours import WITHOUT, Ours
+from benchmarks.drift.policies.ucci_router import AsReleased, Reselected, Static
+from benchmarks.drift.policies.windowed import AdaptiveConformal, InversePropensity, Naive, PostStratified
+from benchmarks.drift.simulate import Policy
+
+MARGINS = (0.005, 0.012)
+"""Of micro-F1, added to the target by rivals that have no margin of their own."""
+SAFETIES = (0.25, 1.0)
+"""Standard errors, ours."""
+
+RIVALS: dict[str, Callable[[float], Policy]] = {
+    "static": Static,
+    "naive": Naive,
+    "inverse-propensity": InversePropensity,
+    "post-stratified": PostStratified,
+    "forgetting": lambda margin: PostStratified(margin, half_life=1_000.0),
+    "adaptive-conformal": AdaptiveConformal,
+    "ucci-router": AsReleased,
+    "ucci-router-reselected": Reselected,
+}
+"""From a margin on the target to a policy."""
+
+PLAIN: dict[str, Callable[[], Policy]] = {
+    **{name: lambda make=make: make(0.0) for name, make in RIVALS.items()},
+    "ours": lambda: Ours(watch=True),
+}
+"""Every policy as it comes."""
+
+FRONTIER: dict[str, Callable[[], Policy]] = {
+    **{f"{n}+{m:g}": lambda make=make, m=m: make(m) for n, make in RIVALS.items() for m in MARGINS},
+    **{f"ours@{s:g}": lambda s=s: Ours(s) for s in SAFETIES},
+    "ours@0.5,explore 0.015": lambda: Ours(0.5, 0.015),
+}
+"""The same with more or less margin, for the frontier."""
+
+POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER}
+
+__all__ = ["FRONTIER", "PLAIN", "POLICIES", "WITHOUT"]

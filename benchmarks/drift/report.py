@@ -1,0 +1,66 @@
+"""The report on disk: rows and how they were made flow in; JSON, Markdown and plots flow out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.drift import plots
+from benchmarks.drift.summary import Row, frontiers
+from benchmarks.drift.tables import markdown
+
+_CORE = Path(__file__).parents[2] / "recalibrator" / "core"
+TUNING = (
+    "no policy was tuned on these streams: ours and the packages run with their defaults, window, step and forgetting "
+    "of the rivals are those of the literature; seed 1 served to set the strength of the drifts and is not reported"
+)
+
+
+def write(rows: list[Row], facts: dict[str, Any], folder: Path) -> str:
+    """Write ``rows.json``, ``README.md``, ``frontier.svg`` and ``families.svg``; return the Markdown.
+
+    Parameters
+    ----------
+    rows : list of dict
+        From :func:`benchmarks.drift.run.work`.
+    facts : dict
+        Command, seeds and wall time of the run.
+    folder : Path
+        Made when missing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {**facts, "tuning": TUNING}
+    lines = ",\n".join(json.dumps(_rounded(row)) for row in rows)
+    document = f'{{"made": {json.dumps(made, indent=1)},\n"rows": [\n{lines}\n]}}\n'
+    (folder / "rows.json").write_text(document, encoding="utf-8")
+    text = markdown(rows, made)
+    if any(len(points) > 1 for points in frontiers(rows).values()):
+        plots.frontier(rows, folder / "frontier.svg")
+        text += "\n![Compliance against regret](frontier.svg)\n"
+    plots.heat(rows, folder / "families.svg")
+    text += "\n![Compliance by family and policy](families.svg)\n"
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    return text
+
+
+def _rounded(row: Row) -> Row:
+    return {name: round(value, 5) if isinstance(value, float) else value for name, value in row.items()}
+
+
+def provenance() -> dict[str, str]:
+    """Return what a reader needs to make the same figures; asked before a run, as the core may be edited meanwhile."""
+    core = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_CORE.rglob("*.py")))).hexdigest()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "commit": commit.stdout.strip() or "unknown",
+        "recalibrator/core": f"sha256 {core[:12]}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+        "python": platform.python_version(),
+        "day": datetime.now(UTC).date().isoformat(),
+    }

@@ -1,0 +1,74 @@
+"""The run: families, seeds and policies flow in, one row a walk flows out, in parallel and reproducibly."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from benchmarks.drift.oracle import oracle
+from benchmarks.drift.policies import POLICIES
+from benchmarks.drift.score import score
+from benchmarks.drift.simulate import walk
+from benchmarks.drift.streams import offline, stream
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One stream and the policies to lead through it."""
+
+    family: str
+    seed: int
+    queries: int
+    policies: tuple[str, ...]
+
+
+def work(task: Task) -> list[Row]:
+    """Walk one stream with each policy; the rows hold the fields of :class:`~benchmarks.drift.score.Score`."""
+    rows: list[Row] = []
+    # Matrices here are tiny: threads of BLAS only wait for each other, and several processes stand in each other's way.
+    with threadpool_limits(1):
+        drawn, start = stream(task.family, task.seed, task.queries), offline(task.seed)
+        best = oracle(drawn)
+        for name in task.policies:
+            began_s = time.perf_counter()
+            routed = walk(drawn, start, POLICIES[name]())
+            took_s = time.perf_counter() - began_s
+            key = {"family": task.family, "seed": task.seed, "policy": name}
+            rows.append({**key, **asdict(score(drawn, routed, best)), "seconds": round(took_s, 2)})
+    return rows
+
+
+def rows_of(tasks: Sequence[Task], jobs: int, budget_s: float = math.inf) -> Iterator[list[Row]]:
+    """Yield the rows of each task as it ends.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+    jobs : int
+        Processes; with 1 all runs in this one.
+    budget_s : float
+        After so long no further stream is begun; those under way are finished.
+    """
+    ends_s = time.monotonic() + budget_s
+    if jobs <= 1:
+        for task in tasks:
+            if time.monotonic() < ends_s:
+                yield work(task)
+        return
+    with ProcessPoolExecutor(max_workers=jobs) as pool:
+        futures = [pool.submit(work, task) for task in tasks]
+        for done in as_completed(futures):
+            if done.cancelled():
+                continue
+            if time.monotonic() >= ends_s:
+                for future in futures:
+                    future.cancel()
+            yield done.result()

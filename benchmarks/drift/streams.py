@@ -1,0 +1,146 @@
+"""One stream: a family and a seed flow in, columns of queries, labels and expectations flow out.
+
+The same family, seed and length give the same columns; policies see only what :mod:`benchmarks.drift.simulate` hands
+them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.drift.families import BY_NAME, Family
+from benchmarks.drift.world import Answers, Conditions, chances, difficulty, draw
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BLOCK = 2_000
+SECONDS_A_QUERY = 0.1
+MEAN_DELAY_S = 200.0
+OFFLINE_QUERIES = 2 * BLOCK
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Queries in the order in which they come, shape (queries,) each.
+
+    Parameters
+    ----------
+    at_s, label_at_s : ndarray
+        When a query comes, and when its label would if asked for (infinite: never), in seconds from the start.
+    u : ndarray
+        Uncertainty, in (0, 1).
+    draw : ndarray
+        Uniform; a query is explored below one probability and labelled below a larger one.
+    truth : Answers
+        What both models answered.
+    told : Answers
+        The same as labelers tell it.
+    expected : ndarray, shape (4, queries)
+        E[gold], E[small hits], E[large hits] and P(small wrong), given u and all that is known of the world.
+    """
+
+    family: Family
+    seed: int
+    at_s: Floats
+    label_at_s: Floats
+    u: Floats
+    draw: Floats
+    truth: Answers
+    told: Answers
+    expected: Floats
+
+    def __len__(self) -> int:
+        return len(self.u)
+
+
+def stream(name: str, seed: int, queries: int) -> Stream:
+    """Draw one stream.
+
+    Parameters
+    ----------
+    name : str
+        Of the family.
+    seed : int
+    queries : int
+        A multiple of ``BLOCK``.
+
+    Raises
+    ------
+    ValueError
+        If ``queries`` is not a positive multiple of ``BLOCK``.
+    """
+    if queries <= 0 or queries % BLOCK:
+        raise ValueError(f"queries: must be a positive multiple of {BLOCK} (got {queries})")
+    family = BY_NAME[name]
+    rng = np.random.default_rng([seed, *name.encode()])
+    progress = np.arange(queries) / queries
+    conditions = Conditions.of(queries, **family.world(progress))
+    at_s = np.cumsum(SECONDS_A_QUERY / family.rate(progress))
+    return _drawn(rng, family, seed, progress, conditions, at_s)
+
+
+def offline(seed: int) -> Stream:
+    """Draw the labelled set that every policy starts from: the recorded world, before the stream, told truly."""
+    rng = np.random.default_rng([seed, 0])
+    family, queries = BY_NAME["stationary"], OFFLINE_QUERIES
+    progress = np.zeros(queries)
+    at_s = -SECONDS_A_QUERY * np.arange(queries, 0, -1, dtype=np.float64)
+    return _drawn(rng, family, seed, progress, Conditions.of(queries), at_s)
+
+
+def _drawn(
+    rng: np.random.Generator, family: Family, seed: int, progress: Floats, conditions: Conditions, at_s: Floats
+) -> Stream:
+    queries, labelers = len(progress), family.labelers
+    seen = difficulty(rng, conditions)
+    lost = rng.uniform(size=queries) < conditions.lost
+    behind_seen = chances(seen, conditions)
+    mean = _block_means(behind_seen.expected())
+    place = np.where(lost, _shuffled_in_blocks(rng, seen), seen)
+    truth = draw(rng, chances(place, conditions))
+    logit = seen * np.exp(conditions.stretch) + conditions.offset
+    delay_s = rng.exponential(MEAN_DELAY_S, queries) * labelers.slower(progress)
+    comes = rng.uniform(size=queries) < labelers.answered(progress)
+    return Stream(
+        family=family,
+        seed=seed,
+        at_s=at_s,
+        label_at_s=np.where(comes, at_s + delay_s, np.inf),
+        u=1.0 / (1.0 + np.exp(-logit)),
+        draw=rng.uniform(size=queries),
+        truth=truth,
+        told=_told(rng, truth, labelers.careless(progress), labelers.flattering(progress)),
+        expected=(1.0 - conditions.lost) * behind_seen.expected() + conditions.lost * mean,
+    )
+
+
+def _block_means(expected: Floats) -> Floats:
+    """Return for each query the mean over its block: what is expected when u says nothing."""
+    return np.repeat(expected.reshape(len(expected), -1, BLOCK).mean(axis=2), BLOCK, axis=1)
+
+
+def _shuffled_in_blocks(rng: np.random.Generator, values: Floats) -> Floats:
+    return rng.permuted(values.reshape(-1, BLOCK), axis=1).reshape(-1)
+
+
+def _told(rng: np.random.Generator, truth: Answers, careless: Floats, flattering: Floats) -> Answers:
+    """Return the counts as labelers see them.
+
+    A careless label misnames one gold pair, which each answer that held it then lacks. A flattering one takes the
+    small answer for gold, of which the large one then lacks what the small one had wrong.
+    """
+    some = truth.gold > 0
+    careless_hit = some & (rng.uniform(size=len(careless)) < careless)
+    small, large = truth.small - careless_hit, truth.large - careless_hit
+    flattered = some & (rng.uniform(size=len(flattering)) < flattering)
+    differing = np.maximum(1, np.maximum(truth.gold - truth.small, truth.gold - truth.large))
+    small = np.where(flattered, truth.gold, small)
+    large = np.where(flattered, np.where(truth.agree, truth.gold, truth.gold - differing), large)
+    return Answers(truth.gold, np.maximum(small, 0), np.maximum(large, 0), truth.agree)
+
+
+__all__ = ["BLOCK", "Stream", "offline", "stream"]
