@@ -183,7 +183,8 @@ class Recalibrator:
         current = self.current
         serving = None if current is None else current.uncertainty_threshold
         outlook = look_out(self._window, self._traffic, serving, self._changed_us, self.tuning)
-        policies = weigh(outlook, self._grid.edges, self.settings.target.micro_f1)
+        exploration = self.settings.sampling.exploration_probability
+        policies = weigh(outlook, self._grid.edges, self.settings.target.micro_f1, exploration)
         choice = choose(policies, self.settings.target.safety)
         if self._certifier is not None and self.settings.target.certified is not None:
             choice = self._certifier.cap(choice, self.settings.target.certified)

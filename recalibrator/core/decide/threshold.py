@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from recalibrator.core.estimate.outlook import Outlook
+from recalibrator.core.estimate.outlook import Expected, Outlook
 from recalibrator.core.estimate.smooth import Floats
 from recalibrator.core.observe.score import micro_f1
 from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE
@@ -60,7 +60,7 @@ class Choice:
     feasible: bool
 
 
-def weigh(outlook: Outlook, edges: Floats, target: float) -> Policies:
+def weigh(outlook: Outlook, edges: Floats, target: float, exploration: float = 0.0) -> Policies:
     """Weigh all thresholds by the current traffic.
 
     Parameters
@@ -70,14 +70,18 @@ def weigh(outlook: Outlook, edges: Floats, target: float) -> Policies:
         Upper edges of all cells but the last.
     target : float
         τ.
+    exploration : float
+        Share of the kept queries that the large model answers all the same.
 
     Returns
     -------
     Policies
-        F(t) = E[z_small; u ≤ t] + E[z_large; u > t], the failed small answers among the latter. The standard error
-        holds the curves' noise, that of both corrections, and that of the traffic as a sample.
+        F(t) = E[z_small; u ≤ t] + E[z_large; u > t], the failed small answers and the explored queries among the
+        latter. The standard error holds the curves' noise, that of both corrections, and that of the traffic as a
+        sample.
     """
-    shares, kept, escalated, failed = outlook.traffic, outlook.kept, outlook.escalated, outlook.failed
+    shares, escalated, failed = outlook.traffic, outlook.escalated, outlook.failed
+    kept = _explored(outlook.kept, escalated, exploration)
     below = _from_left(shares * kept.value)
     above = _from_right(shares * escalated.value)
     value = below + above + failed.share * failed.value
@@ -94,6 +98,15 @@ def weigh(outlook: Outlook, edges: Floats, target: float) -> Policies:
         size=size,
         escalation_rate=np.clip(_from_right(shares) + failed.share, 0.0, 1.0),
         target=target,
+    )
+
+
+def _explored(kept: Expected, escalated: Expected, exploration: float) -> Expected:
+    """Return what is expected of the kept queries when a share of them gets the large model's answer."""
+    return Expected(
+        (1.0 - exploration) * kept.value + exploration * escalated.value,
+        (1.0 - exploration) * kept.size + exploration * escalated.size,
+        (1.0 - exploration) ** 2 * kept.spread + exploration**2 * escalated.spread,
     )
 
 
