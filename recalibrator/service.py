@@ -16,6 +16,7 @@ from threading import Event
 from types import FrameType
 
 import structlog
+from threadpoolctl import threadpool_limits
 
 from recalibrator.core import TrafficSummarizer
 from recalibrator.fit_stage import FitLimits, FitStage, FitTopics
@@ -104,6 +105,8 @@ class Service:
         OSError
             When the HTTP address is taken or a disk is full.
         """
+        # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else.
+        threadpool_limits(1, "blas")
         checked = check_topics(self._settings, _TOUCHED, _WRITTEN)
         state = StateDirectory(Path(self._settings.recalibrator.state_dir))
         try:
