@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,8 @@ from benchmarks.paper import tables
 from benchmarks.paper.claims import judge
 from benchmarks.paper.inconsistencies import inconsistencies
 from benchmarks.paper.published import escalation_rate
+from benchmarks.results_json import write_results
 
-_DIGITS = 5
 _TITLES = {
     "recorded": "Recorded outputs of two real models",
     "synthetic": "Synthetic workload of the paper's statistics",
@@ -31,18 +30,8 @@ def write(results: dict[str, Any], made: dict[str, Any], knobs: dict[str, Any], 
         What the synthetic workload was fitted with.
     folder : Path
     """
-    document = {"made": made, "synthetic_knobs": knobs, "results": results}
-    text = json.dumps(_rounded(document), indent=1)
-    (folder / "results.json").write_text(text + "\n", encoding="utf-8")
+    write_results(folder, {"made": made, "synthetic_knobs": knobs, "results": results})
     (folder / "README.md").write_text(_page(results, made, knobs), encoding="utf-8")
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, _DIGITS)
-    if isinstance(value, dict):
-        return {str(key): _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _page(results: dict[str, Any], made: dict[str, Any], knobs: dict[str, Any]) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from benchmarks.paper.tables import percent, percents, signed, table
 from benchmarks.recorded.scoring import BLOCK, TOLERANCE
 from benchmarks.recorded.stream import EXPLORED, LABELLED_ESCALATED, LABELLED_KEPT
-
-_DIGITS = 5
+from benchmarks.results_json import write_results
 
 
 def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
@@ -24,17 +22,8 @@ def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
         How the results came about: command, seed, machine, day and the like.
     folder : Path
     """
-    text = json.dumps(_rounded({"made": made, "results": results}), indent=1)
-    (folder / "results.json").write_text(text + "\n", encoding="utf-8")
+    write_results(folder, {"made": made, "results": results})
     (folder / "README.md").write_text(_page(results, made), encoding="utf-8")
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, _DIGITS)
-    if isinstance(value, dict):
-        return {str(key): _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _page(results: dict[str, Any], made: dict[str, Any]) -> str:

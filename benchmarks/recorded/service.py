@@ -13,17 +13,18 @@ from benchmarks.recorded.stream import (
     LABELLED_ESCALATED,
     LABELLED_KEPT,
     WORKLOAD,
-    Mask,
     query_id,
 )
+from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import Recalibrator, WorkloadSettings
 from recalibrator.core.observe.cells import Grid
-from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary, VersionTraffic
+from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary
 from ucci_stream.recorded.traffic import load_traffic
 from ucci_stream.scenario import offline_examples, offline_set
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECONDS_A_QUERY = 0.1
+_LARGE_COST = 3.02
 _FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
 
 
@@ -51,7 +52,7 @@ class Service:
                     "label_probability_kept": LABELLED_KEPT,
                     "label_probability_escalated": LABELLED_ESCALATED,
                 },
-                "cost": {"small": 1.0, "large": 3.02},
+                "cost": {"small": 1.0, "large": _LARGE_COST},
             }
         )
         self.core = Recalibrator(self._settings)
@@ -99,39 +100,17 @@ class Service:
         return next(version for since, version in reversed(self._issued) if since < row)
 
     def _summary(self, routed: Routed) -> TrafficSummary:
-        known = ~np.isnan(routed.outcomes.uncertainty)
-        cell = self._grid.indices(routed.outcomes.uncertainty[known])
-        filled = np.unique(cell)
-        ran = routed.above | routed.explored
-
-        def count(chosen: Mask) -> tuple[int, ...]:
-            return tuple(np.bincount(cell[chosen[known]], minlength=self._grid.cells)[filled].tolist())
-
-        large = int(ran.sum())
-        part = VersionTraffic(
-            calibration_version=self._in_force(int(routed.rows[0])).version,
-            queries=len(routed.rows),
-            cell=tuple(filled.tolist()),
-            count=count(known),
-            pairs=count(ran),
-            agreeing=count(ran & routed.outcomes.agree),
-            pairs_explored=count(routed.explored),
-            escalated=large,
-            explored=int(routed.explored.sum()),
-            small_failed=int((~known).sum()),
-            labels_requested=int(routed.labelled.sum()),
-            small_calls=len(routed.rows),
-            large_calls=large,
-            cost_sequential=len(routed.rows) + 3.02 * large,
-            cost_paper=len(routed.rows) + 2.02 * large,
+        batch = RoutedBatch(
+            routed.outcomes.uncertainty,
+            routed.above | routed.explored,
+            routed.explored,
+            routed.outcomes.agree,
+            routed.labelled,
+            _time(int(routed.rows[0])),
+            _time(int(routed.rows[-1])),
         )
-        return TrafficSummary(
-            workload=WORKLOAD,
-            first_routed_at=_time(int(routed.rows[0])),
-            last_routed_at=_time(int(routed.rows[-1])),
-            grid=self._grid.spec,
-            versions=(part,),
-        )
+        version = self._in_force(int(routed.rows[0])).version
+        return summarise(batch, self._grid, WORKLOAD, version, _LARGE_COST)
 
     def _examples(self, labelled: Routed) -> Iterator[LabelledExample]:
         outcomes = labelled.outcomes

@@ -5,6 +5,8 @@ All start from the offline labels, on which both models ran, and refit every 100
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from benchmarks.recorded.simulate import Routed
@@ -75,7 +77,7 @@ class Static:
         """Learn nothing."""
 
 
-class Window:
+class Window(ABC):
     """The last labels, and a threshold chosen anew on them.
 
     Parameters
@@ -124,8 +126,9 @@ class Window:
             self._fresh = 0
             self.threshold = self._choose()
 
+    @abstractmethod
     def _choose(self) -> float:
-        raise NotImplementedError
+        """Return the threshold that the window leads to."""
 
     @property
     def _pairs(self) -> Mask:

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from runtime.errors import TopicsUnusable
 from runtime.kafka import topic_check
+from runtime.kafka.properties import admin_properties, user_properties
 from schemas.settings import Settings
 from schemas.topics import ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
 
@@ -43,17 +44,14 @@ def client_properties(settings: Settings, **ours: str | float) -> dict[str, str 
     **ours
         librdkafka properties, ``_`` in place of ``.``.
     """
-    given = {
-        key: value if isinstance(value, str | int | float) else str(value) for key, value in settings.kafka.items()
-    }
     # What the client library notes by itself would tear through progress bars; failures come as exceptions.
     quiet: dict[str, str | int | float] = {"log_level": 2}
-    return quiet | given | {key.replace("_", "."): value for key, value in ours.items()}
+    return quiet | user_properties(settings) | {key.replace("_", "."): value for key, value in ours.items()}
 
 
 def admin_client(settings: Settings) -> AdminClient:
     """Return an admin client with the ``[kafka]`` properties."""
-    return AdminClient(client_properties(settings))
+    return AdminClient(admin_properties(settings))
 
 
 def topic_config(topic: Topic) -> dict[str, str]:

@@ -96,7 +96,7 @@ class Recalibrator:
         least = min(
             sampling.exploration_probability, sampling.label_probability_kept, sampling.label_probability_escalated
         )
-        return Certifier(self._grid.cells + 1, target.micro_f1, len(self.settings.fields), least)
+        return Certifier(self._grid.cells + 1, target.micro_f1, len(self.settings.fields), least, target.certified)
 
     @property
     def current(self) -> CalibrationVersion | None:
@@ -186,8 +186,8 @@ class Recalibrator:
         exploration = self.settings.sampling.exploration_probability
         policies = weigh(outlook, self._grid.edges, self.settings.target.micro_f1, exploration)
         choice = choose(policies, self.settings.target.safety)
-        if self._certifier is not None and self.settings.target.certified is not None:
-            choice = self._certifier.cap(choice, self.settings.target.certified)
+        if self._certifier is not None:
+            choice = self._certifier.cap(choice)
         return View(outlook, policies, choice)
 
     def _refit(self, *, drifted: bool = False, commanded: str | None = None) -> CalibrationVersion | None:
@@ -233,9 +233,8 @@ class Recalibrator:
         scores = calibration_error(self._window, self.tuning.half_life_fast)
         drift = self._panel.status(None).state
         found = evidence(trigger, view.outlook, view.policies, view.choice, scores, self.settings, model_costs, drift)
-        confidence = self.settings.target.certified
-        if self._certifier is not None and confidence is not None:
-            proof = self._certifier.details(confidence, view.policies.thresholds)
+        if self._certifier is not None:
+            proof = self._certifier.details(view.policies.thresholds)
             found = found.model_copy(update={"details": {**found.details, "certified": proof}})
         return self._published.publish(
             self._now_us,

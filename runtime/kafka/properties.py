@@ -64,7 +64,7 @@ _MILLISECONDS = 1_000
 
 def admin_properties(settings: Settings) -> Properties:
     """Return the properties of a client that only asks."""
-    given = _given(settings)
+    given = user_properties(settings)
     # What goes wrong is raised or reported to error_cb; the client's own lines would stand between ours.
     return (
         _EVERY_CLIENT
@@ -120,7 +120,7 @@ def transactional_properties(
     max_record_bytes : int
         Largest record, and batch, that every output topic takes.
     """
-    given = {k: v for k, v in _given(settings).items() if not _is_consumers(k)}
+    given = {k: v for k, v in user_properties(settings).items() if not _is_consumers(k)}
     return (
         _EVERY_CLIENT
         | given
@@ -149,7 +149,7 @@ def producer_properties(settings: Settings, delivery_timeout_s: float, linger_ms
     """
     given = {
         k: v
-        for k, v in _given(settings).items()
+        for k, v in user_properties(settings).items()
         if not _is_consumers(k) and not k.startswith(("transact", "message.t"))
     }
     return (
@@ -169,9 +169,10 @@ def _is_consumers(key: str) -> bool:
 
 
 def _consumer(settings: Settings) -> Properties:
-    given = {k: v for k, v in _given(settings).items() if not _is_producers(k)}
+    given = {k: v for k, v in user_properties(settings).items() if not _is_producers(k)}
     return _EVERY_CLIENT | _CONSUMER_DEFAULTS | given
 
 
-def _given(settings: Settings) -> dict[str, str | int | float | bool]:
+def user_properties(settings: Settings) -> dict[str, str | int | float | bool]:
+    """Return the ``[kafka]`` table as the client library takes it, whatever client it is for."""
     return {k: v if isinstance(v, str | int | float | bool) else str(v) for k, v in settings.kafka.items()}

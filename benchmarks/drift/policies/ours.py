@@ -1,7 +1,6 @@
 """The service's core as a policy: chunks and labels flow in as its own events, its versions decide.
 
-Only the public interface is used: :meth:`Recalibrator.observe` and :meth:`Recalibrator.status`. Traffic is counted on
-the core's grid here, as the router's summaries of single queries would be too slow for millions of them.
+Only the public interface is used: :meth:`Recalibrator.observe` and :meth:`Recalibrator.status`.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from benchmarks.drift.simulate import (
     Labels,
     Traffic,
 )
+from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import Recalibrator
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.tuning import DEFAULT, Tuning
@@ -33,7 +33,6 @@ from schemas import (
     LabelledExample,
     OutcomeCounts,
     TrafficSummary,
-    VersionTraffic,
     WorkloadSettings,
 )
 
@@ -118,37 +117,16 @@ class Ours:
             self._look()
 
     def _summary(self, traffic: Traffic) -> TrafficSummary:
-        cells, ran = self._grid.indices(traffic.u), traffic.large_ran
-        explored = ran & ~traffic.escalated
-        filled, place = np.unique(cells, return_inverse=True)
-
-        def counted(which: Bools) -> tuple[int, ...]:
-            return tuple(np.bincount(place[which], minlength=len(filled)).tolist())
-
-        queries, large = len(traffic.u), int(ran.sum())
-        part = VersionTraffic(
-            calibration_version=self.version,
-            queries=queries,
-            cell=tuple(filled.tolist()),
-            count=counted(np.ones(queries, dtype=bool)),
-            pairs=counted(ran),
-            agreeing=counted(ran & traffic.agree),
-            pairs_explored=counted(explored),
-            escalated=large,
-            explored=int(explored.sum()),
-            labels_requested=int(traffic.label_requested.sum()),
-            small_calls=queries,
-            large_calls=large,
-            cost_sequential=queries + LARGE_COST * large,
-            cost_paper=queries + (LARGE_COST - 1.0) * large,
+        batch = RoutedBatch(
+            traffic.u,
+            traffic.large_ran,
+            traffic.large_ran & ~traffic.escalated,
+            traffic.agree,
+            traffic.label_requested,
+            _time(float(traffic.at_s[0])),
+            _time(float(traffic.at_s[-1])),
         )
-        return TrafficSummary(
-            workload=_WORKLOAD,
-            first_routed_at=_time(float(traffic.at_s[0])),
-            last_routed_at=_time(float(traffic.at_s[-1])),
-            grid=self._grid.spec,
-            versions=(part,),
-        )
+        return summarise(batch, self._grid, _WORKLOAD, self.version, LARGE_COST)
 
     def _look(self) -> None:
         for detector in self.core.status().drift.detectors:

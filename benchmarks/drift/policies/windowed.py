@@ -6,6 +6,7 @@ all (naive), by inverse propensity, or within strata of u that are weighted by t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +65,7 @@ def scan(u: Floats, kept: Floats, escalated: Floats) -> float:
     return _ESCALATE_ALL if best == 0 else float(u[order[best - 1]])
 
 
-class Windowed:
+class Windowed(ABC):
     """What these rivals share: a window, a threshold, a refit every few hundred queries.
 
     Parameters
@@ -114,8 +115,9 @@ class Windowed:
         self.threshold = self._fit(self._labels.latest)
         self.version += 1
 
+    @abstractmethod
     def _fit(self, labels: Labels) -> float:
-        raise NotImplementedError
+        """Return the threshold that these labels lead to."""
 
 
 class Naive(Windowed):

@@ -45,23 +45,24 @@ class Certifier:
         Fields of an answer; an answer's size is at most twice that.
     least_propensity : float
         The smallest probability with which an outcome is seen, in (0, 1]; outcomes seen more often weigh less.
+    confidence : float
+        1 - δ, in (0, 1).
     """
 
-    def __init__(self, policies: int, target: float, fields: int, least_propensity: float) -> None:
+    def __init__(self, policies: int, target: float, fields: int, least_propensity: float, confidence: float) -> None:
+        self._confidence = confidence
         self._target = target
         self._worst = target * 2.0 * fields
         self._least_propensity = least_propensity
-        self._log_wealth = np.zeros(policies)
-        self._sum = np.zeros(policies)
-        self._square = np.full(policies, (_PRIOR_SPREAD * self._worst) ** 2)
-        self.labels = 0
-        self.since_us: int | None = None
+        self._log_wealth, self._sum, self._square = np.zeros((3, policies))
+        self.restart(None)
 
-    def restart(self, since_us: int) -> None:
-        """Begin anew: outcomes have changed."""
+    def restart(self, since_us: int | None) -> None:
+        """Begin anew, since outcomes have changed; None: with the first label, whenever it was routed."""
         self._log_wealth[:] = self._sum[:] = 0.0
         self._square[:] = (_PRIOR_SPREAD * self._worst) ** 2
-        self.labels, self.since_us = 0, since_us
+        self.labels = 0
+        self.since_us = since_us
 
     def observe(self, example: LabelledExample, cell: int, routed_us: int) -> None:
         """Take the first label of a query; the stakes were set before it came.
@@ -91,22 +92,16 @@ class Certifier:
         if self.since_us is None:
             self.since_us = routed_us
 
-    def limit(self, confidence: float) -> int | None:
-        """Return the largest threshold's index up to which all are proven, None when not even escalating all is.
-
-        Parameters
-        ----------
-        confidence : float
-            1 - δ, in (0, 1).
-        """
-        unproven = np.flatnonzero(self._log_wealth < -math.log(1.0 - confidence))
+    @property
+    def limit(self) -> int | None:
+        """The largest threshold's index up to which all are proven, None when not even escalating all is."""
+        unproven = np.flatnonzero(self._log_wealth < -math.log(1.0 - self._confidence))
         last = len(self._sum) if not len(unproven) else int(unproven[0])
         return last - 1 if last > 0 else None
 
-    def cap(self, choice: Choice, confidence: float) -> Choice:
+    def cap(self, choice: Choice) -> Choice:
         """Return the choice, or the largest proven threshold below it; escalate all where nothing is proven."""
-        limit = self.limit(confidence)
-        return Choice(min(choice.index, limit or 0), choice.feasible)
+        return Choice(min(choice.index, self.limit or 0), choice.feasible)
 
     def _outcomes(self, example: LabelledExample) -> tuple[float, float]:
         """Return z of the query when kept and when escalated, weighted to be unbiased and no worse than the bound."""
@@ -126,18 +121,17 @@ class Certifier:
         z = score(2.0 * answer.true_positives, float(answer.predicted + gold), self._target)
         return max(z, -self._worst)
 
-    def details(self, confidence: float, thresholds: Floats) -> dict[str, JsonValue]:
+    def details(self, thresholds: Floats) -> dict[str, JsonValue]:
         """Return what a version's evidence says of the proof.
 
         Parameters
         ----------
-        confidence : float
         thresholds : ndarray, shape (policies,)
             On u.
         """
-        limit = self.limit(confidence)
+        limit = self.limit
         return {
-            "confidence": confidence,
+            "confidence": self._confidence,
             "labels": self.labels,
             "since": None if self.since_us is None else from_us(self.since_us).isoformat(),
             "largest_proven_threshold": None if limit is None else float(thresholds[limit]),

@@ -52,8 +52,8 @@ def label(rng: np.random.Generator, right: NDArray[np.float64], threshold: int) 
     )
 
 
-def certifier() -> Certifier:
-    return Certifier(CELLS + 1, TARGET, FIELDS, min(KEPT, ESCALATED, EXPLORED))
+def certifier(confidence: float = 0.95) -> Certifier:
+    return Certifier(CELLS + 1, TARGET, FIELDS, min(KEPT, ESCALATED, EXPLORED), confidence)
 
 
 def true_f1(right: NDArray[np.float64], keep: int) -> float:
@@ -67,12 +67,12 @@ def test_a_threshold_that_misses_the_target_is_hardly_ever_proven_though_looked_
     assert true_f1(right, missing) > TARGET - 0.015
     rng, wrong = np.random.default_rng(7), 0
     for _ in range(100):
-        bets = certifier()
+        bets = certifier(0.9)
         for _ in range(6_000):
             found = label(rng, right, threshold=2)
             if found is not None:
                 bets.observe(found[1], found[0], 0)
-                limit = bets.limit(0.9)
+                limit = bets.limit
                 if limit is not None and limit >= missing:
                     wrong += 1
                     break
@@ -88,9 +88,9 @@ def test_thresholds_that_clearly_meet_the_target_are_proven_and_no_others() -> N
         if found is not None:
             bets.observe(found[1], found[0], 0)
     assert [true_f1(right, keep) > TARGET for keep in range(CELLS + 1)] == [True, True, True, True, False]
-    assert bets.limit(0.95) == 3
-    assert bets.cap(Choice(4, feasible=True), 0.95) == Choice(3, feasible=True)
-    assert bets.cap(Choice(1, feasible=True), 0.95) == Choice(1, feasible=True)
+    assert bets.limit == 3
+    assert bets.cap(Choice(4, feasible=True)) == Choice(3, feasible=True)
+    assert bets.cap(Choice(1, feasible=True)) == Choice(1, feasible=True)
 
 
 def test_after_a_change_nothing_is_proven_any_more_and_everything_escalates() -> None:
@@ -100,10 +100,10 @@ def test_after_a_change_nothing_is_proven_any_more_and_everything_escalates() ->
         found = label(rng, right, threshold=2)
         if found is not None:
             bets.observe(found[1], found[0], 10)
-    assert bets.limit(0.95) == CELLS
+    assert bets.limit == CELLS
     bets.restart(20)
-    assert bets.limit(0.95) is None
-    assert bets.cap(Choice(3, feasible=True), 0.95) == Choice(0, feasible=True)
+    assert bets.limit is None
+    assert bets.cap(Choice(3, feasible=True)) == Choice(0, feasible=True)
     late = next(found for _ in range(100) if (found := label(rng, right, threshold=2)) is not None)
     bets.observe(late[1], late[0], 19)
     assert bets.labels == 0

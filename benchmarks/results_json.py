@@ -1,0 +1,30 @@
+"""``results.json`` of a benchmark: documents of any depth flow in, rounded and readable text flows out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+_DIGITS = 5
+
+
+def write_results(folder: Path, document: dict[str, Any]) -> None:
+    """Write a document as ``results.json``; floats are rounded to five digits.
+
+    Parameters
+    ----------
+    folder : Path
+        Exists already.
+    document : dict
+        Of numbers, texts, and lists and dictionaries of these.
+    """
+    (folder / "results.json").write_text(json.dumps(_rounded(document), indent=1) + "\n", encoding="utf-8")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, _DIGITS)
+    if isinstance(value, dict):
+        return {str(key): _rounded(one) for key, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
