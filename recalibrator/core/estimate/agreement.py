@@ -13,7 +13,7 @@ import numpy as np
 from recalibrator.core.estimate.parametric import inverse_of
 from recalibrator.core.estimate.smooth import Floats, Sums, shrunk_local_linear
 from recalibrator.core.estimate.stratify import CellSums
-from recalibrator.core.observe.window import (
+from recalibrator.core.observe.table import (
     ERROR,
     HITS_LARGE,
     HITS_SMALL,

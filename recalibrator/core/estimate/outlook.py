@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalibrator.core.estimate.agreement import Shift, Tilt, fit_tilt, shift_by
 from recalibrator.core.estimate.curve import fit_map
@@ -17,18 +16,22 @@ from recalibrator.core.estimate.rectify import Rectifier, rectify
 from recalibrator.core.estimate.smooth import Floats, kernel_mass, kernel_sums
 from recalibrator.core.estimate.stratify import CellSums, Stratified, cell_sums, stratify
 from recalibrator.core.observe.cells import Grid
-from recalibrator.core.observe.traffic import AGREEING, PAIRS, TrafficWindow, distribution
-from recalibrator.core.observe.window import (
-    COUNTS,
-    ERROR,
-    GROUP,
-    LABEL_PROBABILITY,
-    ONE,
-    PAIR,
-    ROUTED_US,
-    LabelWindow,
-    weights,
+from recalibrator.core.observe.forgetting import (
+    FAST,
+    FAST_QUERIES,
+    FAST_SQUARE,
+    MAP_ERRORS,
+    MAP_LABELS,
+    SLOW,
+    SLOW_SQUARE,
+    SLOW_SQUARE_PAIR,
+    SUMS,
+    Forgotten,
+    HalfLives,
 )
+from recalibrator.core.observe.table import ERROR, ONE, PAIR
+from recalibrator.core.observe.traffic import AGREEING, PAIRS, TrafficWindow, distribution
+from recalibrator.core.observe.window import LabelWindow
 from recalibrator.core.tuning import Tuning
 from schemas.calibration import CalibrationMap
 
@@ -133,38 +136,37 @@ def look_out(
         When a detector believes that the world changed; labels routed before then count for little.
     tuning : Tuning
     """
-    grid, target, facts = window.grid, window.target, window.facts
-    group, counting, newer = facts[:, GROUP].astype(np.intp), facts[:, COUNTS] > 0.0, window.newer()
-    old = np.zeros(len(facts), dtype=bool) if changed_us is None else facts[:, ROUTED_US] < changed_us
-    slow = _discounted(weights(newer, counting, tuning.half_life_slow), old, counting, tuning)
-    fast = np.where(old, 0.0, weights(newer, counting, tuning.half_life_fast))
-    sums = cell_sums(group, slow, window.outcomes, grid.cells)
+    grid, target = window.grid, window.target
+    forgotten = window.forgotten(
+        HalfLives(tuning.half_life_slow, tuning.half_life_fast, tuning.half_life_map), changed_us
+    )
+    groups = _discounted(forgotten, tuning)
+    sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
     curves = stratify(sums, target, tuning)
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
     tilt = fit_tilt(curves.agreement, pairs, agreeing, grid.standard_logits, tuning.tilt_ridge)
     shift = shift_by(tilt, curves.agreement, grid.standard_logits, sums, target, tuning)
     rectifier = rectify(
-        cell_sums(group, fast, window.outcomes, grid.cells),
+        cell_sums(groups[FAST], groups[FAST_SQUARE]),
         curves.small.value + shift.small_value,
         curves.large.value + shift.large_value,
         target,
         _last_kept(grid, serving_threshold),
         tuning.drift_scale,
     )
-    shares, failed_share = _traffic(window, traffic, group, fast)
+    shares, failed_share = _traffic(groups[FAST_QUERIES], traffic)
     kept, escalated = _expected(curves, shift, rectifier, shares, traffic.degraded_share, tuning.bandwidth_cells)
-    half_map = _discounted(weights(newer, counting, tuning.half_life_map), old, counting, tuning)
     return Outlook(
         traffic=shares,
-        traffic_queries=max(traffic.recent["queries"], 1.0) if traffic.recent["queries"] else float(len(facts)),
+        traffic_queries=max(traffic.recent["queries"], 1.0) if traffic.recent["queries"] else float(len(window)),
         kept=kept,
         escalated=escalated,
         failed=Failed(failed_share, curves.failed_value, curves.failed_size, curves.failed_variance),
         rectifier=rectifier,
         tilt=tilt,
         shift=shift,
-        map=_map(window, half_map, group, shift.error, shares, tuning),
-        support=_support(window, slow, counting, sums),
+        map=_map(grid, groups, shift.error, shares, tuning),
+        support=_support(forgotten, groups, sums),
     )
 
 
@@ -174,25 +176,35 @@ def _last_kept(grid: Grid, threshold: float | None) -> int:
     return -1 if threshold < 0.0 else grid.index(threshold)
 
 
-def _discounted(weight: Floats, old: NDArray[np.bool_], counting: NDArray[np.bool_], tuning: Tuning) -> Floats:
-    """Let all labels from before a change together weigh no more than a prior that new labels use up."""
-    total = float(weight[old].sum())
-    fresh = float(np.count_nonzero(counting & ~old))
-    allowed = max(tuning.old_labels_least, tuning.old_labels_most - fresh)
-    return np.where(old, weight * (allowed / total), weight) if total > allowed else weight
+def _discounted(forgotten: Forgotten, tuning: Tuning) -> Floats:
+    """Let all labels from before a change together weigh no more than a prior that new labels use up.
+
+    Returns
+    -------
+    ndarray, shape (``SUMS``, groups)
+        Before and since taken together; what is recent was routed since the change.
+    """
+    before = forgotten.before
+    if before is None:
+        return forgotten.since
+    allowed = max(tuning.old_labels_least, tuning.old_labels_most - forgotten.fresh)
+    slow, of_map = (
+        min(1.0, allowed / total) if total > 0.0 else 1.0
+        for total in (float(before[SLOW][ONE].sum()), float(before[MAP_LABELS].sum()))
+    )
+    share = np.zeros(SUMS)
+    share[SLOW] = slow
+    share[[SLOW_SQUARE, SLOW_SQUARE_PAIR]] = slow * slow
+    share[[MAP_LABELS, MAP_ERRORS]] = of_map
+    return before * share[:, None] + forgotten.since
 
 
-def _traffic(
-    window: LabelWindow, traffic: TrafficWindow, group: NDArray[np.intp], weight: Floats
-) -> tuple[Floats, float]:
+def _traffic(labelled: Floats, traffic: TrafficWindow) -> tuple[Floats, float]:
     """Return the share of current queries by cell, and that without u.
 
     Labels stand in, by inverse propensity, where traffic is unknown.
     """
-    cells = window.grid.cells
-    propensity = np.maximum(window.facts[:, LABEL_PROBABILITY], 1e-3)
-    labelled = np.bincount(group, weight / propensity, 3 * cells + 1)
-    shares = distribution(traffic, labelled[:-1].reshape(3, cells).sum(axis=0), _TRAFFIC_WANTED)
+    shares = distribution(traffic, labelled[:-1].reshape(3, -1).sum(axis=0), _TRAFFIC_WANTED)
     whole = float(labelled.sum())
     failed = float(labelled[-1]) / whole if whole > 0.0 else 0.0
     if traffic.recent["queries"] > 0.0:
@@ -222,38 +234,35 @@ def _expected(
     return kept, escalated
 
 
-def _map(
-    window: LabelWindow, weight: Floats, group: NDArray[np.intp], shift: Floats, shares: Floats, tuning: Tuning
-) -> CalibrationMap:
-    cells = window.grid.cells
-    count, wrong = (
-        np.bincount(group, mass, 3 * cells + 1)[:-1].reshape(3, cells).sum(axis=0)
-        for mass in (weight, weight * window.outcomes[:, ERROR])
-    )
-    return fit_map(window.grid, wrong, count, shift, shares, tuning.map_prior_labels)
+def _map(grid: Grid, groups: Floats, shift: Floats, shares: Floats, tuning: Tuning) -> CalibrationMap:
+    count, wrong = groups[[MAP_LABELS, MAP_ERRORS], :-1].reshape(2, 3, -1).sum(axis=1)
+    return fit_map(grid, wrong, count, shift, shares, tuning.map_prior_labels)
 
 
-def _support(window: LabelWindow, weight: Floats, counting: NDArray[np.bool_], sums: CellSums) -> Support:
-    facts, ran = window.facts, window.outcomes[:, PAIR]
-    times = facts[counting, ROUTED_US]
+def _support(forgotten: Forgotten, groups: Floats, sums: CellSums) -> Support:
     agreeing = float(sums.by_relation[2, :, ONE].sum())
     return Support(
-        labels=len(times),
-        pairs=int(ran[counting].sum()),
-        effective_labels=kish(weight),
-        effective_pairs=kish(weight * ran),
-        window_us=(int(times.min()), int(times.max())) if len(times) else None,
+        labels=forgotten.labels,
+        pairs=forgotten.pairs,
+        effective_labels=kish(groups[SLOW][ONE], groups[SLOW_SQUARE]),
+        effective_pairs=kish(groups[SLOW][PAIR], groups[SLOW_SQUARE_PAIR]),
+        window_us=forgotten.window_us,
         error_given_agreement=float(sums.by_relation[2, :, ERROR].sum()) / agreeing if agreeing > 0.0 else None,
     )
 
 
-def kish(weight: Floats) -> float:
+def kish(weight: Floats, square: Floats) -> float:
     """Return the number of equally weighted observations with the same variance: (Σw)² / Σw² (Kish, 1965).
+
+    Parameters
+    ----------
+    weight, square : ndarray, equal shapes
+        Parts of Σw and of Σw².
 
     Examples
     --------
-    >>> kish(np.array([1.0, 1.0, 0.0])), kish(np.zeros(2))
+    >>> kish(np.array([1.0, 1.0]), np.array([1.0, 1.0])), kish(np.zeros(2), np.zeros(2))
     (2.0, 0.0)
     """
-    squares = float(weight @ weight)
+    squares = float(square.sum())
     return float(weight.sum()) ** 2 / squares if squares > 0.0 else 0.0

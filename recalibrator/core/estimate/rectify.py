@@ -11,7 +11,7 @@ import numpy as np
 
 from recalibrator.core.estimate.smooth import Floats
 from recalibrator.core.estimate.stratify import CellSums
-from recalibrator.core.observe.window import (
+from recalibrator.core.observe.table import (
     HITS_LARGE,
     HITS_SMALL,
     ONE,
@@ -21,6 +21,9 @@ from recalibrator.core.observe.window import (
     SQUARE_LARGE,
     SQUARE_SMALL,
 )
+
+_ALONE = 1.0 + 1e-9
+"""In labels: the newest one by itself, whatever its weight is rounded to, has no spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def rectify(recent: CellSums, small: Floats, large: Floats, target: float, split
         square = every[:, squares] - 2.0 * curve * value + count * curve * curve
         for side, cells in enumerate((slice(0, split + 1), slice(split + 1, None))):
             total = float(count[cells].sum())
-            if total <= 1.0:
+            if total <= _ALONE:
                 continue
             mean = float(residual[cells].sum()) / total
             spread = max(float(square[cells].sum()) / total - mean * mean, 1e-4)

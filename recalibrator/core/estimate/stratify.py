@@ -10,16 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csc_array
 
 from recalibrator.core.estimate.smooth import Fitted, Floats, Sums, kernel_mass, shrunk_local_linear
-from recalibrator.core.observe.window import (
+from recalibrator.core.observe.table import (
     ERROR,
     HITS_LARGE,
     HITS_SMALL,
     ONE,
-    OUTCOMES,
     PAIR,
     SIZE_LARGE,
     SIZE_SMALL,
@@ -37,6 +34,8 @@ class CellSums:
     ----------
     by_relation : ndarray, shape (3, cells, OUTCOMES)
         First axis: agreement unknown, disagreeing, agreeing.
+    by_cell : ndarray, shape (cells, OUTCOMES)
+        Sums over all relations.
     failed : ndarray, shape (OUTCOMES,)
         Sums over queries whose small answer failed.
     square : ndarray, shape (3, cells)
@@ -45,35 +44,30 @@ class CellSums:
     """
 
     by_relation: Floats
+    by_cell: Floats
     failed: Floats
     square: Floats
     failed_square: float
 
-    @property
-    def by_cell(self) -> Floats:
-        """Sums over all relations, shape (cells, OUTCOMES)."""
-        return np.asarray(self.by_relation.sum(axis=0))
 
-
-def cell_sums(group: NDArray[np.intp], weight: Floats, outcomes: Floats, cells: int) -> CellSums:
-    """Add up weighted outcomes by cell and relation in one pass.
+def cell_sums(outcomes: Floats, square: Floats) -> CellSums:
+    """Tell apart by cell and relation what is summed by group.
 
     Parameters
     ----------
-    group : ndarray of int, shape (contributions,)
-        Rows as in :class:`~recalibrator.core.observe.window.LabelWindow`.
-    weight : ndarray, shape (contributions,)
-    outcomes : ndarray, shape (contributions, OUTCOMES)
-    cells : int
+    outcomes : ndarray, shape (OUTCOMES, groups)
+        Weighted sums; groups as in :class:`~recalibrator.core.observe.window.LabelWindow`.
+    square : ndarray, shape (groups,)
+        Sums of squared weights.
     """
-    groups, count = 3 * cells + 1, len(group)
-    scatter = csc_array((weight, group, np.arange(count + 1)), shape=(groups, count))
-    sums = np.asarray(scatter @ outcomes) if count else np.zeros((groups, OUTCOMES))
-    square = np.bincount(group, weight * weight, groups).astype(np.float64, copy=False)
+    by_relation = outcomes[:, :-1].reshape(len(outcomes), 3, -1)
+    by_cell = by_relation[:, 0] + by_relation[:, 1]
+    by_cell += by_relation[:, 2]
     return CellSums(
-        by_relation=sums[:-1].reshape(3, cells, OUTCOMES),
-        failed=sums[-1],
-        square=square[:-1].reshape(3, cells),
+        by_relation=by_relation.transpose(1, 2, 0),
+        by_cell=by_cell.T,
+        failed=outcomes[:, -1],
+        square=square[:-1].reshape(3, -1),
         failed_square=float(square[-1]),
     )
 

@@ -9,16 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.core.observe.window import (
-    COUNTS,
-    ERROR,
-    LABEL_PROBABILITY,
-    LABELLED_US,
-    PREDICTED,
-    ROUTED_US,
-    LabelWindow,
-    weights,
-)
+from recalibrator.core.observe.forgetting import LEAST_PROPENSITY
+from recalibrator.core.observe.table import COUNTS, ERROR, LABEL_PROBABILITY, LABELLED_US, PREDICTED, ROUTED_US
+from recalibrator.core.observe.window import LabelWindow, weights
 from schemas.calibration import Interval
 from schemas.status import CalibrationError, DelayQuantiles, ReliabilityBin
 
@@ -42,16 +35,16 @@ def calibration_error(window: LabelWindow, half_life: float) -> CalibrationError
         Labels are weighted by inverse propensity, so that the figures are those of all routed queries with u. Ten
         bins of equal mass; ECE is the mean over bins of |observed - predicted|. Empty below 20 labels.
     """
-    facts = window.facts
-    scored = (facts[:, COUNTS] > 0.0) & ~np.isnan(facts[:, PREDICTED])
+    table = window.table
+    scored = (table[:, COUNTS] > 0.0) & ~np.isnan(table[:, PREDICTED])
     if np.count_nonzero(scored) < _LEAST_LABELS:
         return CalibrationError()
-    weight = weights(window.newer(), scored, half_life)[scored]
-    weight = weight / np.maximum(facts[scored, LABEL_PROBABILITY], 1e-3)
+    order = window.by_prediction()
+    order = order[scored[order]]
+    weight = weights(window.newer(), scored, half_life)[order]
+    predicted, error, propensity = table.take(order, axis=0)[:, [PREDICTED, ERROR, LABEL_PROBABILITY]].T
+    weight = weight / np.maximum(propensity, LEAST_PROPENSITY)
     weight = weight / weight.sum()
-    predicted, error = facts[scored, PREDICTED], window.outcomes[scored, ERROR]
-    order = np.argsort(predicted, kind="stable")
-    predicted, error, weight = predicted[order], error[order], weight[order]
     loss = np.square(predicted - error)
     brier = float(weight @ loss)
     brier_error = float(np.sqrt(np.square(weight) @ np.square(loss - brier)))
@@ -91,9 +84,9 @@ def _unit(value: float) -> float:
 
 def label_delay(window: LabelWindow) -> DelayQuantiles:
     """Return the median and the 90th percentile of the time from routing to label, in seconds."""
-    facts = window.facts
+    table = window.table
     # Examples of an offline file carry one time twice; they have waited for nobody.
-    delay = (facts[:, LABELLED_US] - facts[:, ROUTED_US])[facts[:, COUNTS] >= 0.0] / 1e6
+    delay = (table[:, LABELLED_US] - table[:, ROUTED_US])[table[:, COUNTS] >= 0.0] / 1e6
     delay = delay[delay > 0.0]
     if not len(delay):
         return DelayQuantiles()
@@ -106,9 +99,9 @@ def served_per_field(window: LabelWindow, half_life: float) -> dict[str, float]:
 
     A field in which nothing was predicted and nothing was to be found is left out.
     """
-    facts = window.facts
-    counting = facts[:, COUNTS] > 0.0
-    weight = weights(window.newer(), counting, half_life) / np.maximum(facts[:, LABEL_PROBABILITY], 1e-3)
+    table = window.table
+    counting = table[:, COUNTS] > 0.0
+    weight = weights(window.newer(), counting, half_life) / np.maximum(table[:, LABEL_PROBABILITY], LEAST_PROPENSITY)
     sums = np.einsum("n,nfk->fk", weight, window.per_field.astype(np.float64))
     return {
         name: _unit(2.0 * float(hits) / float(predicted + gold))

@@ -7,6 +7,7 @@ Age goes by routing time and never by arrival: any order of the same events give
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -15,26 +16,36 @@ from numpy.typing import NDArray
 
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.observe.columns import pack, unpack
+from recalibrator.core.observe.forgetting import Forgetting, Forgotten, HalfLives
 from recalibrator.core.observe.instants import to_us
-from schemas.labelled import LabelledExample, OutcomeCounts
+from recalibrator.core.observe.order import Order
+from recalibrator.core.observe.table import (
+    COLUMNS,
+    COUNTS,
+    HITS_LARGE,
+    HITS_SMALL,
+    OUTCOMES,
+    PREDICTED,
+    ROUTED_US,
+    SIZE_LARGE,
+    SIZE_SMALL,
+    SQUARE_LARGE,
+    SQUARE_SMALL,
+)
+from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
 
 _Rank = tuple[int, int, bool]
 """Revision, time of labelling, withdrawn: of one query the highest counts."""
 Change = Literal["added", "corrected", "withdrawn", "duplicate", "too_late"]
-
-ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, ERROR, PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE = range(9)
-OUTCOMES = 9
-"""Columns of ``outcomes``: a, d and z² of the small answer, its error, whether both ran, a, d and z² of the large."""
-
-GROUP, ROUTED_US, LABELLED_US, REVISION, COUNTS, PREDICTED, LABEL_PROBABILITY = range(7)
-FACTS = 7
-"""Columns of ``facts``; all integers among them are exact in a float."""
 
 _SLACK = 0.25
 _UNKNOWN = float("nan")
 _COUNT_MOST = 2**31 - 1
 _REVISION_MOST = 2**53
 """Cut there, no square or sum overflows whatever a labeler sends."""
+
+_ROW = struct.Struct(f"{COLUMNS}d")
+_UNTOUCHED = float("inf")
 
 
 class LabelWindow:
@@ -62,30 +73,29 @@ class LabelWindow:
         self.grid, self.target, self.fields, self.capacity = grid, target, fields, capacity
         self.groups = 3 * grid.cells + 1
         self._room = capacity + max(1, int(capacity * _SLACK))
-        self._outcomes = np.zeros((self._room, OUTCOMES))
-        self._facts = np.zeros((self._room, FACTS))
+        # Rows are written as bytes: one label costs a fraction of what an assignment to an array does.
+        self._table = np.zeros((self._room, COLUMNS))
+        self._table_bytes = self._table.data.cast("B")
         self._per_field = np.zeros((self._room, len(fields), 3), dtype=np.int32)
+        self._per_field_bytes = self._per_field.data.cast("B")
+        self._field_row = struct.Struct(f"{3 * len(fields)}i")
         self._ids: list[str] = []
         self._slots: dict[str, int] = {}
         self._known: list[tuple[_Rank, int]] = []
-        self._fresh: dict[int, tuple[float, ...]] = {}
+        self._counting = 0
         self._floor_us = -1
-        self._order = np.zeros(0, dtype=np.intp)
+        # Since the last look: rows from here on are new, and the earliest of those replaced was routed then.
+        self._looked_at, self._touched_us = 0, _UNTOUCHED
+        self._by_time, self._by_prediction = Order(self._room), Order(self._room)
+        self._forgetting = Forgetting(self.groups)
 
     def __len__(self) -> int:
         return len(self._ids)
 
     @property
-    def outcomes(self) -> NDArray[np.float64]:
-        """Outcome columns, shape (contributions, ``OUTCOMES``)."""
-        self._settle()
-        return self._outcomes[: len(self._ids)]
-
-    @property
-    def facts(self) -> NDArray[np.float64]:
-        """Fact columns, shape (contributions, ``FACTS``)."""
-        self._settle()
-        return self._facts[: len(self._ids)]
+    def table(self) -> NDArray[np.float64]:
+        """One row a contribution, shape (contributions, ``COLUMNS``)."""
+        return self._table[: len(self._ids)]
 
     @property
     def per_field(self) -> NDArray[np.int32]:
@@ -102,28 +112,27 @@ class LabelWindow:
             is known is at least as new; ``too_late`` when its time has been dropped from the window.
         """
         routed_us, labelled_us = to_us(example.routed_at), to_us(example.labelled_at)
-        rank: _Rank = (min(example.revision, _REVISION_MOST), labelled_us, example.retracted)
+        revision, retracted = example.revision, example.retracted
+        rank: _Rank = (min(_REVISION_MOST, revision), labelled_us, retracted)
         slot = self._slots.get(example.query_id)
-        change: Change = "added" if slot is None else "corrected"
         if slot is not None:
             held, held_routed_us = self._known[slot]
             if rank <= held:
                 return "duplicate"
-            if routed_us != held_routed_us:
-                self._order = self._order[:0]
             self._known[slot] = (rank, routed_us)
-            self._per_field[slot] = 0
-        elif routed_us <= self._floor_us:
+            self._take_out(slot, held_routed_us, routed_us)
+            self._write(slot, example, routed_us, rank)
+            return "withdrawn" if retracted else "corrected"
+        if routed_us <= self._floor_us:
             return "too_late"
-        else:
-            slot = self._new_slot(example.query_id, rank, routed_us)
+        slot = self._new_slot(example.query_id, rank, routed_us)
         self._write(slot, example, routed_us, rank)
-        return "withdrawn" if example.retracted else change
+        return "withdrawn" if retracted else "added"
 
     def labels_since(self, instant_us: int) -> int:
         """Return the number of contributions that count and were routed at or after a time."""
-        facts = self.facts
-        return int(np.count_nonzero((facts[:, COUNTS] > 0.0) & (facts[:, ROUTED_US] >= instant_us)))
+        table = self.table
+        return int(np.count_nonzero((table[:, COUNTS] > 0.0) & (table[:, ROUTED_US] >= instant_us)))
 
     def _new_slot(self, query_id: str, rank: _Rank, routed_us: int) -> int:
         if len(self._ids) == self._room:
@@ -134,73 +143,98 @@ class LabelWindow:
         self._known.append((rank, routed_us))
         return slot
 
+    def _take_out(self, slot: int, held_routed_us: int, routed_us: int) -> None:
+        """Make room for what replaces a contribution; it may have another time, or another prediction."""
+        self._counting -= int(self._table[slot, COUNTS] > 0.0)
+        self._per_field[slot] = 0
+        self._touched_us = min(self._touched_us, held_routed_us, routed_us)
+        self._by_prediction.forget()
+        if routed_us != held_routed_us:
+            self._by_time.forget()
+
     def _write(self, slot: int, example: LabelledExample, routed_us: int, rank: _Rank) -> None:
-        """Note one contribution as numbers; :meth:`_settle` puts many into the columns at once."""
+        """Note one contribution as numbers, z² of both answers for the target in force included."""
         large, uncertainty, predicted = example.large, example.uncertainty, example.error_probability
-        a_small, d_small = _hits_and_size(example.small, example.gold_count)
-        a_large = d_large = pair = 0.0
+        target, gold = self.target, example.gold_count
+        a_small, d_small = _hits_and_size(example.small, gold)
+        z_small = a_small - target * d_small
+        a_large = d_large = z_large = pair = 0.0
         # A degraded answer is the small one: the failed call says nothing of the large model's answers.
         if large is not None and example.reason != "degraded":
-            a_large, d_large = _hits_and_size(large, example.gold_count)
+            a_large, d_large = _hits_and_size(large, gold)
+            z_large = a_large - target * d_large
             pair = 1.0
         if uncertainty is None:
             group = self.groups - 1
         else:
-            relation = 0 if not pair or example.agree is None else 2 if example.agree else 1
-            group = self.grid.index(uncertainty) + relation * self.grid.cells
-        # -1 withdrawn, 0 label not requested (kept, but outside the estimates), 1 counts.
+            group = self.grid.index(uncertainty)
+            if pair and example.agree is not None:
+                group += 2 * self.grid.cells if example.agree else self.grid.cells
         counts = -1.0 if example.retracted else 1.0 if example.label_requested else 0.0
-        error = 0.0 if example.small_exact else 1.0
-        self._fresh[slot] = (
-            *(1.0, a_small, d_small, 0.0, error, pair, a_large, d_large, 0.0),
+        if counts > 0.0:
+            self._counting += 1
+        _ROW.pack_into(
+            self._table_bytes,
+            slot * _ROW.size,
+            *(1.0, a_small, d_small, z_small * z_small, 0.0 if example.small_exact else 1.0),
+            *(pair, a_large, d_large, z_large * z_large),
             *(group, routed_us, rank[1], rank[0], counts),
             _UNKNOWN if predicted is None else predicted,
             example.label_probability,
         )
         if example.per_field is not None:
-            row = self._per_field[slot]
-            for index, name in enumerate(self.fields):
-                found = example.per_field.get(name)
-                if found is not None:
-                    row[index] = [min(c, _COUNT_MOST) for c in (found.true_positives, found.predicted, found.gold)]
+            self._write_fields(slot, example.per_field)
 
-    def _settle(self) -> None:
-        """Put what came since the last look into the columns, squares of the scores included."""
-        if not self._fresh:
-            return
-        slots, rows = np.array(list(self._fresh), dtype=np.intp), np.array(list(self._fresh.values()))
-        self._fresh.clear()
-        self._outcomes[slots], self._facts[slots] = self._squared(rows[:, :OUTCOMES]), rows[:, OUTCOMES:]
-
-    def _squared(self, outcomes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Fill in z² of both answers for the target in force."""
-        for square, hits, size in (
-            (SQUARE_SMALL, HITS_SMALL, SIZE_SMALL),
-            (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE),
-        ):
-            outcomes[:, square] = (outcomes[:, hits] - self.target * outcomes[:, size]) ** 2
-        return outcomes
+    def _write_fields(self, slot: int, per_field: dict[str, FieldCounts]) -> None:
+        counts: list[int] = []
+        for name in self.fields:
+            found = per_field.get(name)
+            counts += (0, 0, 0) if found is None else (found.true_positives, found.predicted, found.gold)
+        if max(counts) > _COUNT_MOST:
+            counts = [min(count, _COUNT_MOST) for count in counts]
+        self._field_row.pack_into(self._per_field_bytes, slot * self._field_row.size, *counts)
 
     def _drop_oldest(self) -> None:
-        routed = self.facts[:, ROUTED_US]
-        order = np.argsort(routed, kind="stable")
-        dropped, kept = order[: -self.capacity], np.sort(order[-self.capacity :])
-        self._floor_us = int(routed[dropped[-1]])
-        for columns in (self._outcomes, self._facts, self._per_field):
+        order = self._by_time.merge(self.table[:, ROUTED_US])
+        self._floor_us = int(self._table[order[-self.capacity - 1], ROUTED_US])
+        kept = np.sort(order[-self.capacity :])
+        for columns in (self._table, self._per_field):
             columns[: self.capacity] = columns[kept]
             columns[self.capacity :] = 0
         self._ids = [self._ids[slot] for slot in kept.tolist()]
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
         self._known = [self._known[slot] for slot in kept.tolist()]
-        self._order = self._order[:0]
+        self._rearranged()
+
+    def _rearranged(self) -> None:
+        """Begin all that is kept from look to look anew."""
+        self._looked_at, self._touched_us = 0, _UNTOUCHED
+        self._counting = int(np.count_nonzero(self.table[:, COUNTS] > 0.0))
+        self._by_time.forget()
+        self._by_prediction.forget()
+        self._forgetting.forget()
+
+    def forgotten(self, half_lives: HalfLives, changed_us: int | None) -> Forgotten:
+        """Return the sums by group of all that counts, older contributions weighing less.
+
+        Parameters
+        ----------
+        half_lives : HalfLives
+        changed_us : int or None
+            Contributions routed before then are added up apart.
+        """
+        table = self.table
+        touched_us = table[self._looked_at :, ROUTED_US].min(initial=self._touched_us)
+        self._looked_at, self._touched_us = len(table), _UNTOUCHED
+        order = self._by_time.merge(table[:, ROUTED_US])
+        return self._forgetting.look(table, order, self._counting, half_lives, changed_us, touched_us)
 
     def newer(self) -> NDArray[np.intp]:
         """Return for each contribution how many that count were routed after it, shape (contributions,)."""
-        order = self._sorted()
-        facts = self.facts
-        counting = facts[order, COUNTS] > 0.0
-        after = int(counting.sum()) - np.cumsum(counting)
-        times = facts[order, ROUTED_US]
+        table = self.table
+        order = self._by_time.merge(table[:, ROUTED_US])
+        after = self._counting - np.cumsum(table[order, COUNTS] > 0.0)
+        times = self._by_time.keys
         last = np.append(times[1:] != times[:-1], True)
         if not last.all():  # equal times share the age of the newest among them, so that their order is irrelevant
             after = after[last][np.cumsum(last) - last]
@@ -208,46 +242,43 @@ class LabelWindow:
         result[order] = after
         return result
 
-    def _sorted(self) -> NDArray[np.intp]:
-        """Return the slots by routing time; merges what came since the last call, O(contributions)."""
-        routed, known = self.facts[:, ROUTED_US], len(self._order)
-        fresh = np.arange(known, len(self._ids))
-        fresh = fresh[np.argsort(routed[fresh], kind="stable")]
-        places = np.searchsorted(routed[self._order], routed[fresh], side="right")
-        self._order = np.insert(self._order, places, fresh)
-        return self._order
+    def by_prediction(self) -> NDArray[np.intp]:
+        """Return the contributions by g(u) as routed, those where it is unknown last; shape (contributions,)."""
+        return self._by_prediction.merge(self.table[:, PREDICTED])
 
     def state(self) -> dict[str, Any]:
         """Return the window as JSON values, exact."""
         return {
             "ids": list(self._ids),
             "floor_us": self._floor_us,
-            "outcomes": pack(self.outcomes),
-            "facts": pack(self.facts),
+            "outcomes": pack(self.table[:, :OUTCOMES]),
+            "facts": pack(self.table[:, OUTCOMES:]),
             "per_field": pack(self.per_field),
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Replace the content by a former :meth:`state`; the target may have changed since."""
         self._ids = list(state["ids"])
-        count = len(self._ids)
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
         self._floor_us = int(state["floor_us"])
-        self._outcomes[:count] = unpack(state["outcomes"], self.outcomes)
-        self._facts[:count] = unpack(state["facts"], self.facts)
-        self._per_field[:count] = unpack(state["per_field"], self.per_field)
-        self._fresh.clear()
+        table = self.table
+        table[:, :OUTCOMES] = unpack(state["outcomes"], table[:, :OUTCOMES])
+        table[:, OUTCOMES:] = unpack(state["facts"], table[:, OUTCOMES:])
+        self.per_field[:] = unpack(state["per_field"], self.per_field)
         self._known = [
             ((int(revision), int(labelled_us), counts < 0.0), int(routed_us))
-            for routed_us, labelled_us, revision, counts in self.facts[:, ROUTED_US : COUNTS + 1].tolist()
+            for routed_us, labelled_us, revision, counts in table[:, ROUTED_US : COUNTS + 1].tolist()
         ]
-        self._order = self._order[:0]
-        self._squared(self.outcomes)
+        for square, hits, size in ((SQUARE_SMALL, HITS_SMALL, SIZE_SMALL), (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE)):
+            table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
+        self._rearranged()
 
 
 def _hits_and_size(answer: OutcomeCounts, gold: int) -> tuple[float, float]:
     """Return a = 2·TP and d = predicted + gold."""
-    hits, size = min(answer.true_positives, _COUNT_MOST), min(answer.predicted + gold, 2 * _COUNT_MOST)
+    hits, size = answer.true_positives, answer.predicted + gold
+    if size > _COUNT_MOST:
+        hits, size = min(hits, _COUNT_MOST), min(size, 2 * _COUNT_MOST)
     return 2.0 * hits, float(size)
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from recalibrator.core.estimate.outlook import Outlook, look_out
 from recalibrator.core.observe.cells import Grid
+from recalibrator.core.observe.table import COUNTS
 from recalibrator.core.observe.traffic import TrafficWindow
-from recalibrator.core.observe.window import COUNTS, LabelWindow, weights
+from recalibrator.core.observe.window import LabelWindow, weights
 from recalibrator.core.tuning import DEFAULT
 from schemas import FieldCounts, LabelledExample
 from schemas.traffic import GridSpec
@@ -90,7 +91,7 @@ def test_a_retraction_that_overtakes_its_label_still_takes_it_out() -> None:
     labels = window()
     assert labels.offer(label(1, revision=2, retracted=True)) == "withdrawn"
     assert labels.offer(label(1)) == "duplicate"
-    assert not (labels.facts[:, COUNTS] > 0.0).any()
+    assert not (labels.table[:, COUNTS] > 0.0).any()
 
 
 def test_a_correction_replaces_also_the_counts_of_each_field() -> None:
