@@ -81,7 +81,7 @@ def weighed_anew(labels: LabelWindow, changed_us: int | None) -> tuple[NDArray[n
 
 @hypothesis_settings(max_examples=60)
 @given(
-    st.lists(st.one_of(offers(), offers(), offers(), offers(), st.just("look")), max_size=160),
+    st.lists(st.one_of(offers(), offers(), offers(), offers(), st.just("look")), min_size=60, max_size=160),
     st.sampled_from((None, 20, 70)),
     st.sampled_from((40, 200)),
 )
