@@ -104,6 +104,13 @@ class Detector:
         falling = -self._log_odds * total - float(trials @ np.log(1.0 - predicted + predicted / odds))
         return self._step(rising, falling, int(trials.sum()), now_us)
 
+    def observe_share(self, predicted: float, trials: float, hits: float, now_us: int) -> int | None:
+        """Take so many outcomes of one probability in; see :meth:`observe`."""
+        odds = self.watch.odds
+        rising = self._log_odds * hits - trials * log(1.0 - predicted + odds * predicted)
+        falling = -self._log_odds * hits - trials * log(1.0 - predicted + predicted / odds)
+        return self._step(rising, falling, int(trials), now_us)
+
     def _step(self, rising: float, falling: float, observations: int, now_us: int) -> int | None:
         self.observed += observations
         self.since_alarm += observations

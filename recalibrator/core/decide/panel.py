@@ -91,10 +91,9 @@ class Panel:
 
     def _on_uncertainty(self, cell: NDArray[np.intp], queries: NDArray[np.float64], now_us: int) -> list[Alarm]:
         alarms = []
-        trials = np.array([queries.sum()])
+        trials = float(queries.sum())
         for (cut, share), (_, detector) in zip(self._cuts, self._quantiles, strict=True):
-            hits = np.array([queries[cell >= cut].sum()])
-            began = detector.observe_many(np.array([share]), trials, hits, now_us)
+            began = detector.observe_share(share, trials, float(queries[cell >= cut].sum()), now_us)
             if began is not None:
                 alarms.append(Alarm(detector.watch.name, "traffic", began))
         if alarms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -82,23 +82,47 @@ def weigh(outlook: Outlook, edges: Floats, target: float, exploration: float = 0
     """
     shares, escalated, failed = outlook.traffic, outlook.escalated, outlook.failed
     kept = _explored(outlook.kept, escalated, exploration)
-    below = _from_left(shares * kept.value)
-    above = _from_right(shares * escalated.value)
-    value = below + above + failed.share * failed.value
-    size = _from_left(shares * kept.size) + _from_right(shares * escalated.size) + failed.share * failed.size
-    variance = _from_left(kept.spread) + _from_right(escalated.spread) + failed.share**2 * failed.variance
-    variance = variance + _correction_variance(outlook)
-    square = _from_left(shares * kept.value**2) + _from_right(shares * escalated.value**2)
-    square = square + failed.share * failed.value**2
-    variance = variance + np.maximum(square - value**2, 0.0) / outlook.traffic_queries
+    small, large = outlook.shift.jacobian
+    # Each policy keeps one cell more than the one before it: what changes there, added up, is what all of them expect.
+    gains = np.empty((7, len(shares)))
+    gains[0], gains[1] = kept.value - escalated.value, kept.size - escalated.size
+    gains[2] = np.square(kept.value) - np.square(escalated.value)
+    np.subtract(small, large, out=gains[3:5])
+    gains[:5] *= shares
+    gains[5], gains[6] = kept.spread - escalated.spread, shares
+    least = np.array(
+        (
+            float(shares @ escalated.value) + failed.share * failed.value,
+            float(shares @ escalated.size) + failed.share * failed.size,
+            float(shares @ np.square(escalated.value)) + failed.share * failed.value**2,
+            *(large @ shares),
+            float(escalated.spread.sum()) + failed.share**2 * failed.variance,
+            0.0,
+        )
+    )
+    sums = np.empty((7, len(shares) + 1))
+    sums[:, 0] = least
+    np.cumsum(gains, axis=1, out=sums[:, 1:])
+    sums[:, 1:] += least[:, None]
+    value, size, square, level, slope, variance, below = sums
+    # Where the largest is left of large numbers, rounding must not make it negative.
+    variance = np.maximum(variance, 0.0) + _correction_variance(outlook, level, slope, below)
+    variance += np.maximum(square - value * value, 0.0) / outlook.traffic_queries
     return Policies(
-        thresholds=np.concatenate(([ESCALATE_ALL], edges, [ESCALATE_NONE])),
+        thresholds=_thresholds(edges.tobytes()),
         value=value,
         error=np.sqrt(variance),
-        size=size,
-        escalation_rate=np.clip(_from_right(shares) + failed.share, 0.0, 1.0),
+        size=np.maximum(size, 0.0),
+        escalation_rate=np.minimum(_from_right(shares) + failed.share, 1.0),
         target=target,
     )
+
+
+@lru_cache(maxsize=8)
+def _thresholds(edges: bytes) -> Floats:
+    thresholds: Floats = np.concatenate(([ESCALATE_ALL], np.frombuffer(edges), [ESCALATE_NONE]))
+    thresholds.flags.writeable = False
+    return thresholds
 
 
 def _explored(kept: Expected, escalated: Expected, exploration: float) -> Expected:
@@ -110,21 +134,27 @@ def _explored(kept: Expected, escalated: Expected, exploration: float) -> Expect
     )
 
 
-def _correction_variance(outlook: Outlook) -> Floats:
-    """Return what the rectifier and the agreement tilt add to Var F(t)."""
-    shares, rectifier = outlook.traffic, outlook.rectifier
-    near = np.where(np.arange(len(shares)) <= rectifier.split, shares, 0.0)
-    far = shares - near
-    (small_below, small_above), (large_below, large_above) = rectifier.variance
-    variance = _from_left(near) ** 2 * small_below + _from_left(far) ** 2 * small_above
-    variance = variance + _from_right(near) ** 2 * large_below + _from_right(far) ** 2 * large_above
-    small, large = outlook.shift.jacobian
-    slopes = np.stack([_from_left(shares * small[part]) + _from_right(shares * large[part]) for part in (0, 1)])
-    return np.asarray(variance + np.einsum("ic,ij,jc->c", slopes, outlook.tilt.covariance, slopes))
+def _correction_variance(outlook: Outlook, level: Floats, slope: Floats, below: Floats) -> Floats:
+    """Return what the rectifier and the agreement tilt add to Var F(t).
 
-
-def _from_left(values: Floats) -> Floats:
-    return np.concatenate(([0.0], np.cumsum(values)))
+    Parameters
+    ----------
+    outlook : Outlook
+    level, slope, below : ndarray, shape (cells + 1,)
+        Of each policy: how F changes with the tilt's two parameters, and the share of queries kept.
+    """
+    rectifier, whole = outlook.rectifier, float(below[-1])
+    near = float(below[rectifier.split + 1])
+    near_kept = np.minimum(below, near)
+    far_kept = below - near_kept
+    (small_below, small_above), (large_below, large_above) = rectifier.variance.tolist()
+    variance: Floats = np.square(near_kept) * small_below + np.square(far_kept) * small_above
+    variance += np.square(near - near_kept) * large_below
+    variance += np.square((whole - near) - far_kept) * large_above
+    (level_variance, covariance), (_, slope_variance) = outlook.tilt.covariance.tolist()
+    variance += level * (level_variance * level + (2.0 * covariance) * slope)
+    variance += slope_variance * np.square(slope)
+    return variance
 
 
 def _from_right(values: Floats) -> Floats:

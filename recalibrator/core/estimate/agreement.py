@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recalibrator.core.estimate.parametric import inverse_of
+from recalibrator.core.estimate.parametric import newton_step
 from recalibrator.core.estimate.smooth import Floats, Sums, shrunk_local_linear
 from recalibrator.core.estimate.stratify import CellSums
 from recalibrator.core.observe.table import (
@@ -80,19 +80,17 @@ def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge
     0.0
     """
     filled = np.flatnonzero(pairs)
-    offset = np.log(base[filled] / (1.0 - base[filled]))
-    design = np.stack((np.ones(len(filled)), place[filled]))
-    count, hits = pairs[filled], agreeing[filled]
-    parameters = np.zeros(2)
-    inverse = np.eye(2) / ridge
+    x, known, count, hits = place[filled], base[filled], pairs[filled], agreeing[filled]
+    offset = np.log(known / (1.0 - known))
+    level = slope = 0.0
+    covariance = (1.0 / ridge, 0.0, 1.0 / ridge)
     for _ in range(_NEWTON_STEPS):
-        chance = 1.0 / (1.0 + np.exp(-(offset + parameters @ design)))
-        inverse = inverse_of((design * (count * chance * (1.0 - chance))) @ design.T, ridge, ridge)
-        step = inverse @ (design @ (hits - count * chance) - ridge * parameters)
-        parameters = np.minimum(np.maximum(parameters + step, -4.0), 4.0)
-        if max(abs(step[0]), abs(step[1])) < _SETTLED:
+        chance = 1.0 / (1.0 + np.exp(-(offset + (level + slope * x))))
+        (up, lean), covariance = newton_step(x, count, hits, chance, (ridge, ridge), (ridge * level, ridge * slope))
+        level, slope = min(max(level + up, -4.0), 4.0), min(max(slope + lean, -4.0), 4.0)
+        if max(abs(up), abs(lean)) < _SETTLED:
             break
-    return Tilt(float(parameters[0]), float(parameters[1]), inverse)
+    return Tilt(level, slope, np.array((covariance[:2], covariance[1:])))
 
 
 def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: float, tuning: Tuning) -> Shift:

@@ -50,15 +50,17 @@ def fit_map(grid: Grid, errors: Floats, weight: Floats, shift: Floats, traffic: 
 
 def _thinned(level: Floats, knots: Floats) -> CalibrationMap:
     """Keep the first and the last knot, and between them those that rise noticeably above the one kept before."""
-    kept = [0]
-    for index in range(1, len(level)):
-        if level[index] - level[kept[-1]] >= _LEAST_STEP and knots[index] > knots[kept[-1]]:
+    values, places = level.tolist(), knots.tolist()
+    kept, last_value, last_place = [0], values[0], places[0]
+    for index, (value, place) in enumerate(zip(values, places, strict=True)):
+        if value - last_value >= _LEAST_STEP and place > last_place:
             kept.append(index)
-    if kept[-1] != len(level) - 1 and knots[-1] > knots[kept[-1]]:
-        kept.append(len(level) - 1)
+            last_value, last_place = value, place
+    if kept[-1] != len(values) - 1 and places[-1] > last_place:
+        kept.append(len(values) - 1)
     return CalibrationMap(
-        uncertainty=tuple(float(knots[index]) for index in kept),
-        error_probability=tuple(float(level[index]) for index in kept),
+        uncertainty=tuple(places[index] for index in kept),
+        error_probability=tuple(values[index] for index in kept),
     )
 
 

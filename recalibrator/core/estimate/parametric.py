@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from math import log
+
 import numpy as np
 
 from recalibrator.core.estimate.smooth import Floats
 
 _NEWTON_STEPS = 8
-_RIDGE = 1.0
+_RIDGE_LEVEL, _RIDGE_SLOPE = 0.01, 0.05
+_LEAST_CURVATURE = 1e-6
+_LOGIT_MOST = 30.0
 _SETTLED = 1e-9
 
 
@@ -36,34 +40,68 @@ def platt(errors: Floats, weight: Floats, place: Floats) -> Floats:
     total, wrong = float(weight.sum()), float(errors.sum())
     share = (wrong + 0.5) / (total + 1.0)
     filled = np.flatnonzero(weight)
-    design = np.stack((np.ones(len(filled)), place[filled]))
+    x = place[filled]
     count = weight[filled] * (total + 1.0) / max(total, 1e-12)
     hits = errors[filled] + share * (count - weight[filled])
-    prior = np.array((np.log(share / (1.0 - share)), 0.0))
-    penalty = np.array((_RIDGE * 0.01, _RIDGE * 0.05))
-    parameters = prior.copy()
+    prior = log(share / (1.0 - share))
+    level, slope = prior, 0.0
     for _ in range(_NEWTON_STEPS):
-        chance = 1.0 / (1.0 + np.exp(-np.minimum(np.maximum(parameters @ design, -30.0), 30.0)))
-        hessian = (design * (count * chance * (1.0 - chance))) @ design.T
-        inverse = inverse_of(hessian, penalty[0] + 1e-6, penalty[1] + 1e-6)
-        step = inverse @ (design @ (hits - count * chance) - penalty * (parameters - prior))
-        parameters = parameters + np.minimum(np.maximum(step, -3.0), 3.0)
-        if max(abs(step[0]), abs(step[1])) < _SETTLED:
+        chance = _logistic(level, slope, x)
+        up, tilt = newton_step(
+            x,
+            count,
+            hits,
+            chance,
+            (_RIDGE_LEVEL + _LEAST_CURVATURE, _RIDGE_SLOPE + _LEAST_CURVATURE),
+            (_RIDGE_LEVEL * (level - prior), _RIDGE_SLOPE * slope),
+        )[0]
+        level, slope = level + min(max(up, -3.0), 3.0), slope + min(max(tilt, -3.0), 3.0)
+        if max(abs(up), abs(tilt)) < _SETTLED:
             break
-    level, slope = float(parameters[0]), float(parameters[1])
     if slope < 0.0:
         return np.full(len(place), share)
-    return 1.0 / (1.0 + np.exp(-np.clip(level + slope * place, -30.0, 30.0)))
+    return _logistic(level, slope, place)
 
 
-def inverse_of(matrix: Floats, first_ridge: float, second_ridge: float) -> Floats:
-    """Return the inverse of a symmetric 2 × 2 matrix with a ridge on its diagonal; positive definite.
+def _logistic(level: float, slope: float, x: Floats) -> Floats:
+    """Return the logistic of a line, its logit cut where only rounding is left; x in [-1, 1]."""
+    logit = level + slope * x
+    if abs(level) + abs(slope) > _LOGIT_MOST:
+        logit = np.minimum(np.maximum(logit, -_LOGIT_MOST), _LOGIT_MOST)
+    return 1.0 / (1.0 + np.exp(-logit))
+
+
+def newton_step(
+    x: Floats, count: Floats, hits: Floats, chance: Floats, ridge: tuple[float, float], pull: tuple[float, float]
+) -> tuple[tuple[float, float], tuple[float, float, float]]:
+    """Return one penalised Newton step of a logistic regression on a level and a slope.
+
+    Parameters
+    ----------
+    x, count, hits, chance : ndarray, equal shapes
+        Where; how many trials; how many of them hit; by which chance as fitted so far.
+    ridge, pull : tuple of float
+        Second and first derivative of the penalty, by level and by slope.
+
+    Returns
+    -------
+    step : tuple of float
+        Of level and slope.
+    covariance : tuple of float
+        The inverse Hessian: variance of the level, covariance, variance of the slope; positive definite.
 
     Examples
     --------
-    >>> inverse_of(np.array([[1.0, 1.0], [1.0, 3.0]]), 0.0, 2.0).tolist()
-    [[1.25, -0.25], [-0.25, 0.25]]
+    >>> x, trials = np.array([-1.0, 1.0]), np.array([4.0, 4.0])
+    >>> newton_step(x, trials, np.array([1.0, 3.0]), np.full(2, 0.5), (0.0, 0.0), (0.0, 0.0))
+    ((0.0, 1.0), (0.5, -0.0, 0.5))
     """
-    a, b, d = float(matrix[0, 0]) + first_ridge, float(matrix[0, 1]), float(matrix[1, 1]) + second_ridge
+    expected = count * chance
+    information = expected - expected * chance
+    missing = hits - expected
+    leaning = information * x
+    a, b, d = float(np.add.reduce(information)) + ridge[0], float(information @ x), float(leaning @ x) + ridge[1]
+    up, tilt = float(np.add.reduce(missing)) - pull[0], float(missing @ x) - pull[1]
     scale = 1.0 / (a * d - b * b)
-    return np.array(((d * scale, -b * scale), (-b * scale, a * scale)))
+    covariance = (d * scale, -b * scale, a * scale)
+    return (covariance[0] * up + covariance[1] * tilt, covariance[1] * up + covariance[2] * tilt), covariance

@@ -1,8 +1,8 @@
 """Local-linear smoothing on the grid: weighted sums by cell flow in, curves over the cells flow out.
 
 Curves of outcomes are not monotone (the large model's score among disagreements first rises with u), so that they are
-smoothed, never forced into an order. Two passes of a moving mean give a triangular kernel at a cost that does not
-depend on its width.
+smoothed, never forced into an order. Two passes of a moving mean give a triangular kernel, each by a few additions of
+whole rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import uniform_filter1d
 
 Floats = NDArray[np.float64]
 
@@ -23,32 +22,68 @@ _LEAST_SQUARE = 1e-12
 """Below these a kernel holds nothing but the rounding errors of its moving sums."""
 
 
-def kernel_sums(rows: Floats, width: int) -> Floats:
+def kernel_sums(rows: Floats, *widths: int) -> list[Floats]:
     """Sum each row over the cells around each cell, with triangular weights that are 1 at the centre.
 
     Parameters
     ----------
     rows : ndarray, shape (rows, cells)
-    width : int
+    *widths : int
         Cells until the weight has fallen to 0; odd.
 
     Returns
     -------
-    ndarray, shape (rows, cells)
+    list of ndarray, shape (rows, cells)
+        One a width.
 
     Examples
     --------
-    >>> kernel_sums(np.array([[0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0]]), 3).tolist()
+    >>> kernel_sums(np.array([[0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0]]), 3)[0].tolist()
     [[0.0, 3.0, 6.0, 9.0, 6.0, 3.0, 0.0]]
     """
-    means = uniform_filter1d(rows, width, axis=1, mode="constant")
-    return np.asarray(uniform_filter1d(means, width, axis=1, mode="constant")) * width
+    # Rows one after the other, with so many zeros between them that no kernel reaches from one into the next.
+    count, cells = rows.shape
+    gap = max(widths) - 1
+    stride = cells + gap
+    flat = np.zeros(count * stride + 2 * gap)
+    flat[: count * stride].reshape(count, stride)[:, gap:] = rows
+    powers, results = [flat], []
+    for width in widths:
+        once, begins = _moving_sums(powers, width), gap - width // 2
+        # What the first pass carries beyond the grid is lost to the second.
+        between = once[: count * stride].reshape(count, stride)
+        between[:, :begins] = between[:, begins + cells :] = once[count * stride :] = 0.0
+        twice = _moving_sums([once], width)[gap - (width - 1) :]
+        results.append(twice[: count * stride].reshape(count, stride)[:, :cells] * (1.0 / width))
+    return results
+
+
+def _moving_sums(powers: list[Floats], width: int) -> Floats:
+    """Sum each ``width`` values in a row, from sums of 1, 2, 4, … of them: exactly 0 where all are 0.
+
+    Parameters
+    ----------
+    powers : list of ndarray
+        Its first entry are the values; the others follow as far as they are needed.
+    width : int
+        Odd, above 1.
+    """
+    bits = width.bit_length()
+    for bit in range(len(powers), bits):
+        half, values = 2 ** (bit - 1), powers[-1]
+        powers.append(values[:-half] + values[half:])
+    sums, covered = powers[bits - 1], 2 ** (bits - 1)
+    for bit in range(bits - 1):
+        if width & 2**bit:
+            sums = sums[: -(2**bit)] + powers[bit][covered : covered + len(sums) - 2**bit]
+            covered += 2**bit
+    return sums
 
 
 @lru_cache(maxsize=8)
 def kernel_mass(cells: int, width: int) -> Floats:
     """Return the sum of the kernel's weights at each cell, less at the ends of the grid; shape (cells,), read-only."""
-    mass: Floats = kernel_sums(np.ones((1, cells)), width)[0]
+    mass: Floats = kernel_sums(np.ones((1, cells)), width)[0][0]
     mass.flags.writeable = False
     return mass
 
@@ -102,22 +137,26 @@ def shrunk_local_linear(
     owner = np.repeat(np.arange(len(groups)), counts)
     responses = np.concatenate([group.responses for group in groups])
     place = np.arange(responses.shape[1], dtype=np.float64) - (responses.shape[1] - 1) / 2.0
-    weight = np.stack([group.weight for group in groups])
+    weight = np.array([group.weight for group in groups])
+    moment = weight * place
     rows = np.concatenate(
         (
             weight,
-            weight * place,
-            weight * (place * place),
-            np.stack([group.weight_square for group in groups]),
+            moment,
+            moment * place,
+            [group.weight_square for group in groups],
             responses,
             responses * place,
         )
     )
     fitted = (responses.sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-12)[owner])[:, None]
     effective = np.zeros_like(weight)
-    for support in (wide, width):
-        curve, effective = _lines(kernel_sums(rows, support), owner, place, ridge * support * support / 6.0)
-        fitted = fitted + (effective / (effective + prior))[owner] * (curve - fitted)
+    for support, sums in zip((wide, width), kernel_sums(rows, wide, width), strict=True):
+        curve, effective = _lines(sums, owner, place, ridge * support * support / 6.0)
+        curve -= fitted
+        curve *= (effective / (effective + prior)).take(owner, axis=0)
+        curve += fitted
+        fitted = curve
     bounds = np.cumsum([0, *counts])
     return tuple(
         Fitted(fitted[first:last], one) for first, last, one in zip(bounds, bounds[1:], effective, strict=False)
@@ -146,13 +185,17 @@ def _lines(sums: Floats, owner: NDArray[np.intp], place: Floats, ridge: float) -
     """
     groups = (len(sums) - 2 * len(owner)) // 4
     mass, first, second, squares = sums[: 4 * groups].reshape(4, groups, -1)
-    safe = np.maximum(mass, _LEAST_MASS)
-    centre = first / safe
-    lean = (place - centre) / (np.maximum(second / safe - centre * centre, 0.0) + ridge)
-    empty = mass <= _LEAST_MASS
-    effective = np.where(empty | (squares <= _LEAST_SQUARE), 0.0, mass * mass / np.maximum(squares, _LEAST_SQUARE))
+    held = mass > _LEAST_MASS
+    inverse = 1.0 / np.maximum(mass, _LEAST_MASS)
+    centre = first * inverse
+    spread = second * inverse - centre * centre
+    lean = (place - centre) / (np.maximum(spread, 0.0) + ridge)
+    effective = mass * mass / np.maximum(squares, _LEAST_SQUARE)
+    effective *= held & (squares > _LEAST_SQUARE)
     # Level + slope · (place - centre), with both divided by the mass once: level · (1 - centre · lean) + moment · lean.
-    inverse = np.where(empty, 0.0, 1.0 / safe)
-    fitted = sums[4 * groups : 4 * groups + len(owner)] * (inverse * (1.0 - centre * lean))[owner]
-    fitted += sums[4 * groups + len(owner) :] * (inverse * lean)[owner]
+    inverse *= held
+    lean *= inverse
+    level = inverse - centre * lean
+    fitted = sums[4 * groups : 4 * groups + len(owner)] * level.take(owner, axis=0)
+    fitted += sums[4 * groups + len(owner) :] * lean.take(owner, axis=0)
     return fitted, effective

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 LEAST_PROPENSITY = 1e-3
 """A label weighs no more than a thousand queries, however seldom it was asked for."""
 
-_OPEN_ROWS = 512
+_OPEN_ROWS = 256
 """The latest contributions, among which late labels still fall, are added up anew at each look."""
 
 _MARKS = 4

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.observe.instants import to_us
-from schemas.traffic import GridSpec, TrafficSummary
+from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 
 COUNT, PAIRS, AGREEING = range(3)
 
@@ -37,6 +38,8 @@ _SUMS = (
     "small_latency_s",
     "large_latency_s",
 )
+
+_sums_of = attrgetter(*_SUMS)
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -100,16 +103,20 @@ class TrafficWindow:
         return sum(batch.sums["queries"] for batch in self._batches if batch.last_us >= instant_us)
 
     def _batch(self, summary: TrafficSummary) -> Batch:
-        parts = summary.versions
-        cells = np.array([cell for part in parts for cell in part.cell], dtype=np.intp)
-        if summary.grid != self.grid.spec:
-            cells = self._move(summary.grid)[cells]
-        filled, place = np.unique(cells, return_inverse=True)
-        counts = np.zeros((3, len(filled)), dtype=np.int64)
-        for row, name in enumerate(("count", "pairs", "agreeing")):
-            values = [min(value, _COUNT_MOST) for part in parts for value in getattr(part, name)]
-            np.add.at(counts[row], place, np.array(values, dtype=np.int64))
-        sums = {name: float(sum(min(getattr(part, name), _SUM_MOST) for part in parts)) for name in _SUMS}
+        parts, spec = summary.versions, summary.grid
+        counted = [_counts(part) for part in parts]
+        filled, counts = counted[0]
+        moved = (spec.cells, spec.low, spec.high) != (self.grid.spec.cells, self.grid.spec.low, self.grid.spec.high)
+        if moved or len(parts) > 1:
+            cells = np.concatenate([cell for cell, _ in counted])
+            filled, place = np.unique(self._move(spec)[cells] if moved else cells, return_inverse=True)
+            counts = np.zeros((3, len(filled)), dtype=np.int64)
+            for row, *values in zip(counts, *(part for _, part in counted), strict=True):
+                np.add.at(row, place, np.concatenate(values))
+        totals = [_sums_of(part) for part in parts]
+        if max(map(max, totals)) > _SUM_MOST:
+            totals = [tuple(min(value, _SUM_MOST) for value in values) for values in totals]
+        sums = {name: float(sum(values)) for name, *values in zip(_SUMS, *totals, strict=True)}
         self._serial += 1
         last, first = to_us(summary.last_routed_at), to_us(summary.first_routed_at)
         return Batch(last, first, self._serial, filled, counts, sums)
@@ -176,6 +183,15 @@ class TrafficWindow:
             self._count(batch, 1)
         self.recent, self.total = dict(state["recent"]), dict(state["total"])
         self.first_us = state["first_us"]
+
+
+def _counts(part: VersionTraffic) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """Return the cells of one version's traffic, and how many queries, pairs and agreeing pairs fell into each."""
+    filled = len(part.cell)
+    counts = np.empty((3, filled), dtype=np.int64)
+    for row, values in zip(counts, (part.count, part.pairs, part.agreeing), strict=True):
+        row[:] = np.fromiter(values, np.int64, filled)
+    return np.fromiter(part.cell, np.intp, filled), np.minimum(counts, _COUNT_MOST)
 
 
 def distribution(traffic: TrafficWindow, labelled: NDArray[np.float64], wanted: float) -> NDArray[np.float64]:

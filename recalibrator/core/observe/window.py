@@ -24,8 +24,10 @@ from recalibrator.core.observe.table import (
     COUNTS,
     HITS_LARGE,
     HITS_SMALL,
+    LABELLED_US,
     OUTCOMES,
     PREDICTED,
+    REVISION,
     ROUTED_US,
     SIZE_LARGE,
     SIZE_SMALL,
@@ -34,8 +36,6 @@ from recalibrator.core.observe.table import (
 )
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
 
-_Rank = tuple[int, int, bool]
-"""Revision, time of labelling, withdrawn: of one query the highest counts."""
 Change = Literal["added", "corrected", "withdrawn", "duplicate", "too_late"]
 
 _SLACK = 0.25
@@ -81,7 +81,6 @@ class LabelWindow:
         self._field_row = struct.Struct(f"{3 * len(fields)}i")
         self._ids: list[str] = []
         self._slots: dict[str, int] = {}
-        self._known: list[tuple[_Rank, int]] = []
         self._counting = 0
         self._floor_us = -1
         # Since the last look: rows from here on are new, and the earliest of those replaced was routed then.
@@ -112,38 +111,32 @@ class LabelWindow:
             is known is at least as new; ``too_late`` when its time has been dropped from the window.
         """
         routed_us, labelled_us = to_us(example.routed_at), to_us(example.labelled_at)
-        revision, retracted = example.revision, example.retracted
-        rank: _Rank = (min(_REVISION_MOST, revision), labelled_us, retracted)
+        revision, retracted = min(example.revision, _REVISION_MOST), example.retracted
         slot = self._slots.get(example.query_id)
+        change: Change = "added"
         if slot is not None:
-            held, held_routed_us = self._known[slot]
-            if rank <= held:
+            held_routed_us, *held, counts = self._table[slot, [ROUTED_US, REVISION, LABELLED_US, COUNTS]].tolist()
+            # Of one query the highest counts; when all else is equal, withdrawing does.
+            if (revision, labelled_us, retracted) <= (*held, counts < 0.0):
                 return "duplicate"
-            self._known[slot] = (rank, routed_us)
             self._take_out(slot, held_routed_us, routed_us)
-            self._write(slot, example, routed_us, rank)
-            return "withdrawn" if retracted else "corrected"
-        if routed_us <= self._floor_us:
+            change = "corrected"
+        elif routed_us <= self._floor_us:
             return "too_late"
-        slot = self._new_slot(example.query_id, rank, routed_us)
-        self._write(slot, example, routed_us, rank)
-        return "withdrawn" if retracted else "added"
+        else:
+            if len(self._ids) == self._room:
+                self._drop_oldest()
+            slot = self._slots[example.query_id] = len(self._ids)
+            self._ids.append(example.query_id)
+        self._write(slot, example, routed_us, labelled_us, revision)
+        return "withdrawn" if retracted else change
 
     def labels_since(self, instant_us: int) -> int:
         """Return the number of contributions that count and were routed at or after a time."""
         table = self.table
         return int(np.count_nonzero((table[:, COUNTS] > 0.0) & (table[:, ROUTED_US] >= instant_us)))
 
-    def _new_slot(self, query_id: str, rank: _Rank, routed_us: int) -> int:
-        if len(self._ids) == self._room:
-            self._drop_oldest()
-        slot = len(self._ids)
-        self._ids.append(query_id)
-        self._slots[query_id] = slot
-        self._known.append((rank, routed_us))
-        return slot
-
-    def _take_out(self, slot: int, held_routed_us: int, routed_us: int) -> None:
+    def _take_out(self, slot: int, held_routed_us: float, routed_us: int) -> None:
         """Make room for what replaces a contribution; it may have another time, or another prediction."""
         self._counting -= int(self._table[slot, COUNTS] > 0.0)
         self._per_field[slot] = 0
@@ -152,7 +145,7 @@ class LabelWindow:
         if routed_us != held_routed_us:
             self._by_time.forget()
 
-    def _write(self, slot: int, example: LabelledExample, routed_us: int, rank: _Rank) -> None:
+    def _write(self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, revision: int) -> None:
         """Note one contribution as numbers, z² of both answers for the target in force included."""
         large, uncertainty, predicted = example.large, example.uncertainty, example.error_probability
         target, gold = self.target, example.gold_count
@@ -178,7 +171,7 @@ class LabelWindow:
             slot * _ROW.size,
             *(1.0, a_small, d_small, z_small * z_small, 0.0 if example.small_exact else 1.0),
             *(pair, a_large, d_large, z_large * z_large),
-            *(group, routed_us, rank[1], rank[0], counts),
+            *(group, routed_us, labelled_us, revision, counts),
             _UNKNOWN if predicted is None else predicted,
             example.label_probability,
         )
@@ -203,7 +196,6 @@ class LabelWindow:
             columns[self.capacity :] = 0
         self._ids = [self._ids[slot] for slot in kept.tolist()]
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
-        self._known = [self._known[slot] for slot in kept.tolist()]
         self._rearranged()
 
     def _rearranged(self) -> None:
@@ -265,10 +257,6 @@ class LabelWindow:
         table[:, :OUTCOMES] = unpack(state["outcomes"], table[:, :OUTCOMES])
         table[:, OUTCOMES:] = unpack(state["facts"], table[:, OUTCOMES:])
         self.per_field[:] = unpack(state["per_field"], self.per_field)
-        self._known = [
-            ((int(revision), int(labelled_us), counts < 0.0), int(routed_us))
-            for routed_us, labelled_us, revision, counts in table[:, ROUTED_US : COUNTS + 1].tolist()
-        ]
         for square, hits, size in ((SQUARE_SMALL, HITS_SMALL, SIZE_SMALL), (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE)):
             table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
         self._rearranged()
