@@ -22,7 +22,7 @@ from schemas.errors import ConfigError, DecodeError, UcciError
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
 from schemas.query import QueryEvent
-from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
+from schemas.routed import Decision, Decisions, LabelRequest, ModelRun, QueryCost, RoutedEvent
 from schemas.settings import Settings, WorkloadSettings
 from schemas.status import DetectorStatus, DriftStatus, RouterStatus, WorkloadStatus
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
@@ -34,6 +34,7 @@ __all__ = [
     "ConfigError",
     "CostRate",
     "Decision",
+    "Decisions",
     "DecodeError",
     "DetectorStatus",
     "DriftStatus",

@@ -6,7 +6,6 @@ a number that is not finite, a digest of something else) cannot be constructed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self, overload
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from schemas.canonical import digest
+from schemas.deciding import Plan, interpolate
 from schemas.draws import uniform
 from schemas.event import (
     MAX_INTEGER,
@@ -31,7 +31,7 @@ from schemas.event import (
     WorkloadName,
 )
 from schemas.json_value import JsonObject
-from schemas.routed import Decision, DecisionReason, LabelRequest
+from schemas.routed import Decision, Decisions, LabelRequest
 
 MAX_KNOTS = 4_096
 ESCALATE_ALL = -1.0
@@ -248,15 +248,7 @@ class CalibrationVersion(Event):
             raise ValueError("map: a cold start has no error probability")
         if isinstance(uncertainty, np.ndarray):
             return np.interp(uncertainty, *self._knots)
-        knots, values = self.map.uncertainty, self.map.error_probability
-        right = bisect_right(knots, uncertainty)
-        if right == 0:
-            return values[0]
-        if right == len(knots):
-            return values[-1]
-        low, high = knots[right - 1], knots[right]
-        share = (uncertainty - low) / (high - low)
-        return values[right - 1] + share * (values[right] - values[right - 1])
+        return interpolate(self.map.uncertainty, self.map.error_probability, uncertainty)
 
     def decide(self, uncertainty: float | None, query_id: str) -> Decision:
         """Decide for one query: escalate iff u > ``uncertainty_threshold``, or when exploration draws it.
@@ -279,32 +271,83 @@ class CalibrationVersion(Event):
         ValueError
             If u is not a number in [0, 1].
         """
-        if uncertainty is not None and not 0.0 <= uncertainty <= 1.0:
-            raise ValueError(f"uncertainty: must lie in [0, 1] (got {uncertainty})")
-        if self.state == "cold_start":
-            return self._decision(uncertainty, "cold_start")
+        plan = self._plan
         if uncertainty is None:
-            return self._decision(None, "small_failed")
-        if uncertainty > self.uncertainty_threshold:
-            return self._decision(uncertainty, "infeasible" if self.state == "infeasible" else "threshold")
-        if uniform(query_id, self.workload) < self.exploration_probability:
-            return self._decision(uncertainty, "exploration", self.exploration_probability)
-        return self._decision(uncertainty, "kept", self.exploration_probability)
-
-    def _decision(self, uncertainty: float | None, reason: DecisionReason, large_probability: float = 1.0) -> Decision:
-        if reason == "cold_start":
-            version = threshold = error_probability = None
+            return Decision._adopting(plan.without_u.copy(), plan.names)  # noqa: SLF001 - all of this validated version
+        if not 0.0 <= uncertainty <= 1.0:
+            raise ValueError(f"uncertainty: must lie in [0, 1] (got {uncertainty})")
+        if uncertainty > plan.threshold:
+            fields = plan.above.copy()
         else:
-            version, threshold = self.version, self.threshold
-            error_probability = None if uncertainty is None else self.error_probability(uncertainty)
-        return Decision._trusted(  # noqa: SLF001 - every value comes from this validated version or was checked
-            escalated=reason != "kept",
-            reason=reason,
-            uncertainty=None if uncertainty is None else float(uncertainty),
-            error_probability=error_probability,
-            threshold=threshold,
-            calibration_version=version,
-            large_probability=large_probability,
+            drawn = plan.keyed.copy()
+            drawn.update(query_id.encode())
+            fields = plan.explored.copy() if drawn.digest() < plan.explored_below else plan.kept.copy()
+        fields["uncertainty"] = uncertainty = float(uncertainty)
+        if plan.knots:
+            fields["error_probability"] = interpolate(plan.knots, plan.values, uncertainty)
+        return Decision._adopting(fields, plan.names)  # noqa: SLF001 - as above, and u was checked
+
+    @cached_property
+    def _plan(self) -> Plan:
+        if self.state == "cold_start":
+            return Plan.of(self.workload, ESCALATE_ALL, "cold_start", "cold_start", self.exploration_probability)
+        return Plan.of(
+            self.workload,
+            self.uncertainty_threshold,
+            "infeasible" if self.state == "infeasible" else "threshold",
+            "small_failed",
+            self.exploration_probability,
+            known=(self.threshold, self.version),
+            knots=self.map.uncertainty,
+            values=self.map.error_probability,
+        )
+
+    def decide_many(self, uncertainty: NDArray[np.float64], draws: NDArray[np.float64] | None = None) -> Decisions:
+        """Decide for many queries at once, as :meth:`decide` does for one.
+
+        Parameters
+        ----------
+        uncertainty : ndarray, shape (queries,)
+            u, in [0, 1]; NaN where the small model failed.
+        draws : ndarray, shape (queries,), optional
+            :func:`schemas.draws.uniform` of each query's id and the workload's name, by which queries are explored.
+            None: no query is.
+
+        Returns
+        -------
+        Decisions
+
+        Raises
+        ------
+        ValueError
+            If a u lies outside [0, 1].
+
+        Examples
+        --------
+        >>> version = CalibrationVersion.sealed(
+        ...     workload="w", version=1, created_at="2026-01-31T12:00:00Z", state="active",
+        ...     map=CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.5)),
+        ...     uncertainty_threshold=0.4, threshold=0.2, exploration_probability=0.02, label_probability_kept=0.1,
+        ...     label_probability_escalated=0.1, target=Target(micro_f1=0.9), signal=Signal(small_model="m"),
+        ...     evidence=Evidence(trigger="example"),
+        ... )
+        >>> many = version.decide_many(np.array([0.2, 0.6, np.nan]), draws=np.array([0.01, 0.5, 0.5]))
+        >>> many.escalated.tolist(), many.explored.tolist(), many.error_probability.tolist()
+        ([True, True, True], [True, False, False], [0.1, 0.3, nan])
+        """
+        least, most = np.fmin.reduce(uncertainty, initial=0.0), np.fmax.reduce(uncertainty, initial=0.0)
+        if least < 0.0 or most > 1.0:
+            raise ValueError(f"uncertainty: must lie in [0, 1] (got {least if least < 0.0 else most})")
+        if self.state == "cold_start":
+            everywhere = np.ones(uncertainty.shape, dtype=bool)
+            return Decisions(everywhere, ~everywhere, np.full(uncertainty.shape, np.nan), np.ones(uncertainty.shape))
+        kept = uncertainty <= self.uncertainty_threshold
+        explored = np.zeros_like(kept) if draws is None else kept & (draws < self.exploration_probability)
+        return Decisions(
+            escalated=~kept | explored,
+            explored=explored,
+            error_probability=np.where(np.isnan(uncertainty), np.nan, self.error_probability(uncertainty)),
+            large_probability=np.where(kept, self.exploration_probability, 1.0),
         )
 
     def request_label(self, decision: Decision, query_id: str) -> LabelRequest:

@@ -32,7 +32,12 @@ MAX_INTEGER = 2**53 - 1
 
 _SHOWN_CHARS = 60
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_set = object.__setattr__
+_new = object.__new__
+# What pydantic keeps of a model, written past the refusal of a frozen one.
+_set_fields, _set_names, _set_extra, _set_private = (
+    BaseModel.__dict__[slot].__set__
+    for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 _FIRST_YEAR, _LAST_YEAR = 1970, 2999
 
 
@@ -97,11 +102,19 @@ class Part(BaseModel):
 
         Sets the attributes that pydantic sets; the tests compare the outcome with a validated twin.
         """
-        part = cls.__new__(cls)
-        _set(part, "__dict__", fields)
-        _set(part, "__pydantic_fields_set__", set(fields))
-        _set(part, "__pydantic_extra__", None)
-        _set(part, "__pydantic_private__", None)
+        return cls._adopting(fields, set(fields))
+
+    @classmethod
+    def _adopting(cls, fields: dict[str, Any], names: set[str]) -> Self:
+        """Construct as :meth:`_trusted` does, around a dictionary that nobody else holds.
+
+        The set of the fields' names may be shared: of a frozen model, nothing adds to it.
+        """
+        part = _new(cls)
+        _set_fields(part, fields)
+        _set_names(part, names)
+        _set_extra(part, None)
+        _set_private(part, None)
         return part
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import model_validator
 
 from schemas.entities import Entities
@@ -55,6 +58,28 @@ class Decision(Part):
     threshold: Probability | None = None
     calibration_version: Count | None = None
     large_probability: Probability
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """Decisions on many queries, shape (queries,) each.
+
+    Parameters
+    ----------
+    escalated : ndarray of bool
+        Whether the large model is called, exploration included.
+    explored : ndarray of bool
+        Whether exploration alone calls it.
+    error_probability : ndarray of float
+        g(u); NaN where u is unknown, and in a cold start.
+    large_probability : ndarray of float
+        The propensity.
+    """
+
+    escalated: NDArray[np.bool_]
+    explored: NDArray[np.bool_]
+    error_probability: NDArray[np.float64]
+    large_probability: NDArray[np.float64]
 
 
 class ModelRun(Part):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import CalibrationMap, CalibrationVersion, Decision, Evidence, LabelRequest, Signal, Target
-from schemas.draws import uniform
+from schemas.draws import digest_bound, keyed, uniform
 from tests.support import strategies
 
 quick = settings(max_examples=30)
@@ -93,6 +93,42 @@ def test_an_explored_query_is_always_labelled(version: CalibrationVersion, u: fl
         assert request.probability == version.label_probability_kept
 
 
+@quick
+@given(
+    version=strategies.calibration_versions(),
+    queries=st.lists(st.tuples(st.none() | st.floats(0, 1), strategies.names), max_size=9),
+)
+def test_many_queries_are_decided_as_each_by_itself(
+    version: CalibrationVersion, queries: list[tuple[float | None, str]]
+) -> None:
+    u = np.array([math.nan if u is None else u for u, _ in queries], dtype=float)
+    draws = np.array([uniform(query_id, version.workload) for _, query_id in queries])
+    many, unexplored = version.decide_many(u, draws), version.decide_many(u)
+    for place, (one, query_id) in enumerate(queries):
+        decision = version.decide(one, query_id)
+        assert many.escalated[place] == decision.escalated
+        assert many.explored[place] == (decision.reason == "exploration")
+        assert unexplored.escalated[place] == (decision.escalated and not many.explored[place])
+        assert many.large_probability[place] == decision.large_probability
+        expected = math.nan if decision.error_probability is None else decision.error_probability
+        np.testing.assert_allclose(many.error_probability[place], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("u", [-0.1, 1.1, math.inf])
+def test_one_uncertainty_among_many_that_is_no_share_is_refused(u: float) -> None:
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
+        sealed().decide_many(np.array([0.2, math.nan, u]))
+
+
+@quick
+@given(st.floats(0, 1), strategies.names)
+def test_digests_below_the_bound_are_those_of_numbers_below_the_probability(probability: float, name: str) -> None:
+    for bound in (probability, 0.0, 1.0, uniform(name, "w"), uniform(name, "w") + 2.0**-53):
+        drawn = keyed("w").copy()
+        drawn.update(name.encode())
+        assert (drawn.digest() < digest_bound(bound)) == (uniform(name, "w") < bound)
+
+
 def test_minus_one_escalates_all_and_one_none() -> None:
     everything, nothing = sealed(uncertainty_threshold=-1.0), sealed(uncertainty_threshold=1.0)
     for u in (0.0, 0.5, 1.0):
@@ -129,7 +165,7 @@ def test_draws_are_uniform_and_independent_between_workloads() -> None:
 def test_another_process_draws_and_decides_the_same() -> None:
     ids = ["q-1", "ключ", "a\x00b", "😀" * 100]
     code = (
-        "import sys; from schemas.draws import uniform;"
+        "import sys; from schemas.draws import digest_bound, keyed, uniform;"
         f"print([uniform(q, s).hex() for q in {ids!r} for s in ('w', 'wörk' * 40)])"
     )
     command = [sys.executable, "-c", code]
