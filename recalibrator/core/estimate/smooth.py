@@ -133,34 +133,48 @@ def shrunk_local_linear(
     tuple of Fitted
         As ``groups``.
     """
-    counts = [len(group.responses) for group in groups]
-    owner = np.repeat(np.arange(len(groups)), counts)
-    responses = np.concatenate([group.responses for group in groups])
-    place = np.arange(responses.shape[1], dtype=np.float64) - (responses.shape[1] - 1) / 2.0
+    cells = len(groups[0].weight)
     weight = np.array([group.weight for group in groups])
-    moment = weight * place
+    part = _reach(weight, wide)
+    responses = np.concatenate([group.responses for group in groups])
+    owner, bounds, every = _layout(tuple(len(group.responses) for group in groups), cells)
+    place, mass = every[part], weight[:, part]
+    moment, counted = mass * place, responses[:, part]
     rows = np.concatenate(
-        (
-            weight,
-            moment,
-            moment * place,
-            [group.weight_square for group in groups],
-            responses,
-            responses * place,
-        )
+        (mass, moment, moment * place, [group.weight_square[part] for group in groups], counted, counted * place)
     )
-    fitted = (responses.sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-12)[owner])[:, None]
-    effective = np.zeros_like(weight)
+    mean = (responses.sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-12)[owner])[:, None]
+    curve, near = mean, mass
     for support, sums in zip((wide, width), kernel_sums(rows, wide, width), strict=True):
-        curve, effective = _lines(sums, owner, place, ridge * support * support / 6.0)
-        curve -= fitted
-        curve *= (effective / (effective + prior)).take(owner, axis=0)
-        curve += fitted
-        fitted = curve
-    bounds = np.cumsum([0, *counts])
-    return tuple(
-        Fitted(fitted[first:last], one) for first, last, one in zip(bounds, bounds[1:], effective, strict=False)
-    )
+        line, near = _lines(sums, owner, place, ridge * support * support / 6.0)
+        line -= curve
+        line *= (near / (near + prior)).take(owner, axis=0)
+        line += curve
+        curve = line
+    # Where no label lies within reach the mean is all there is.
+    fitted, effective = np.empty(responses.shape), np.zeros(weight.shape)
+    fitted[:] = mean
+    fitted[:, part], effective[:, part] = curve, near
+    return tuple(Fitted(fitted[rows], one) for rows, one in zip(bounds, effective, strict=True))
+
+
+def _reach(weight: Floats, width: int) -> slice:
+    """Return the cells to which a kernel carries anything."""
+    filled = np.flatnonzero(weight.any(axis=0))
+    if not len(filled):
+        return slice(0, weight.shape[1])
+    return slice(max(0, int(filled[0]) - width + 1), int(filled[-1]) + width)
+
+
+@lru_cache(maxsize=32)
+def _layout(counts: tuple[int, ...], cells: int) -> tuple[NDArray[np.intp], tuple[slice, ...], Floats]:
+    """Return the group of each response, the responses of each group, and the cells' places around the middle."""
+    owner = np.repeat(np.arange(len(counts)), counts)
+    ends = np.cumsum(counts).tolist()
+    place = np.arange(cells, dtype=np.float64) - (cells - 1) / 2.0
+    for constant in (owner, place):
+        constant.flags.writeable = False
+    return owner, tuple(slice(end - count, end) for end, count in zip(ends, counts, strict=True)), place
 
 
 def _lines(sums: Floats, owner: NDArray[np.intp], place: Floats, ridge: float) -> tuple[Floats, Floats]:
