@@ -115,20 +115,16 @@ def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: fl
     apart, alike = sums.by_relation[1], sums.by_relation[2]
     columns = [HITS_SMALL, SIZE_SMALL, HITS_LARGE, SIZE_LARGE, ERROR]
     wide, prior = tuning.wide_bandwidth_cells, tuning.shrink_labels
-    groups = [Sums(part[:, PAIR], sums.square[1 + n], part[:, columns].T) for n, part in enumerate((apart, alike))]
+    groups = [Sums(part[:, PAIR], sums.square[1 + n], part.T[columns]) for n, part in enumerate((apart, alike))]
     fits = shrunk_local_linear(groups, wide // 2 | 1, wide, prior)
     known = all(float(group.weight.sum()) > 0.0 for group in groups)
     gap = fits[1].curves - fits[0].curves if known else np.zeros_like(fits[0].curves)
-    now = 1.0 / (1.0 + np.exp(-(np.log(base / (1.0 - base)) + tilt.level + tilt.slope * place)))
+    now = 1.0 / (1.0 + np.exp(-(np.log(base / (1.0 - base)) + (tilt.level + tilt.slope * place))))
     moved = (now - base) * gap
     slope = now * (1.0 - now)
-    small_gap, large_gap = gap[0] - target * gap[1], gap[2] - target * gap[3]
-    jacobian = np.stack(
-        (
-            np.stack((slope * small_gap, slope * small_gap * place)),
-            np.stack((slope * large_gap, slope * large_gap * place)),
-        )
-    )
+    jacobian = np.empty((2, 2, len(place)))
+    np.multiply(slope, gap[0:4:2] - target * gap[1:4:2], out=jacobian[:, 0])
+    np.multiply(jacobian[:, 0], place, out=jacobian[:, 1])
     return Shift(
         small_value=moved[0] - target * moved[1],
         small_size=moved[1],

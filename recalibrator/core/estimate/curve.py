@@ -34,18 +34,20 @@ def fit_map(grid: Grid, errors: Floats, weight: Floats, shift: Floats, traffic: 
     prior : float
         In labels.
     """
-    errors = np.clip(errors + shift * weight, 0.0, weight)
+    errors = np.minimum(np.maximum(errors + shift * weight, 0.0), weight)
     logistic = platt(errors, weight, grid.standard_logits)
-    pseudo = prior * (0.5 * traffic / max(float(traffic.sum()), 1e-12) + 0.5 * weight / max(float(weight.sum()), 1e-12))
+    spread = 0.5 * prior
+    pseudo = traffic * (spread / max(float(traffic.sum()), 1e-12))
+    pseudo += weight * (spread / max(float(weight.sum()), 1e-12))
     mass = weight + pseudo
     used = np.flatnonzero(mass > _LEAST_MASS)
     if not len(used):
         return CalibrationMap(uncertainty=(0.5,), error_probability=(float(logistic[0]),))
     mass, value = mass[used], (errors + pseudo * logistic)[used] / mass[used]
     level, first, _ = pool(value, mass)
-    sums = np.add.reduceat(np.stack((mass * grid.logits[used], mass)), first, axis=1)
-    knots = 1.0 / (1.0 + np.exp(-sums[0] / sums[1]))
-    return _thinned(np.clip(level, 0.0, 1.0), knots)
+    centre = np.add.reduceat(mass * grid.logits[used], first) / np.add.reduceat(mass, first)
+    knots = 1.0 / (1.0 + np.exp(-centre))
+    return _thinned(np.minimum(np.maximum(level, 0.0), 1.0), knots)
 
 
 def _thinned(level: Floats, knots: Floats) -> CalibrationMap:

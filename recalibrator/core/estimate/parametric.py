@@ -13,6 +13,8 @@ _RIDGE_LEVEL, _RIDGE_SLOPE = 0.01, 0.05
 _LEAST_CURVATURE = 1e-6
 _LOGIT_MOST = 30.0
 _SETTLED = 1e-9
+_LEAST_SPREAD = 1e-4
+_STEEPEST_START = 12.0
 
 
 def platt(errors: Floats, weight: Floats, place: Floats) -> Floats:
@@ -44,7 +46,7 @@ def platt(errors: Floats, weight: Floats, place: Floats) -> Floats:
     count = weight[filled] * (total + 1.0) / max(total, 1e-12)
     hits = errors[filled] + share * (count - weight[filled])
     prior = log(share / (1.0 - share))
-    level, slope = prior, 0.0
+    level, slope = _discriminant(x, count, hits, prior)
     for _ in range(_NEWTON_STEPS):
         chance = _logistic(level, slope, x)
         up, tilt = newton_step(
@@ -61,6 +63,19 @@ def platt(errors: Floats, weight: Floats, place: Floats) -> Floats:
     if slope < 0.0:
         return np.full(len(place), share)
     return _logistic(level, slope, place)
+
+
+def _discriminant(x: Floats, count: Floats, hits: Floats, prior: float) -> tuple[float, float]:
+    """Return level and slope as if x were normal among hits and misses alike: near enough for two steps fewer."""
+    whole, wrong = float(np.add.reduce(count)), float(np.add.reduce(hits))
+    first, second, first_wrong = float(count @ x), float((count * x) @ x), float(hits @ x)
+    apart = first_wrong / wrong - (first - first_wrong) / (whole - wrong)
+    spread = second / whole - (first / whole) ** 2 - wrong * (whole - wrong) * (apart / whole) ** 2
+    if apart <= 0.0 or spread < _LEAST_SPREAD:
+        return prior, 0.0
+    slope = min(apart / spread, _STEEPEST_START)
+    middle = (first_wrong / wrong + (first - first_wrong) / (whole - wrong)) / 2.0
+    return prior - slope * middle, slope
 
 
 def _logistic(level: float, slope: float, x: Floats) -> Floats:

@@ -82,15 +82,18 @@ def rectify(recent: CellSums, small: Floats, large: Floats, target: float, split
     ):
         count = every[:, weight]
         value = every[:, hits] - target * every[:, size]
-        residual = value - count * curve
-        square = every[:, squares] - 2.0 * curve * value + count * curve * curve
+        expected = count * curve
+        rows = np.array(
+            (count, value - expected, every[:, squares] - 2.0 * curve * value + expected * curve, kish),
+            dtype=np.float64,
+        )
         for side, cells in enumerate((slice(0, split + 1), slice(split + 1, None))):
-            total = float(count[cells].sum())
+            total, residual, square, weight_square = rows[:, cells].sum(axis=1).tolist()
             if total <= _ALONE:
                 continue
-            mean = float(residual[cells].sum()) / total
-            spread = max(float(square[cells].sum()) / total - mean * mean, 1e-4)
-            squared_error = spread * float(kish[cells].sum()) / (total * total)
+            mean = residual / total
+            spread = max(square / total - mean * mean, 1e-4)
+            squared_error = spread * weight_square / (total * total)
             prior = (drift_scale * float(every[:, size].sum()) / max(float(every[:, weight].sum()), 1e-12)) ** 2
             share = prior / (prior + squared_error)
             corrections[model, cells] = share * mean
