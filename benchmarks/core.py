@@ -36,6 +36,7 @@ SETTINGS = WorkloadSettings.model_validate(
 LABEL_SHARE = 0.1
 QUERIES_A_SUMMARY = 200
 _CHUNK = 25
+_LABELS_A_REFIT = DEFAULT.refit_labels_most
 Measured = dict[str, float]
 
 
@@ -165,13 +166,21 @@ def sklearn_refit(u: NDArray[np.float64], small: NDArray[np.int64], large: NDArr
 
 
 def refit(cascade: Cascade, labels: int, rounds: int) -> dict[str, Any]:
-    """Refit after so many labels: our window as it ships, our window as large as the labels, and scikit-learn."""
+    """Refit after so many labels: our window as it ships, our window as large as the labels, and scikit-learn.
+
+    Before each of our refits come as many new labels as lie between two of them in a service that runs.
+    """
     shipped = Recalibrator(SETTINGS)
     whole = Recalibrator(SETTINGS, replace(DEFAULT, window_labels=labels))
-    for number in range(labels):
-        label = cascade.label(number)
-        shipped._window.offer(label)  # noqa: SLF001 - fills the window without the refits on the way
-        whole._window.offer(label)  # noqa: SLF001
+
+    def offer(first: int, count: int) -> None:
+        """Fill both windows without the refits on the way."""
+        for number in range(first, first + count):
+            label = cascade.label(number)
+            shipped._window.offer(label)  # noqa: SLF001
+            whole._window.offer(label)  # noqa: SLF001
+
+    offer(0, labels)
     u, small, large = cascade.uncertainty[:labels], cascade.small[:labels], cascade.large[:labels]
     works: dict[str, Callable[[], object]] = {
         "shipped": shipped.look,
@@ -180,8 +189,10 @@ def refit(cascade: Cascade, labels: int, rounds: int) -> dict[str, Any]:
     }
     wall: dict[str, list[float]] = {name: [] for name in works}
     cpu: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(rounds):
+    for number in range(rounds):
         for name, work in works.items():
+            if name == "shipped":
+                offer(labels + number * _LABELS_A_REFIT, _LABELS_A_REFIT)
             took = timed(work)
             wall[name].append(took[0])
             cpu[name].append(took[1])
@@ -204,22 +215,45 @@ def per_call(work: Callable[[int], object], calls: int, rounds: int) -> Measured
     return quantiles([timed(run)[0] / calls for _ in range(rounds)], 1e9)
 
 
+def decide_many(version: CalibrationVersion, uncertainty: NDArray[np.float64], rounds: int) -> Measured:
+    """Return decisions a second, in pieces as a replay takes them; once without and once with exploration's draws."""
+    draws = np.random.default_rng(20260102).uniform(size=len(uncertainty))
+    pieces = [slice(first, first + 10_000) for first in range(0, len(uncertainty), 10_000)]
+
+    def plain() -> None:
+        for piece in pieces:
+            version.decide_many(uncertainty[piece])
+
+    def drawn() -> None:
+        for piece in pieces:
+            version.decide_many(uncertainty[piece], draws[piece])
+
+    found = {}
+    for name, work in (("per_s", plain), ("per_s_with_draws", drawn)):
+        found[name] = len(uncertainty) / float(np.median([timed(work)[0] for _ in range(rounds)]))
+    return found
+
+
 def measure(*, quick: bool) -> dict[str, Any]:
     """Run all."""
     queries, rounds = (40_000, 3) if quick else (200_000, 5)
-    cascade = Cascade(1_000_000)
+    cascade = Cascade(1_000_000 + 100 * _LABELS_A_REFIT)
     core = Recalibrator(SETTINGS)
     version = next(found for number in range(10_000) if (found := core.observe(cascade.label(number))) is not None)
     events = stream(cascade, queries, version)
     routed = [cascade.routed(number, version) for number in range(2_000)]
     summarizer = TrafficSummarizer(SETTINGS)
+    names = [f"q-{number}" for number in range(20_000)]
     sizes = (10_000, 100_000) if quick else (10_000, 1_000_000)
     add = per_call(lambda number: summarizer.add(routed[number]), len(routed), 4 * rounds)
     return {
         "observe_stream": fold(events, rounds),
         "observe_labels_alone": fold([event for event in events if isinstance(event, LabelledExample)], rounds),
+        "observe_summaries_alone": fold([event for event in events if isinstance(event, TrafficSummary)], rounds),
         "summarizer_add": {"ns": add, "per_s": 1e9 / add["p50"]},
-        "decide_ns": per_call(lambda number: version.decide(0.2, f"q-{number}"), 20_000, 4 * rounds),
+        "decide_ns": per_call(lambda number: version.decide(0.2, names[number]), len(names), 4 * rounds),
+        "decide_escalated_ns": per_call(lambda number: version.decide(0.9, names[number]), len(names), 4 * rounds),
+        "decide_many": decide_many(version, cascade.uncertainty[:1_000_000], 4 * rounds),
         "refit": [refit(cascade, labels, 20 if quick else 100 if labels < 100_000 else 20) for labels in sizes],
     }
 

@@ -18,6 +18,7 @@ from recalibrator.core.decide.hysteresis import reason_to_publish
 from recalibrator.core.decide.panel import Alarm, Panel
 from recalibrator.core.decide.threshold import Choice, Policies, choose, weigh
 from recalibrator.core.estimate.outlook import Outlook, look_out
+from recalibrator.core.estimate.smooth import Floats
 from recalibrator.core.evidence import costs, evidence
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.observe.instants import to_us
@@ -81,6 +82,7 @@ class Recalibrator:
         self._panel = Panel(self._grid.cells)
         self._published = Published(settings, tuning.kept_versions)
         self._certifier = self._new_certifier()
+        self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._holds = Holds()
         self._counters = Counters()
         self._now_us = 0
@@ -214,9 +216,9 @@ class Recalibrator:
             return None
         if current is None:
             return "first_fit" if support.effective_pairs >= tuning.minimum_pairs else None
-        knots = np.asarray(current.map.uncertainty), np.asarray(current.map.error_probability)
-        fitted = view.outlook.map
-        before = np.interp(self._grid.centres, *knots)
+        if self._map_in_force is None or self._map_in_force[0] is not current:
+            self._map_in_force = current, current.error_probability(self._grid.centres)
+        fitted, before = view.outlook.map, self._map_in_force[1]
         after = np.interp(self._grid.centres, fitted.uncertainty, fitted.error_probability)
         return reason_to_publish(
             current,

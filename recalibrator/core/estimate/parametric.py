@@ -68,6 +68,8 @@ def platt(errors: Floats, weight: Floats, place: Floats) -> Floats:
 def _discriminant(x: Floats, count: Floats, hits: Floats, prior: float) -> tuple[float, float]:
     """Return level and slope as if x were normal among hits and misses alike: near enough for two steps fewer."""
     whole, wrong = float(np.add.reduce(count)), float(np.add.reduce(hits))
+    if not 0.0 < wrong < whole:
+        return prior, 0.0
     first, second, first_wrong = float(count @ x), float((count * x) @ x), float(hits @ x)
     apart = first_wrong / wrong - (first - first_wrong) / (whole - wrong)
     spread = second / whole - (first / whole) ** 2 - wrong * (whole - wrong) * (apart / whole) ** 2

@@ -88,11 +88,11 @@ def rectify(recent: CellSums, small: Floats, large: Floats, target: float, split
             dtype=np.float64,
         )
         for side, cells in enumerate((slice(0, split + 1), slice(split + 1, None))):
-            total, residual, square, weight_square = rows[:, cells].sum(axis=1).tolist()
+            total, residual, squared, weight_square = rows[:, cells].sum(axis=1).tolist()
             if total <= _ALONE:
                 continue
             mean = residual / total
-            spread = max(square / total - mean * mean, 1e-4)
+            spread = max(squared / total - mean * mean, 1e-4)
             squared_error = spread * weight_square / (total * total)
             prior = (drift_scale * float(every[:, size].sum()) / max(float(every[:, weight].sum()), 1e-12)) ** 2
             share = prior / (prior + squared_error)

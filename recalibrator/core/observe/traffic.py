@@ -72,6 +72,7 @@ class TrafficWindow:
         self._serial = 0
         self._moves: dict[GridSpec, NDArray[np.intp]] = {}
         self.counts = np.zeros((3, grid.cells), dtype=np.int64)
+        self._rows = np.arange(3)[:, None] * grid.cells
         self.recent = dict.fromkeys(_SUMS, 0.0)
         self.total = dict.fromkeys(_SUMS, 0.0)
         self.first_us: int | None = None
@@ -127,7 +128,7 @@ class TrafficWindow:
         return self._moves[spec]
 
     def _count(self, batch: Batch, sign: int) -> None:
-        self.counts[:, batch.cell] += sign * batch.counts
+        np.add.at(self.counts.reshape(-1), (self._rows + batch.cell).reshape(-1), (sign * batch.counts).reshape(-1))
         for name in _SUMS:
             self.recent[name] += sign * batch.sums[name]
         if not self._batches:
