@@ -53,14 +53,15 @@ class Cascade:
         self.pair = rng.uniform(size=queries) < 0.3
 
     def label(self, number: int) -> LabelledExample:
-        """Return the label of one query."""
-        small, large, pair = int(self.small[number]), int(self.large[number]), bool(self.pair[number])
+        """Return the label of one query; beyond the last, the draws begin again."""
+        drawn = number % len(self.uncertainty)
+        small, large, pair = int(self.small[drawn]), int(self.large[drawn]), bool(self.pair[drawn])
         routed_at = START + timedelta(milliseconds=10 * number)
         return LabelledExample(
             query_id=f"q-{number}",
             workload="photo",
-            uncertainty=float(self.uncertainty[number]),
-            error_probability=float(self.wrong[number]),
+            uncertainty=float(self.uncertainty[drawn]),
+            error_probability=float(self.wrong[drawn]),
             calibration_version=1,
             small_exact=small == len(FIELDS),
             small=OutcomeCounts(true_positives=small, predicted=len(FIELDS)),
@@ -168,38 +169,44 @@ def sklearn_refit(u: NDArray[np.float64], small: NDArray[np.int64], large: NDArr
 def refit(cascade: Cascade, labels: int, rounds: int) -> dict[str, Any]:
     """Refit after so many labels: our window as it ships, our window as large as the labels, and scikit-learn.
 
-    Before each of our refits come as many new labels as lie between two of them in a service that runs.
+    Before each of our refits come as many new labels as lie between two of them in a service that runs. ``cold`` is the
+    first one after scikit-learn has swept the processor's caches, with the window as it ships.
     """
     shipped = Recalibrator(SETTINGS)
     whole = Recalibrator(SETTINGS, replace(DEFAULT, window_labels=labels))
+    offered = 0
 
-    def offer(first: int, count: int) -> None:
+    def offer(count: int) -> None:
         """Fill both windows without the refits on the way."""
-        for number in range(first, first + count):
+        nonlocal offered
+        for number in range(offered, offered + count):
             label = cascade.label(number)
             shipped._window.offer(label)  # noqa: SLF001
             whole._window.offer(label)  # noqa: SLF001
+        offered += count
 
-    offer(0, labels)
+    offer(labels)
     u, small, large = cascade.uncertainty[:labels], cascade.small[:labels], cascade.large[:labels]
     works: dict[str, Callable[[], object]] = {
+        "cold": shipped.look,
         "shipped": shipped.look,
         "whole": whole.look,
         "sklearn": lambda: sklearn_refit(u, small, large),
     }
     wall: dict[str, list[float]] = {name: [] for name in works}
     cpu: dict[str, list[float]] = {name: [] for name in works}
-    for number in range(rounds):
+    for _ in range(rounds):
+        offer(_LABELS_A_REFIT)
         for name, work in works.items():
             if name == "shipped":
-                offer(labels + number * _LABELS_A_REFIT, _LABELS_A_REFIT)
+                offer(_LABELS_A_REFIT)
             took = timed(work)
             wall[name].append(took[0])
             cpu[name].append(took[1])
     found: dict[str, Any] = {"labels": labels, "rounds": rounds}
     for name in works:
         found[name] = {"wall_ms": quantiles(wall[name], 1e3), "cpu_ms": quantiles(cpu[name], 1e3)}
-    for name in ("shipped", "whole"):
+    for name in ("cold", "shipped", "whole"):
         ratios = [theirs / ours for theirs, ours in zip(wall["sklearn"], wall[name], strict=True)]
         found[f"sklearn_over_{name}"] = float(np.median(ratios))
     return found
@@ -237,7 +244,7 @@ def decide_many(version: CalibrationVersion, uncertainty: NDArray[np.float64], r
 def measure(*, quick: bool) -> dict[str, Any]:
     """Run all."""
     queries, rounds = (40_000, 3) if quick else (200_000, 5)
-    cascade = Cascade(1_000_000 + 100 * _LABELS_A_REFIT)
+    cascade = Cascade(1_000_000)
     core = Recalibrator(SETTINGS)
     version = next(found for number in range(10_000) if (found := core.observe(cascade.label(number))) is not None)
     events = stream(cascade, queries, version)
@@ -253,7 +260,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
         "summarizer_add": {"ns": add, "per_s": 1e9 / add["p50"]},
         "decide_ns": per_call(lambda number: version.decide(0.2, names[number]), len(names), 4 * rounds),
         "decide_escalated_ns": per_call(lambda number: version.decide(0.9, names[number]), len(names), 4 * rounds),
-        "decide_many": decide_many(version, cascade.uncertainty[:1_000_000], 4 * rounds),
+        "decide_many": decide_many(version, cascade.uncertainty, 4 * rounds),
         "refit": [refit(cascade, labels, 20 if quick else 100 if labels < 100_000 else 20) for labels in sizes],
     }
 

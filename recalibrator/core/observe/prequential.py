@@ -7,7 +7,6 @@ isotonic map has no calibration error at all, so that nothing here ever looks at
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalibrator.core.observe.forgetting import LEAST_PROPENSITY
 from recalibrator.core.observe.table import COUNTS, ERROR, LABEL_PROBABILITY, LABELLED_US, PREDICTED, ROUTED_US
@@ -42,35 +41,37 @@ def calibration_error(window: LabelWindow, half_life: float) -> CalibrationError
     order = window.by_prediction()
     order = order[scored[order]]
     weight = weights(window.newer(), scored, half_life)[order]
-    predicted, error, propensity = table.take(order, axis=0)[:, [PREDICTED, ERROR, LABEL_PROBABILITY]].T
-    weight = weight / np.maximum(propensity, LEAST_PROPENSITY)
-    weight = weight / weight.sum()
-    loss = np.square(predicted - error)
+    predicted, error, propensity = (table[:, name].take(order) for name in (PREDICTED, ERROR, LABEL_PROBABILITY))
+    weight /= np.maximum(propensity, LEAST_PROPENSITY)
+    weight /= weight.sum()
+    miss = error - predicted
+    loss = np.square(miss)
     brier = float(weight @ loss)
-    brier_error = float(np.sqrt(np.square(weight) @ np.square(loss - brier)))
-    edge = np.minimum((np.cumsum(weight) - weight / 2.0) * _BINS, _BINS - 1).astype(np.intp)
-    mass, forecast, seen, variance = (
-        np.bincount(edge, values, _BINS).astype(np.float64, copy=False)
-        for values in (weight, weight * predicted, weight * error, np.square(weight * (error - predicted)))
-    )
+    brier_error = float(np.linalg.norm(weight * (loss - brier)))
+    edge = np.minimum((np.cumsum(weight) - weight / 2.0) * _BINS, _BINS - 1)
+    # Sorted as they are, the bins are pieces; an empty one has no sum.
+    begins = np.searchsorted(edge, np.arange(_BINS))
+    filled = np.flatnonzero(np.diff(begins, append=len(edge)))
+    mass, forecast, seen, variance, squares = np.zeros((5, _BINS))
+    for sums, values in (
+        (mass, weight),
+        (forecast, weight * predicted),
+        (seen, weight * error),
+        (variance, np.square(weight * miss)),
+        (squares, np.square(weight)),
+    ):
+        sums[filled] = np.add.reduceat(values, begins[filled])
     bias = seen - forecast
-    variance = np.maximum(variance - np.square(bias) * _share_of_one(edge, weight, mass), 0.0)
+    share_of_one = np.divide(squares, np.square(mass), out=np.zeros(_BINS), where=mass > 0.0)
+    variance = np.maximum(variance - np.square(bias) * share_of_one, 0.0)
     ece, ece_error = float(np.abs(bias).sum()), float(np.sqrt(variance.sum()))
-    count = np.bincount(edge, minlength=_BINS)
+    count = np.diff(begins, append=len(edge))
     bins = tuple(
         ReliabilityBin(predicted=_unit(f / m), observed=_unit(s / m), count=int(c))
         for m, f, s, c in zip(mass, forecast, seen, count, strict=True)
         if m > 0.0
     )
     return CalibrationError(ece=_interval(ece, ece_error), brier=_interval(brier, brier_error), bins=bins)
-
-
-def _share_of_one(
-    edge: NDArray[np.intp], weight: NDArray[np.float64], mass: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Σw² / (Σw)² within each bin: one over its effective count."""
-    squares = np.bincount(edge, np.square(weight), _BINS)
-    return np.divide(squares, np.square(mass), out=np.zeros(_BINS), where=mass > 0.0)
 
 
 def _interval(estimate: float, error: float) -> Interval:
