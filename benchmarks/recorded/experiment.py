@@ -63,12 +63,12 @@ def _play(stream: Stream, known: list[Oracle], target: float, told: Told) -> lis
     length = int((stream.phase == 0).sum())
     told(ORACLE)
     oracle = ByPhase([one.threshold for one in known], length)
-    found = [("oracle", score(simulate(oracle, stream), stream, known, explores=False))]
+    found = [("oracle", score(simulate(oracle, stream), stream, known))]
     for entry in ENTRIES:
         told(entry.title)
         policy = entry.make(target)
         routed = simulate(policy, stream)
-        found.append((entry.name, score(routed, stream, known, alone=entry.name == "large", explores=policy.explores)))
+        found.append((entry.name, score(routed, stream, known, alone=entry.name == "large")))
     return found
 
 

@@ -7,7 +7,7 @@ import ucci
 from ucci.online import RecalibratingRouter
 
 from benchmarks.recorded.simulate import Routed
-from benchmarks.recorded.stream import Floats, Outcomes
+from benchmarks.recorded.stream import EXPLORED, Floats, Outcomes
 from benchmarks.recorded.windows import WINDOW_LABELS
 from schemas.calibration import CalibrationMap
 from ucci_stream.router_file import largest_kept
@@ -23,7 +23,7 @@ class Released:
     target : float
     """
 
-    explores = False
+    exploration = 0.0
 
     def __init__(self, offline: Outcomes, target: float) -> None:
         known = offline.take(np.flatnonzero(~np.isnan(offline.uncertainty)))
@@ -63,7 +63,7 @@ class Reselected(Released):
     target : float
     """
 
-    explores = True
+    exploration = EXPLORED
 
     def __init__(self, offline: Outcomes, target: float) -> None:
         super().__init__(offline, target)

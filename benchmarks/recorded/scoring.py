@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.recorded.simulate import BATCH, Routed
-from benchmarks.recorded.stream import EXPLORED, Floats, Outcomes, Stream
+from benchmarks.recorded.stream import Floats, Outcomes, Stream
 
 BLOCK = 2_000
 TOLERANCE = 0.005
@@ -82,10 +82,10 @@ class _Curve:
         self._gain = np.vstack(([0, 0], np.cumsum((small - large)[order], axis=0))) / len(u)
         self._large = large.sum(axis=0) / len(u)
 
-    def parts(self, threshold: Floats, explored: float) -> Floats:
+    def parts(self, threshold: Floats, explored: Floats | float) -> Floats:
         """Return numerator and denominator, shape (thresholds, 2); explored queries get the large answer."""
         kept = np.searchsorted(self.ranked, threshold, side="right")
-        return np.asarray(self._large + (1.0 - explored) * self._gain[kept])
+        return np.asarray(self._large + (1.0 - np.atleast_1d(explored))[:, None] * self._gain[kept])
 
 
 def oracles(stream: Stream, target: float) -> list[Oracle]:
@@ -105,7 +105,7 @@ def oracles(stream: Stream, target: float) -> list[Oracle]:
     return found
 
 
-def score(routed: Routed, stream: Stream, known: list[Oracle], *, alone: bool = False, explores: bool) -> Blocks:
+def score(routed: Routed, stream: Stream, known: list[Oracle], *, alone: bool = False) -> Blocks:
     """Score what a policy did.
 
     Parameters
@@ -114,7 +114,6 @@ def score(routed: Routed, stream: Stream, known: list[Oracle], *, alone: bool = 
         By phase.
     alone : bool
         The large model alone: no small call is paid.
-    explores : bool
     """
     ran = routed.above | routed.explored
     outcomes = routed.outcomes
@@ -126,7 +125,7 @@ def score(routed: Routed, stream: Stream, known: list[Oracle], *, alone: bool = 
     return Blocks(
         phase=phase,
         realised=_by_block(top) / _by_block(bottom),
-        expected=_expected(routed.threshold[::BATCH], stream, EXPLORED if explores else 0.0),
+        expected=_expected(routed.threshold[::BATCH], routed.exploration[::BATCH], stream),
         goal=np.array([known[int(one)].goal for one in phase]),
         sequential=paper if alone else SMALL_COST + rate * LARGE_COST,
         paper=paper,
@@ -138,13 +137,13 @@ def _by_block(values: Floats) -> Floats:
     return np.asarray(values.reshape(-1, BLOCK).mean(axis=1))
 
 
-def _expected(thresholds: Floats, stream: Stream, explored: float) -> Floats:
-    """Return each block's micro-F1 over all draws, given the thresholds of its batches."""
+def _expected(thresholds: Floats, explored: Floats, stream: Stream) -> Floats:
+    """Return each block's micro-F1 over all draws, given the thresholds and exploration of its batches."""
     phase = stream.phase[::BATCH]
     parts = np.empty((len(thresholds), 2))
     for number, (about, (clean, shifted)) in enumerate(zip(stream.phases, stream.pools, strict=True)):
         at = phase == number
-        mixed = (1.0 - about.share) * _Curve(clean).parts(thresholds[at], explored)
-        parts[at] = mixed + about.share * _Curve(shifted).parts(thresholds[at], explored)
+        mixed = (1.0 - about.share) * _Curve(clean).parts(thresholds[at], explored[at])
+        parts[at] = mixed + about.share * _Curve(shifted).parts(thresholds[at], explored[at])
     summed = parts.reshape(-1, BLOCK // BATCH, 2).sum(axis=1)
     return np.asarray(summed[:, 0] / summed[:, 1])

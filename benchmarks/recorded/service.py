@@ -39,8 +39,6 @@ class Service:
         Standard errors by which the estimate must exceed the target.
     """
 
-    explores = True
-
     def __init__(self, target: float, safety: float) -> None:
         self._settings = WorkloadSettings.model_validate(
             {
@@ -67,6 +65,11 @@ class Service:
     def threshold(self) -> float:
         """On u, of the version in force."""
         return self._version.uncertainty_threshold
+
+    @property
+    def exploration(self) -> float:
+        """Of the version in force."""
+        return self._version.exploration_probability
 
     @property
     def _version(self) -> CalibrationVersion:
@@ -130,7 +133,7 @@ class Service:
                 small=_counts(outcomes.small_hits[place], outcomes.small_named[place]),
                 large=_counts(outcomes.large_hits[place], outcomes.large_named[place]) if ran else None,
                 gold_count=int(outcomes.gold[place]),
-                large_probability=1.0 if above else EXPLORED,
+                large_probability=1.0 if above else version.exploration_probability,
                 label_probability=LABELLED_ESCALATED if above else LABELLED_KEPT,
                 label_requested=True,
                 reason="small_failed" if failed else "threshold" if above else kept_or_explored,

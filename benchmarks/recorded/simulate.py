@@ -8,7 +8,6 @@ from typing import Protocol
 import numpy as np
 
 from benchmarks.recorded.stream import (
-    EXPLORED,
     LABELLED_ESCALATED,
     LABELLED_KEPT,
     Floats,
@@ -39,6 +38,8 @@ class Routed:
         Not above, but the large model ran as well.
     labelled : ndarray of bool
         The label was asked for.
+    exploration : ndarray of float
+        Probability with which a kept query ran the large model as well.
     """
 
     rows: Integers
@@ -47,6 +48,7 @@ class Routed:
     above: Mask
     explored: Mask
     labelled: Mask
+    exploration: Floats
 
     def take(self, rows: Integers | slice) -> Routed:
         """Return some of them."""
@@ -57,6 +59,7 @@ class Routed:
             self.above[rows],
             self.explored[rows],
             self.labelled[rows],
+            self.exploration[rows],
         )
 
 
@@ -65,13 +68,13 @@ class Policy(Protocol):
 
     Parameters
     ----------
-    explores : bool
-        Runs the large model on a share of the kept queries.
+    exploration : float
+        Share of the kept queries on which the large model runs as well, in force now.
     threshold : float
         In force now: u above it is escalated.
     """
 
-    explores: bool
+    exploration: float
     threshold: float
 
     def see(self, routed: Routed) -> None:
@@ -92,17 +95,17 @@ def simulate(policy: Policy, stream: Stream) -> Routed:
         All queries.
     """
     total = len(stream)
-    above, threshold = np.zeros(total, dtype=bool), np.zeros(total)
+    above, threshold, exploration = np.zeros(total, dtype=bool), np.zeros(total), np.zeros(total)
     explored, labelled = np.zeros(total, dtype=bool), np.zeros(total, dtype=bool)
-    everything = Routed(np.arange(total), stream.outcomes, threshold, above, explored, labelled)
+    everything = Routed(np.arange(total), stream.outcomes, threshold, above, explored, labelled, exploration)
     due = np.argsort(stream.label_at, kind="stable")
     due_at = stream.label_at[due]
     delivered = 0
     for first in range(0, total, BATCH):
         batch = slice(first, min(first + BATCH, total))
-        threshold[batch] = policy.threshold
+        threshold[batch], exploration[batch] = policy.threshold, policy.exploration
         above[batch] = stream.outcomes.take(batch).above(policy.threshold)
-        explored[batch] = ~above[batch] & (stream.draw[batch] < EXPLORED) & policy.explores
+        explored[batch] = ~above[batch] & (stream.draw[batch] < policy.exploration)
         labelled[batch] = stream.draw[batch] < np.where(above[batch], LABELLED_ESCALATED, LABELLED_KEPT)
         policy.see(everything.take(batch))
         upto = int(np.searchsorted(due_at, batch.stop))

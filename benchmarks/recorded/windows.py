@@ -65,7 +65,7 @@ class Static:
         On u.
     """
 
-    explores = False
+    exploration = 0.0
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
@@ -90,7 +90,7 @@ class Window(ABC):
         Threshold until the first refit.
     """
 
-    explores = True
+    exploration = EXPLORED
 
     def __init__(self, offline: Outcomes, target: float, start: float) -> None:
         known = offline.take(np.flatnonzero(~np.isnan(offline.uncertainty))[-WINDOW_LABELS:])

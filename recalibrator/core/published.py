@@ -48,8 +48,9 @@ class Published:
         state: CalibrationState,
         evidence: Evidence,
         costs: ModelCosts | None,
+        exploration: float | None = None,
     ) -> CalibrationVersion:
-        """Seal a version under the next number and put it in force."""
+        """Seal a version under the next number and put it in force; it explores as configured unless told otherwise."""
         sampling, parent = self._settings.sampling, self.current
         self.floor += 1
         version = CalibrationVersion.sealed(
@@ -59,7 +60,7 @@ class Published:
             map=fitted,
             uncertainty_threshold=uncertainty_threshold,
             threshold=_read(fitted, uncertainty_threshold),
-            exploration_probability=sampling.exploration_probability,
+            exploration_probability=sampling.exploration_probability if exploration is None else exploration,
             label_probability_kept=sampling.label_probability_kept,
             label_probability_escalated=sampling.label_probability_escalated,
             target=self._settings.target,

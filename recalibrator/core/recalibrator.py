@@ -14,6 +14,7 @@ import numpy as np
 
 from recalibrator.core.commands import Holds, interpret
 from recalibrator.core.decide.certify import Certifier
+from recalibrator.core.decide.explore import exploration_now
 from recalibrator.core.decide.hysteresis import reason_to_publish
 from recalibrator.core.decide.panel import Alarm, Panel
 from recalibrator.core.decide.threshold import Choice, Policies, choose, weigh
@@ -44,9 +45,10 @@ _TRAFFIC_KEPT_LEAST = 500
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One look at everything: the outlook, all policies weighed by it, and the one chosen."""
+    """One look at everything: the outlook, how much to explore, all policies weighed by both, and the one chosen."""
 
     outlook: Outlook
+    exploration: float
     policies: Policies
     choice: Choice
 
@@ -185,12 +187,24 @@ class Recalibrator:
         current = self.current
         serving = None if current is None else current.uncertainty_threshold
         outlook = look_out(self._window, self._traffic, serving, self._changed_us, self.tuning)
-        exploration = self.settings.sampling.exploration_probability
+        exploration = self._exploration()
         policies = weigh(outlook, self._grid.edges, self.settings.target.micro_f1, exploration)
         choice = choose(policies, self.settings.target.safety)
         if self._certifier is not None:
             choice = self._certifier.cap(choice)
-        return View(outlook, policies, choice)
+        return View(outlook, exploration, policies, choice)
+
+    def _exploration(self) -> float:
+        most = self.settings.sampling.exploration_probability
+        if self._certifier is not None:
+            return most  # its proofs live on explored queries
+        return exploration_now(
+            most,
+            (detector.state for detector in self._panel.detectors),
+            None if self._changed_us is None else self._labels_since_change,
+            quiet_share=self.tuning.quiet_exploration,
+            alert_labels=self.tuning.alert_labels,
+        )
 
     def _refit(self, *, drifted: bool = False, commanded: str | None = None) -> CalibrationVersion | None:
         """Fit, and publish when there is evidence and reason enough, or when commanded."""
@@ -225,6 +239,7 @@ class Recalibrator:
             view.policies,
             view.choice,
             map_moved=float(view.outlook.traffic @ np.abs(after - before)),
+            exploration=view.exploration,
             age_s=(self._now_us - to_us(current.created_at)) / 1e6,
             drifted=drifted,
             tuning=tuning,
@@ -245,6 +260,7 @@ class Recalibrator:
             "active" if view.choice.feasible else "infeasible",
             found,
             model_costs,
+            view.exploration,
         )
 
     def _obey(self, command: Command) -> CalibrationVersion | None:

@@ -55,6 +55,10 @@ class Tuning:
         Age at which a version is made anew, in seconds of event time.
     stale_requests : int
         Labels asked for without a single one coming in, from which the estimate counts as stale.
+    quiet_exploration : float
+        Share of the configured exploration that is enough while nothing has changed lately.
+    alert_labels : int
+        Labels since a change after which it no longer counts as lately.
     kept_versions : int
         Versions whose content can be activated again.
     """
@@ -62,15 +66,15 @@ class Tuning:
     grid: GridSpec = field(default_factory=GridSpec)
     window_labels: int = 12_288
     window_queries: int = 5_000
-    half_life_slow: float = 8_000.0
+    half_life_slow: float = 2_000.0
     half_life_fast: float = 600.0
     half_life_map: float = 3_000.0
     bandwidth_cells: int = 9
     wide_bandwidth_cells: int = 25
     shrink_labels: float = 4.0
     map_prior_labels: float = 200.0
-    tilt_ridge: float = 20.0
-    drift_scale: float = 0.02
+    tilt_ridge: float = 40.0
+    drift_scale: float = 0.005
     minimum_labels: float = 250.0
     minimum_pairs: float = 100.0
     minimum_bootstrap_labels: int = 50
@@ -84,6 +88,8 @@ class Tuning:
     map_move_least: float = 0.03
     maximum_age_s: float = 3_600.0
     stale_requests: int = 400
+    quiet_exploration: float = 0.4
+    alert_labels: int = 600
     kept_versions: int = 50
 
 

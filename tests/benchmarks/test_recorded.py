@@ -149,7 +149,7 @@ def test_the_oracle_knows_a_target_out_of_reach() -> None:
 def test_blocks_are_scored_as_counting_query_by_query_does(stream: Stream) -> None:
     known = oracles(stream, TARGET)
     routed = simulate(ENTRIES[2].make(TARGET), stream)
-    blocks = score(routed, stream, known, explores=True)
+    blocks = score(routed, stream, known)
     ran = routed.above | routed.explored
     for number in range(len(blocks.realised)):
         rows = np.arange(number * BLOCK, (number + 1) * BLOCK)
@@ -163,7 +163,7 @@ def test_expected_micro_f1_is_the_mean_over_many_draws() -> None:
     phases = (Phase("typos", "typos", 0.25),)
     stream = draw_stream(100_000, seed=5, phases=phases)
     policy = Static(0.03)
-    blocks = score(simulate(policy, stream), stream, oracles(stream, TARGET), explores=False)
+    blocks = score(simulate(policy, stream), stream, oracles(stream, TARGET))
     assert np.ptp(blocks.expected) < 1e-12
     assert blocks.realised.mean() == pytest.approx(blocks.expected[0], abs=0.002)
     assert blocks.realised.std() > 0.002
@@ -181,7 +181,7 @@ def test_labels_are_asked_for_as_often_as_said_and_come_late(stream: Stream) -> 
     seen: list[int] = []
 
     class Recorder(Static):
-        explores = True
+        exploration = EXPLORED
         now = 0
 
         def see(self, routed: Routed) -> None:

@@ -63,7 +63,6 @@ class Ours:
     def __init__(
         self, safety: float = 0.5, exploration: float = EXPLORED, *, watch: bool = False, **tuned: Any
     ) -> None:
-        self.exploration = exploration
         self.alarms: list[Alarm] = []
         tuning: Tuning = replace(DEFAULT, **tuned)
         settings = WorkloadSettings.model_validate(
@@ -84,6 +83,11 @@ class Ours:
         self._watch = watch
         self._seen = 0
         self._known_alarms: dict[str, int] = {}
+
+    @property
+    def exploration(self) -> float:
+        """The exploration probability in force."""
+        return self._current().exploration_probability
 
     @property
     def version(self) -> int:

@@ -21,6 +21,7 @@ def reason_to_publish(
     choice: Choice,
     *,
     map_moved: float,
+    exploration: float,
     age_s: float,
     drifted: bool,
     tuning: Tuning,
@@ -36,6 +37,8 @@ def reason_to_publish(
     choice : Choice
     map_moved : float
         Mean over current traffic of the change of g(u).
+    exploration : float
+        Share of kept queries that are to be explored from now on.
     age_s : float
         Event time since ``current``, in seconds.
     drifted : bool
@@ -45,7 +48,8 @@ def reason_to_publish(
     Returns
     -------
     str or None
-        ``feasibility_changed``, ``drift``, ``threshold_moved``, ``map_moved`` or ``maximum_age``.
+        ``feasibility_changed``, ``drift``, ``threshold_moved``, ``map_moved``, ``exploration_changed`` or
+        ``maximum_age``.
     """
     if choice.feasible != (current.state != "infeasible"):
         return "feasibility_changed"
@@ -61,6 +65,8 @@ def reason_to_publish(
         return "threshold_moved"
     if map_moved > tuning.map_move_least:
         return "map_moved"
+    if exploration != current.exploration_probability:
+        return "exploration_changed"
     return "maximum_age" if age_s >= tuning.maximum_age_s else None
 
 

@@ -148,11 +148,12 @@ def look_out(
     shift = shift_by(tilt, curves.agreement, grid.standard_logits, sums, target, tuning)
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
-        curves.small.value + shift.small_value,
-        curves.large.value + shift.large_value,
-        target,
-        _last_kept(grid, serving_threshold),
-        tuning.drift_scale,
+        (curves.small.value, curves.large.value),
+        (shift.small_value, shift.large_value),
+        _tilted(window, traffic, changed_us, tuning.half_life_fast),
+        target=target,
+        split=_last_kept(grid, serving_threshold),
+        drift_scale=tuning.drift_scale,
     )
     shares, failed_share = _traffic(groups[FAST_QUERIES], traffic)
     kept, escalated = _expected(curves, shift, rectifier, shares, traffic.degraded_share, tuning.bandwidth_cells)
@@ -168,6 +169,19 @@ def look_out(
         map=_map(grid, groups, shift.error, shares, tuning),
         support=_support(forgotten, groups, sums),
     )
+
+
+def _tilted(window: LabelWindow, traffic: TrafficWindow, changed_us: int | None, half_life: float) -> Floats:
+    """Return the weight of the recent labels to which the tilt applies, shape (2, cells): of all, and of pairs.
+
+    The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it tells, and
+    would cancel it, all the more when labels are late or have stopped coming.
+    """
+    begins_us = traffic.begins_us
+    if begins_us is None:
+        return np.zeros((2, window.grid.cells))
+    found = window.latest(max(begins_us, changed_us or begins_us), half_life)
+    return np.asarray(found[:, :-1].reshape(2, 3, -1).sum(axis=1))
 
 
 def _last_kept(grid: Grid, threshold: float | None) -> int:

@@ -46,20 +46,32 @@ class Rectifier:
     split: int
 
 
-def rectify(recent: CellSums, small: Floats, large: Floats, target: float, split: int, drift_scale: float) -> Rectifier:
+def rectify(
+    recent: CellSums,
+    curves: tuple[Floats, Floats],
+    shifts: tuple[Floats, Floats],
+    shifted: Floats,
+    *,
+    target: float,
+    split: int,
+    drift_scale: float,
+) -> Rectifier:
     """Compare recent labels with the curves.
 
     Parameters
     ----------
     recent : CellSums
         Weighted by recency.
-    small, large : ndarray, shape (cells,)
-        The curves E[z | u], tilted by agreement.
+    curves : tuple of ndarray, shape (cells,) each
+        E[z | u] of the small and of the large model, before the agreement tilt.
+    shifts : tuple of ndarray, shape (cells,) each
+        What the tilt adds to each.
+    shifted : ndarray, shape (2, cells)
+        Weight of those labels, of all and of pairs, to which the tilt applies.
     target : float
         τ.
     split : int
         Last cell below the serving threshold, -1 when everything escalates.
-
     drift_scale : float
         Typical size δ of an unseen change of micro-F1.
 
@@ -67,35 +79,37 @@ def rectify(recent: CellSums, small: Floats, large: Floats, target: float, split
     -------
     Rectifier
         Each mean residual with standard error s is shrunk by m² / (m² + s²), m = δ·E[d] being the change of E[z] that
-        is expected beforehand: the posterior mean under a normal prior. A cut-off at one standard error instead
-        (James and Stein's positive part) would ignore a moderate change on all four parts at once.
+        is expected beforehand: the posterior mean under a normal prior, whose variance m² s² / (m² + s²) remains.
+        Without labels it is m², so that the margin widens when they stop coming. A cut-off at one standard error
+        instead (James and Stein's positive part) would ignore a moderate change on all four parts at once.
     """
     every = recent.by_cell
     pair_square = recent.square[1] + recent.square[2]
-    corrections = np.zeros((2, len(small)))
+    corrections = np.zeros((2, len(curves[0])))
     variance = np.zeros((2, 2))
-    for model, (curve, weight, hits, size, squares, kish) in enumerate(
+    for model, (curve, shift, weight, hits, size, squares, kish) in enumerate(
         (
-            (small, ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, recent.square.sum(axis=0)),
-            (large, PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE, pair_square),
+            (curves[0], shifts[0], ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, recent.square.sum(axis=0)),
+            (curves[1], shifts[1], PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE, pair_square),
         )
     ):
         count = every[:, weight]
         value = every[:, hits] - target * every[:, size]
         expected = count * curve
+        residual = value - expected - shifted[model] * shift
         rows = np.array(
-            (count, value - expected, every[:, squares] - 2.0 * curve * value + expected * curve, kish),
-            dtype=np.float64,
+            (count, residual, every[:, squares] - 2.0 * curve * value + expected * curve, kish), dtype=np.float64
         )
+        prior = (drift_scale * float(every[:, size].sum()) / max(float(count.sum()), 1e-12)) ** 2
         for side, cells in enumerate((slice(0, split + 1), slice(split + 1, None))):
-            total, residual, squared, weight_square = rows[:, cells].sum(axis=1).tolist()
+            total, summed, squared, weight_square = rows[:, cells].sum(axis=1).tolist()
             if total <= _ALONE:
+                variance[model, side] = prior
                 continue
-            mean = residual / total
+            mean = summed / total
             spread = max(squared / total - mean * mean, 1e-4)
             squared_error = spread * weight_square / (total * total)
-            prior = (drift_scale * float(every[:, size].sum()) / max(float(every[:, weight].sum()), 1e-12)) ** 2
             share = prior / (prior + squared_error)
             corrections[model, cells] = share * mean
-            variance[model, side] = share * share * squared_error
+            variance[model, side] = share * squared_error
     return Rectifier(corrections[0], corrections[1], variance, split)

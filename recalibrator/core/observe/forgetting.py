@@ -194,6 +194,28 @@ class Forgetting:
         np.add.at(sums.reshape(-1), places.reshape(-1), values.reshape(-1))
 
 
+def latest(rows: Floats, half_life: float, groups: int) -> Floats:
+    """Return the forgotten weight of the newest contributions by group.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (contributions, ``COLUMNS``)
+        By routing time, the newest of all last.
+    half_life : float
+        In labels; the newest one weighs 1.
+    groups : int
+
+    Returns
+    -------
+    ndarray, shape (2, groups)
+        Of all that count, and of those where both models ran.
+    """
+    rows = rows[rows[:, COUNTS] > 0.0]
+    weight = np.exp2((_ranks(rows[:, ROUTED_US]) - (len(rows) - 1)) / half_life)
+    group = rows[:, GROUP].astype(np.intp)
+    return np.stack([np.bincount(group, mass, groups) for mass in (weight, weight * rows[:, PAIR])])
+
+
 def _ranks(routed_us: Floats) -> Floats:
     """Return how many rows lie before the last one of the same time: equal times count as equally old."""
     if (routed_us[1:] == routed_us[:-1]).any():

@@ -99,6 +99,11 @@ class TrafficWindow:
         while len(self._batches) > 1 and self._batches[0].last_us < instant_us:
             self._count(self._batches.pop(0), -1)
 
+    @property
+    def begins_us(self) -> int | None:
+        """When the oldest of the recent queries were routed; None without traffic."""
+        return self._batches[0].first_us if self._batches else None
+
     def queries_since(self, instant_us: int) -> float:
         """Return the number of recent queries in batches that ended at or after a time."""
         return sum(batch.sums["queries"] for batch in self._batches if batch.last_us >= instant_us)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.observe.columns import pack, unpack
-from recalibrator.core.observe.forgetting import Forgetting, Forgotten, HalfLives
+from recalibrator.core.observe.forgetting import Forgetting, Forgotten, HalfLives, latest
 from recalibrator.core.observe.instants import to_us
 from recalibrator.core.observe.order import Order
 from recalibrator.core.observe.table import (
@@ -220,6 +220,24 @@ class LabelWindow:
         self._looked_at, self._touched_us = len(table), _UNTOUCHED
         order = self._by_time.merge(table[:, ROUTED_US])
         return self._forgetting.look(table, order, self._counting, half_lives, changed_us, touched_us)
+
+    def latest(self, since_us: float, half_life: float) -> NDArray[np.float64]:
+        """Return by group the forgotten weight of what was routed since a time: of all that counts, and of pairs.
+
+        Parameters
+        ----------
+        since_us : float
+        half_life : float
+            In labels.
+
+        Returns
+        -------
+        ndarray, shape (2, groups)
+        """
+        table = self.table
+        order = self._by_time.merge(table[:, ROUTED_US])
+        first = int(np.searchsorted(self._by_time.keys, since_us, side="left"))
+        return latest(table.take(order[first:], axis=0), half_life, self.groups)
 
     def newer(self) -> NDArray[np.intp]:
         """Return for each contribution how many that count were routed after it, shape (contributions,)."""

@@ -81,6 +81,16 @@ def test_noise_alone_publishes_seldom(drifted: Drifted) -> None:
     assert len(quiet) <= 8
 
 
+def test_exploration_rests_while_all_is_quiet_and_is_full_again_once_a_change_is_told(drifted: Drifted) -> None:
+    configured = drifted.core.settings.sampling.exploration_probability
+    rates = {number: version.exploration_probability for number, version in drifted.run.versions}
+    before = [rate for number, rate in rates.items() if number < DRIFT_AT]
+    told = [rate for number, rate in rates.items() if DRIFT_AT < number < DRIFT_AT + 1_500]
+    assert set(rates.values()) == {configured, configured * drifted.core.tuning.quiet_exploration}
+    assert before[-1] < configured
+    assert configured in told
+
+
 def test_a_target_out_of_reach_is_said_to_be_and_forgotten_when_it_is_back_in_reach() -> None:
     world = in_turn(
         typo_world(2_500, 9_999, seed=1),
