@@ -22,9 +22,11 @@ from recalibrator.ports import (
     EndReached,
     EventLog,
     FitState,
+    Lag,
     Observation,
     Record,
     SnapshotStore,
+    Stage,
     Transactions,
     VersionLog,
 )
@@ -95,7 +97,7 @@ class _Fold:
     touched: set[str] = field(default_factory=set)
 
 
-class FitStage:
+class FitStage(Stage):
     """The fit; driven by one thread through :meth:`turn`.
 
     Parameters
@@ -142,13 +144,9 @@ class FitStage:
         """Whether partitions are assigned and all have caught up with the group."""
         return self._is_assigned and all(fold.is_live for fold in self._folds.values())
 
-    def lag(self) -> Mapping[Input, int]:
-        """Return how far behind each input is, in offsets."""
+    def lag(self) -> Mapping[Input, Lag]:
+        """Return how far behind each input is."""
         return self._log.lag()
-
-    def gauges(self) -> Mapping[str, float]:
-        """Return nothing: the statuses tell it all."""
-        return {}
 
     def start(self) -> None:
         """Join the group."""
@@ -376,7 +374,7 @@ class FitStage:
             for workload in sorted(fold.touched) if fold.is_live else ():
                 if self._status_due_s.get(workload, 0.0) > now_s:
                     continue
-                behind = {"observations": lag.get(fold.source, 0)}
+                behind = {"observations": lag[fold.source].records if fold.source in lag else 0}
                 status = fold.cores[workload].status()
                 status = status.model_copy(update={"lag": behind, "updated_at": self._clock.now()})
                 found.append((fold, workload, OutputRecord(self._topics.status, workload.encode(), status.to_json())))

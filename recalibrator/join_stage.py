@@ -16,15 +16,17 @@ from typing import Protocol
 
 from recalibrator.catch_up import Pair
 from recalibrator.core.join import NOTHING_KNOWN, Joined, JoinState, take_feedback, take_result
+from recalibrator.core.labelers import add, judge
 from recalibrator.dead_letter import dead_letter
 from recalibrator.decoding import decode_feedback, decode_result
 from recalibrator.errors import Rewind
-from recalibrator.ports import EndReached, EventLog, JoinStore, Record, StoredRow, Transactions
+from recalibrator.ports import EndReached, EventLog, JoinStore, LabelerKey, Lag, Record, Stage, StoredRow, Transactions
 from runtime.clock import Clock
 from runtime.records import Count, Input, OutputRecord
 from schemas.errors import DecodeError
 from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent
+from schemas.status import LabelerCounts, LabelerStatus
 from schemas.traffic import TrafficSummary
 
 STAGE = "join"
@@ -94,6 +96,7 @@ class _Pending:
     states: dict[tuple[int, str], JoinState] = field(default_factory=dict)
     absent: set[tuple[int, str]] = field(default_factory=set)
     touched: dict[tuple[int, str], int] = field(default_factory=dict)
+    judged: dict[LabelerKey, LabelerCounts] = field(default_factory=dict)
     outputs: list[OutputRecord] = field(default_factory=list)
     summarizers: dict[str, Summarizer] = field(default_factory=dict)
     records: int = 0
@@ -103,7 +106,7 @@ class _Pending:
         return {key: StoredRow(self.states[key], ms, key in self.absent) for key, ms in self.touched.items()}
 
 
-class JoinStage:
+class JoinStage(Stage):
     """The join; driven by one thread through :meth:`turn`.
 
     Parameters
@@ -150,9 +153,13 @@ class JoinStage:
         """Whether partitions are assigned and all have caught up with the group."""
         return self._is_assigned and all(pair.is_live for pair in self._pairs.values())
 
-    def lag(self) -> Mapping[Input, int]:
-        """Return how far behind each input is, in offsets."""
+    def lag(self) -> Mapping[Input, Lag]:
+        """Return how far behind each input is."""
         return self._log.lag()
+
+    def labelers(self) -> Mapping[str, tuple[LabelerStatus, ...]]:
+        """Return what the labelers of the partitions assigned here have said, by workload."""
+        return self._store.labelers(self._pairs)
 
     def gauges(self) -> Mapping[str, float]:
         """Return the number of rows stored."""
@@ -270,6 +277,7 @@ class JoinStage:
         if joined.state is not state:
             self._pending.states[key] = joined.state
             self._pending.touched[key] = max(self._touched_ms(record), self._pending.touched.get(key, 0))
+            self._judge(record.source.partition, state, joined.state)
         if not pair.is_live:
             return
         for note in joined.notes:
@@ -283,6 +291,12 @@ class JoinStage:
                 OutputRecord(self._topics.observations, example.workload.encode(), example.to_json())
             )
             self._count("examples", workload=example.workload, retracted=str(example.retracted).lower())
+
+    def _judge(self, partition: int, before: JoinState, after: JoinState) -> None:
+        for labeler, counts in judge(before, after, self._fields):
+            assert after.routed is not None
+            key = LabelerKey(partition, after.routed.workload, labeler)
+            self._pending.judged[key] = add(self._pending.judged.get(key), counts)
 
     def _join(self, state: JoinState, event: RoutedEvent | FeedbackEvent, record: Record) -> Joined:
         if isinstance(event, RoutedEvent):
@@ -352,7 +366,7 @@ class JoinStage:
         if not (offsets or self._pending.records):
             return
         reached = {source: offset for pair in self._pairs.values() for source, offset in pair.positions.items()}
-        self._store.commit(self._pending.rows(), reached)
+        self._store.commit(self._pending.rows(), reached, self._pending.judged)
         for pair in live:
             pair.committed = dict(pair.positions)
         self._pending = _Pending()

@@ -5,7 +5,7 @@ A loop holds nothing of Kafka, SQLite or the machine's clock; it can be driven b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from recalibrator.core.join import JoinState
@@ -13,7 +13,7 @@ from runtime.records import Header, Input, OutputRecord
 from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.labelled import LabelledExample
-from schemas.status import WorkloadStatus
+from schemas.status import LabelerCounts, LabelerStatus, WorkloadStatus
 from schemas.traffic import TrafficSummary
 
 Observation = LabelledExample | TrafficSummary | Command
@@ -35,6 +35,21 @@ class EndReached(NamedTuple):
 
     source: Input
     offset: int
+
+
+class Lag(NamedTuple):
+    """How far a reader is behind the end of one partition.
+
+    Parameters
+    ----------
+    records : int
+        In offsets.
+    seconds : float or None
+        Age of the newest record taken, by the clocks of those who wrote it; 0 at the end, None before the first.
+    """
+
+    records: int
+    seconds: float | None
 
 
 class Assignee(Protocol):
@@ -86,8 +101,8 @@ class EventLog(Protocol):
         """Read all partitions from these offsets."""
         ...
 
-    def lag(self) -> Mapping[Input, int]:
-        """Return how many offsets each partition's reader is behind its end, as last heard."""
+    def lag(self) -> Mapping[Input, Lag]:
+        """Return how far each partition's reader is behind its end, as last heard."""
         ...
 
     def close(self) -> None:
@@ -121,6 +136,14 @@ class StoredRow(NamedTuple):
     is_new: bool
 
 
+class LabelerKey(NamedTuple):
+    """Whose counts, and in which partition of the feedback."""
+
+    partition: int
+    workload: str
+    labeler: str | None
+
+
 class JoinStore(Protocol):
     """Rows and offsets, stored together."""
 
@@ -132,8 +155,17 @@ class JoinStore(Protocol):
         """Return the offsets up to which the rows are complete."""
         ...
 
-    def commit(self, rows: Mapping[tuple[int, str], StoredRow], offsets: Mapping[Input, int]) -> None:
-        """Store rows and offsets in one transaction."""
+    def commit(
+        self,
+        rows: Mapping[tuple[int, str], StoredRow],
+        offsets: Mapping[Input, int],
+        judged: Mapping[LabelerKey, LabelerCounts],
+    ) -> None:
+        """Store rows and offsets, and add to the labelers' counts, in one transaction."""
+        ...
+
+    def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
+        """Return the busiest labelers of these partitions, by workload."""
         ...
 
     def expire(self, before_ms: int) -> Mapping[str, int]:
@@ -212,4 +244,37 @@ class SnapshotStore(Protocol):
 
     def new(self, workload: str) -> Core:
         """Return a core that has seen nothing."""
+        ...
+
+
+class Stage(Protocol):
+    """A loop that a thread can drive."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has caught up."""
+        ...
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    def turn(self) -> None:
+        """Do one round; blocks for little."""
+        ...
+
+    def lag(self) -> Mapping[Input, Lag]:
+        """Return how far behind each input is."""
+        return {}
+
+    def gauges(self) -> Mapping[str, float]:
+        """Return sizes worth watching, by metric name."""
+        return {}
+
+    def labelers(self) -> Mapping[str, tuple[LabelerStatus, ...]]:
+        """Return what labelers have said, by workload."""
+        return {}
+
+    def close(self) -> None:
+        """Commit the rest and leave."""
         ...

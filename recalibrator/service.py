@@ -21,12 +21,14 @@ from threadpoolctl import threadpool_limits
 from recalibrator.core import TrafficSummarizer
 from recalibrator.fit_stage import FitLimits, FitStage, FitTopics
 from recalibrator.join_stage import JoinLimits, JoinStage, JoinTopics
+from recalibrator.ports import Stage
 from recalibrator.shell.event_log import KafkaEventLog
+from recalibrator.shell.heartbeat import Heartbeat
 from recalibrator.shell.join_store import SqliteJoinStore
 from recalibrator.shell.kafka_properties import group_properties, reader_properties, transactional_properties
 from recalibrator.shell.metrics import Metrics
 from recalibrator.shell.snapshot_file import SnapshotFiles
-from recalibrator.shell.stage_thread import Stage, StageThread
+from recalibrator.shell.stage_thread import StageThread
 from recalibrator.shell.state_directory import StateDirectory
 from recalibrator.shell.transaction import TransactionDriver
 from recalibrator.shell.version_log import KafkaVersionLog
@@ -41,6 +43,7 @@ from schemas.topics import (
     DEAD_LETTERS,
     FEEDBACK,
     OBSERVATIONS,
+    RECALIBRATORS,
     RESULTS,
     ROUTERS,
     STATUS,
@@ -53,7 +56,7 @@ END_TIMEOUT_S = 17.0
 """For all stages together, so that a SIGTERM ends within 20 s."""
 
 _WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
-_TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
+_TOUCHED = (RESULTS, FEEDBACK, ROUTERS, RECALIBRATORS, *_WRITTEN)
 _MILLISECONDS = 1_000
 _WAIT_S = 0.5
 
@@ -137,7 +140,16 @@ class Service:
                 self._threads.append(
                     StageThread(name.value, build, closing=self._closing, on_failure=self._fail, metrics=self.metrics)
                 )
-        for thread in self._threads:
+        heartbeat = Heartbeat(
+            self._settings,
+            state.instance_id,
+            lambda: {thread.name: thread.report for thread in self._threads},
+            clock=self._clock,
+            count=self.metrics.count,
+            on_final=self._fail,
+            closing=self._closing,
+        )
+        for thread in (*self._threads, heartbeat):
             thread.start()
 
     def _stop(self) -> None:

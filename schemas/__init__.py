@@ -24,7 +24,7 @@ from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
 from schemas.query import QueryEvent
 from schemas.routed import Decision, Decisions, LabelRequest, ModelRun, QueryCost, RoutedEvent
 from schemas.settings import Settings, WorkloadSettings
-from schemas.status import DetectorStatus, DriftStatus, RouterStatus, WorkloadStatus
+from schemas.status import DetectorStatus, DriftStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "PairCounts",
     "QueryCost",
     "QueryEvent",
+    "RecalibratorStatus",
     "RoutedEvent",
     "RouterStatus",
     "Settings",

@@ -27,7 +27,7 @@ from schemas.query import QueryEvent
 from schemas.reference_pages import configuration_page, topics_page
 from schemas.routed import RoutedEvent
 from schemas.settings import TopicSettings
-from schemas.status import RouterStatus, WorkloadStatus
+from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.traffic import TrafficSummary
 
 CONTRACT_VERSION = "1.0.0"
@@ -41,6 +41,7 @@ EVENTS: dict[str, type[Event]] = {
         FeedbackEvent,
         LabelledExample,
         QueryEvent,
+        RecalibratorStatus,
         RoutedEvent,
         RouterStatus,
         TrafficSummary,

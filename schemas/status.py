@@ -1,13 +1,27 @@
-"""Status snapshots: of a workload, by the fit; of a router, by itself. What the page, the alerts and people read."""
+"""Status snapshots: of a workload, by the fit; of a router and a recalibrator, by themselves.
+
+What the page, the alerts and people read.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from schemas.calibration import CostRate, Interval, Target
-from schemas.event import Count, Event, Flag, NonNegative, Part, Probability, Real, Timestamp, WorkloadName
+from schemas.event import (
+    Count,
+    Event,
+    Flag,
+    NonNegative,
+    Part,
+    Probability,
+    Real,
+    Timestamp,
+    Uncertainty,
+    WorkloadName,
+)
 from schemas.json_value import JsonObject
 
 WorkloadState = Literal[
@@ -43,14 +57,61 @@ class DelayQuantiles(Part):
     p90: NonNegative | None = None
 
 
+class LabelerCounts(Part):
+    """What one labeler has said, and how often others said the same.
+
+    Parameters
+    ----------
+    labels, skipped : int
+        Answers given, corrections included; and queries skipped or answers withdrawn.
+    compared, agreeing : int
+        Answers to queries that another labeler had answered, and those equal to all of theirs.
+    unanimous, confirmed : int
+        Answers to queries on which both models agreed, and those equal to the models' answer. A person who often
+        contradicts two models that agree is likely to err, unless both models fail alike.
+    last_at : datetime or None
+    """
+
+    labels: Count = 0
+    skipped: Count = 0
+    compared: Count = 0
+    agreeing: Count = 0
+    unanimous: Count = 0
+    confirmed: Count = 0
+    last_at: Timestamp | None = None
+
+
+class LabelerStatus(LabelerCounts):
+    """One labeler; null where feedback named none."""
+
+    labeler: str | None = None
+
+
 class LabelStatus(Part):
-    """Labels asked for and got."""
+    """Labels asked for and got.
+
+    Parameters
+    ----------
+    requested, received, pending : int
+        Since the first query.
+    effective : float
+        Kish's size of the weighted sample behind the estimate.
+    per_hour : float or None
+        Labels of recent queries by their routing time.
+    requested_share : float or None
+        Share of recent queries for which a label was asked.
+    by_labeler : tuple of LabelerStatus
+        The busiest first; filled in where it is served.
+    """
 
     requested: Count = 0
     received: Count = 0
     effective: NonNegative = 0.0
     pending: Count = 0
     delay_s: DelayQuantiles = DelayQuantiles()
+    per_hour: NonNegative | None = None
+    requested_share: Probability | None = None
+    by_labeler: tuple[LabelerStatus, ...] = ()
 
 
 class ReliabilityBin(Part):
@@ -69,8 +130,99 @@ class CalibrationError(Part):
     bins: tuple[ReliabilityBin, ...] = ()
 
 
+class UncertaintyHistogram(Part):
+    """Shares of recent queries by u; ``edges`` has one entry more than ``share``, from 0 to 1."""
+
+    edges: tuple[Uncertainty, ...] = ()
+    share: tuple[Probability, ...] = ()
+
+
+class Frontier(Part):
+    """What other thresholds would give: some policies "escalate u above the threshold", from all to none.
+
+    Parameters
+    ----------
+    threshold, escalation_rate, micro_f1, sequential_cost : tuple of float
+        Parallel; the cost is empty while it is unknown.
+    chosen : int or None
+        Index of the policy in force.
+    """
+
+    threshold: tuple[Real, ...] = ()
+    escalation_rate: tuple[Probability, ...] = ()
+    micro_f1: tuple[Real, ...] = ()
+    sequential_cost: tuple[NonNegative, ...] = ()
+    chosen: Count | None = None
+
+
+class Saving(Part):
+    """Share of the cost of large-only that is saved; negative where the cascade costs more."""
+
+    sequential: Real
+    paper: Real
+
+
+class VersionSummary(Part):
+    """The version in force: why it was published and, by name, what it changed: the value before and after."""
+
+    version: Count
+    created_at: Timestamp
+    trigger: str
+    parent_version: Count | None = None
+    changed: dict[str, tuple[JsonValue, JsonValue]] = Field(default_factory=dict)
+
+
+class DeadLetterCount(Part):
+    """Records set aside for one reason."""
+
+    stage: str
+    reason: str
+    count: Count
+    last_at: Timestamp | None = None
+
+
+class DeadLetterStatus(Part):
+    """Recent records that were set aside as malformed; those whose workload cannot be told count for every one."""
+
+    since: Timestamp
+    total: Count = 0
+    by_reason: tuple[DeadLetterCount, ...] = ()
+
+
+class ModelHealth(Part):
+    """One model server as a router sees it."""
+
+    state: Literal["up", "probing", "down"]
+    calls: Count = 0
+    failures: Count = 0
+    latency_s: dict[Literal["p50", "p90", "p99"], NonNegative] = Field(default_factory=dict)
+
+
+class VersionInUse(Part):
+    """The version that a router decides by, and since when."""
+
+    version: Count | None
+    since: Timestamp | None = None
+
+
+class WorkloadRouter(Part):
+    """What one router does for one workload."""
+
+    instance_id: str
+    ready: Flag
+    silent: Flag = False
+    version: Count | None = None
+    since: Timestamp | None = None
+    models: dict[Literal["small", "large"], ModelHealth] = Field(default_factory=dict)
+    updated_at: Timestamp
+
+
 class WorkloadStatus(Event):
-    """How one workload keeps its promise, in one word, one sentence and numbers (key: workload)."""
+    """How one workload keeps its promise, in one word, one sentence and numbers (key: workload).
+
+    ``version``, ``routers``, ``dead_letters``, ``labels.by_labeler``, ``lag.records`` and ``lag.seconds`` come from
+    other topics than the rest: they are null or empty on ``status``, and filled in where the status is served.
+    """
 
     sent_by_others: ClassVar[bool] = False
 
@@ -92,22 +244,12 @@ class WorkloadStatus(Event):
     lag: JsonObject | None = None
     updated_at: Timestamp | None = None
     details: JsonObject = Field(default_factory=dict)
-
-
-class ModelHealth(Part):
-    """One model server as a router sees it."""
-
-    state: Literal["up", "probing", "down"]
-    calls: Count = 0
-    failures: Count = 0
-    latency_s: dict[Literal["p50", "p90", "p99"], NonNegative] = Field(default_factory=dict)
-
-
-class VersionInUse(Part):
-    """The version that a router decides by, and since when."""
-
-    version: Count | None
-    since: Timestamp | None = None
+    saving: Saving | None = None
+    uncertainty: UncertaintyHistogram | None = None
+    frontier: Frontier | None = None
+    version: VersionSummary | None = None
+    routers: tuple[WorkloadRouter, ...] = ()
+    dead_letters: DeadLetterStatus | None = None
 
 
 class RouterStatus(Event):
@@ -125,3 +267,30 @@ class RouterStatus(Event):
     lag: dict[str, Count] = Field(default_factory=dict)
     in_flight: Count = 0
     counters: dict[str, Count] = Field(default_factory=dict)
+    lag_s: dict[str, NonNegative] = Field(default_factory=dict)
+
+
+class TopicLag(Part):
+    """How far behind a stage is on one topic: in records, and by how old the newest record taken is."""
+
+    records: Count = 0
+    seconds: NonNegative | None = None
+
+
+class StageStatus(Part):
+    """One stage of a recalibrator."""
+
+    ready: Flag
+    lag: dict[str, TopicLag] = Field(default_factory=dict)
+
+
+class RecalibratorStatus(Event):
+    """What one recalibrator runs, how far behind it is and what its join has heard of labelers (key: instance_id)."""
+
+    sent_by_others: ClassVar[bool] = False
+
+    instance_id: Annotated[str, Field(min_length=1)]
+    started_at: Timestamp
+    updated_at: Timestamp
+    stages: dict[str, StageStatus] = Field(default_factory=dict)
+    labelers: dict[str, tuple[LabelerStatus, ...]] = Field(default_factory=dict)

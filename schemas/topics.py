@@ -114,6 +114,15 @@ STATUS = Topic(
 ROUTERS = Topic(
     "routers", "instance_id", "RouterStatus", "compact", partitions=1, senders=(_ROUTER,), receivers=(_API,)
 )
+RECALIBRATORS = Topic(
+    "recalibrators",
+    "instance_id",
+    "RecalibratorStatus",
+    "compact",
+    partitions=1,
+    senders=(_JOIN, _FIT, _API),
+    receivers=(_API,),
+)
 DEAD_LETTERS = Topic(
     "dead-letters",
     "as the source",
@@ -121,7 +130,7 @@ DEAD_LETTERS = Topic(
     "delete",
     roomy=True,
     senders=(_ROUTER, _JOIN, _FIT),
-    receivers=(_PEOPLE,),
+    receivers=(_API, _PEOPLE),
 )
 
 TOPICS = (
@@ -133,6 +142,7 @@ TOPICS = (
     CALIBRATION_HISTORY,
     STATUS,
     ROUTERS,
+    RECALIBRATORS,
     DEAD_LETTERS,
 )
 

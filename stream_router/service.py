@@ -183,6 +183,7 @@ class Service:
             rejected_versions=self._adoption.rejected(),
             models=self._answerer.health(),
             lag=lag,
+            lag_s=dict(self._intake.lag_s),
             in_flight=load.in_flight,
             counters=self.metrics.totals(),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from threading import Event
 
 from recalibrator.api.acknowledged import AcknowledgedProducer
@@ -11,20 +11,20 @@ from recalibrator.api.context import Context
 from recalibrator.api.keys import Keys
 from recalibrator.api.server import HttpServer
 from recalibrator.api.view import View
+from recalibrator.ports import Stage
 from recalibrator.shell.kafka_properties import producer_properties, reader_properties
 from recalibrator.shell.metrics import Metrics
 from runtime.clock import Clock
 from runtime.errors import BrokerError
 from runtime.kafka.client_reports import reports
 from runtime.kafka.compacted_reader import CompactedReader
-from runtime.records import Input
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION_HISTORY, ROUTERS, STATUS
 
 _POLL_S = 0.1
 
 
-class ApiStage:
+class ApiStage(Stage):
     """Serves what the compacted topics say; driven by one thread through :meth:`turn`.
 
     Parameters
@@ -88,14 +88,6 @@ class ApiStage:
             topic = str(message.topic())
             if not self._view.take(topic, message.key(), message.value()):
                 self._count("view_records_ignored", topic=topic)
-
-    def gauges(self) -> Mapping[str, float]:
-        """Return nothing to watch."""
-        return {}
-
-    def lag(self) -> Mapping[Input, int]:
-        """Return nothing: the topics are small."""
-        return {}
 
     def close(self) -> None:
         """Answer what is being answered, deliver what is queued, and end."""

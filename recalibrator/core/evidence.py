@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recalibrator.core.decide.threshold import Choice, Policies
 from recalibrator.core.estimate.outlook import Outlook, Support
 from recalibrator.core.observe.instants import from_us
@@ -9,7 +12,13 @@ from recalibrator.core.observe.traffic import TrafficWindow
 from schemas.calibration import Evidence, Interval, ModelCosts
 from schemas.costs import expected_cost
 from schemas.settings import WorkloadSettings
-from schemas.status import CalibrationError
+from schemas.status import CalibrationError, Frontier, UncertaintyHistogram
+
+_Z95 = 1.959963984540054
+_FRONTIER_POINTS = 48
+_BINS = 32
+_DIGITS = 6
+"""Of what is drawn: a version's record is read by every router."""
 
 _RATIO_MOST = 1e6
 """Of latencies; beyond it they are nonsense, and the costs made of them must stay finite."""
@@ -70,8 +79,67 @@ def evidence(
             "failed_share": outlook.failed.share,
             "agreement_tilt": [outlook.tilt.level, outlook.tilt.slope],
             "error_given_agreement": outlook.support.error_given_agreement,
+            "micro_f1_95": micro_f1_interval(policies, choice.index, _Z95).model_dump(),
+            "frontier": frontier(policies, choice.index, model_costs, exploration).model_dump(mode="json"),
+            "uncertainty": uncertainty_histogram(outlook.traffic, policies.thresholds[1:-1]).model_dump(mode="json"),
         },
     )
+
+
+def frontier(
+    policies: Policies, chosen: int | None, model_costs: ModelCosts | None, exploration: float = 0.0
+) -> Frontier:
+    """Return some 48 of all policies, evenly spaced by escalation rate, the chosen one among them.
+
+    Parameters
+    ----------
+    policies : Policies
+    chosen : int or None
+        Index of the policy in force.
+    model_costs : ModelCosts or None
+        Without them the cost stays empty.
+    exploration : float
+        Share of the kept queries that run the large model too, in [0, 1].
+    """
+    rate = policies.escalation_rate
+    # The rate falls with the threshold; of equal rates the first policy stands for all.
+    wanted = np.linspace(rate[0], rate[-1], _FRONTIER_POINTS)
+    places = np.minimum(np.searchsorted(-rate, -wanted), len(rate) - 1)
+    places = np.unique(np.append(places, [] if chosen is None else [chosen])).astype(np.intp)
+    cost: tuple[float, ...] = ()
+    if model_costs is not None:
+        cost = tuple(expected_cost(model_costs, float(r), exploration).sequential for r in rate[places])
+    return Frontier(
+        threshold=_rounded(policies.thresholds[places]),
+        escalation_rate=_rounded(rate[places]),
+        micro_f1=_rounded(policies.micro_f1[places]),
+        sequential_cost=tuple(round(one, _DIGITS) for one in cost),
+        chosen=None if chosen is None else int(np.searchsorted(places, chosen)),
+    )
+
+
+def uncertainty_histogram(mass: NDArray[np.float64], edges: NDArray[np.float64]) -> UncertaintyHistogram:
+    """Return shares of queries in 32 bins of u, made of whole cells and so spaced by the logit.
+
+    Parameters
+    ----------
+    mass : ndarray, shape (cells,)
+        Queries or shares of them; empty when all are 0.
+    edges : ndarray, shape (cells - 1,)
+        Upper edges of all cells but the last.
+    """
+    total = float(mass.sum())
+    if total <= 0.0:
+        return UncertaintyHistogram()
+    starts = np.arange(_BINS) * len(mass) // _BINS
+    return UncertaintyHistogram(
+        edges=(0.0, *_rounded(edges[starts[1:] - 1]), 1.0),
+        share=_rounded(np.clip(np.add.reduceat(mass, starts) / total, 0.0, 1.0)),
+    )
+
+
+def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(round(value, _DIGITS) for value in values.tolist())
 
 
 def support_fields(support: Support) -> dict[str, object]:

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.core.commands import Holds
 from recalibrator.core.decide.panel import Panel
 from recalibrator.core.decide.threshold import Policies
 from recalibrator.core.estimate.outlook import Support
-from recalibrator.core.evidence import costs, micro_f1_interval
+from recalibrator.core.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.core.observe.instants import from_us
 from recalibrator.core.observe.prequential import calibration_error, label_delay, served_per_field
-from recalibrator.core.observe.traffic import TrafficWindow
-from recalibrator.core.observe.window import Change, LabelWindow
+from recalibrator.core.observe.traffic import COUNT, TrafficWindow
+from recalibrator.core.observe.window import COUNTS, ROUTED_US, Change, LabelWindow
 from recalibrator.core.tuning import Tuning
 from schemas.calibration import CalibrationVersion, CostRate, Interval
 from schemas.event import MAX_INTEGER
 from schemas.settings import WorkloadSettings
-from schemas.status import DriftState, LabelStatus, WorkloadState, WorkloadStatus
+from schemas.status import DriftState, Frontier, LabelStatus, Saving, WorkloadState, WorkloadStatus
 
 _Z95 = 1.959963984540054
 _LEAST_LABELS_TO_QUOTE = 50
+_LABELS_OF_RATE = 500
+_SECONDS_PER_HOUR = 3600.0
 _TOLERANCE = 0.005
 """Of micro-F1; an estimate so little below the target still counts as holding it."""
 
@@ -96,6 +99,7 @@ def workload_status(
     if policies is not None and support is not None and support.labels >= _LEAST_LABELS_TO_QUOTE:
         index = 0 if current is None else policies.index(current.uncertainty_threshold)
         quality = micro_f1_interval(policies, index, _Z95)
+    cost = _cost(settings, traffic)
     known: DriftState | None = (
         "stale" if stale else "insufficient_labels" if effective < tuning.minimum_labels else None
     )
@@ -110,13 +114,16 @@ def workload_status(
         micro_f1=quality,
         per_field=served_per_field(window, tuning.half_life_fast),
         escalation_rate=traffic.escalation_rate,
-        cost=_cost(settings, traffic),
+        cost=cost,
         labels=_labels(window, traffic, counters, effective),
         drift=panel.status(known),
         calibration_error=calibration_error(window, tuning.half_life_fast),
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(now_us) if now_us else None,
         details=counters.details(),
+        saving=_saving(cost),
+        uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
+        frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
     )
 
 
@@ -145,7 +152,29 @@ def _labels(window: LabelWindow, traffic: TrafficWindow, counters: Counters, eff
         effective=effective,
         pending=max(0, requested - answered),
         delay_s=label_delay(window),
+        per_hour=_labels_per_hour(window),
+        requested_share=_share(traffic.recent["labels_requested"], traffic.recent["queries"]),
     )
+
+
+def _labels_per_hour(window: LabelWindow) -> float | None:
+    """Return how many labels an hour of routed queries has brought lately; None where they share one time."""
+    facts = window.facts
+    routed_us = facts[facts[:, COUNTS] > 0.0, ROUTED_US]
+    latest = np.sort(routed_us)[-_LABELS_OF_RATE:]
+    span_s = float(latest[-1] - latest[0]) / 1e6 if len(latest) else 0.0
+    return (len(latest) - 1) / span_s * _SECONDS_PER_HOUR if span_s > 0.0 else None
+
+
+def _share(part: float, whole: float) -> float | None:
+    return min(1.0, max(0.0, part / whole)) if whole > 0.0 else None
+
+
+def _frontier(
+    settings: WorkloadSettings, current: CalibrationVersion | None, policies: Policies, traffic: TrafficWindow
+) -> Frontier:
+    chosen = None if current is None else policies.index(current.uncertainty_threshold)
+    return frontier(policies, chosen, costs(settings, traffic), settings.sampling.exploration_probability)
 
 
 def _cost(settings: WorkloadSettings, traffic: TrafficWindow) -> CostRate | None:
@@ -158,6 +187,12 @@ def _cost(settings: WorkloadSettings, traffic: TrafficWindow) -> CostRate | None
         paper=max(0.0, traffic.recent["cost_paper"] / queries),
         large_only=model_costs.large,
     )
+
+
+def _saving(cost: CostRate | None) -> Saving | None:
+    if cost is None or cost.large_only <= 0.0:
+        return None
+    return Saving(sequential=1.0 - cost.sequential / cost.large_only, paper=1.0 - cost.paper / cost.large_only)
 
 
 def _sentence(

@@ -14,7 +14,7 @@ from typing import cast
 import structlog
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from recalibrator.ports import Assignee, EndReached, Record
+from recalibrator.ports import Assignee, EndReached, Lag, Record
 from runtime.errors import AccessDenied, BrokerError, Fenced
 from runtime.kafka.broker_errors import Side, is_fatal, kafka_error, translate
 from runtime.kafka.client_reports import reports
@@ -27,6 +27,7 @@ MAX_POLLED = 2_000
 _OFFSETS_TIMEOUT_S = 5.0
 _OFFSETS_BUDGET_S = 240.0
 _RETRY_WAIT_S = 0.1
+_MILLISECONDS = 1_000.0
 
 
 class KafkaEventLog:
@@ -63,6 +64,7 @@ class KafkaEventLog:
         self._assignee: Assignee | None = None
         self._assigned: list[Input] = []
         self._positions: dict[Input, int] = {}
+        self._taken_ms: dict[Input, int] = {}
         self._rebalances = 0
 
     def subscribe(self, assignee: Assignee) -> None:
@@ -112,13 +114,15 @@ class KafkaEventLog:
             # A partition that was paused before an assignment stays silent after it, unless it is told otherwise.
             self._consumer.resume(partitions)
 
-    def lag(self) -> Mapping[Input, int]:
-        """Return how many offsets each partition's reader is behind its end, as last heard; never blocks."""
-        behind = {}
+    def lag(self) -> Mapping[Input, Lag]:
+        """Return how far each partition's reader is behind its end, as last heard; never blocks."""
+        behind, now_ms = {}, time.time() * _MILLISECONDS
         for source in self._assigned:
             low, high = self._consumer.get_watermark_offsets(TopicPartition(*source), cached=True)
             if high >= 0:
-                behind[source] = max(high - max(self._positions.get(source, 0), low), 0)
+                left = max(high - max(self._positions.get(source, 0), low), 0)
+                taken_ms = now_ms if not left else self._taken_ms.get(source)
+                behind[source] = Lag(left, None if taken_ms is None else max(now_ms - taken_ms, 0.0) / _MILLISECONDS)
         return behind
 
     def close(self) -> None:
@@ -132,6 +136,8 @@ class KafkaEventLog:
             kind, timestamp_ms = message.timestamp()
             offset = cast(int, message.offset())
             self._positions[source] = offset + 1
+            if kind != TIMESTAMP_NOT_AVAILABLE:
+                self._taken_ms[source] = timestamp_ms
             headers = cast(list[Header] | None, message.headers())
             return Record(
                 source,

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import structlog
 from pydantic import ValidationError
 
 from recalibrator.core.join import JoinState
 from recalibrator.errors import StoreDamaged
-from recalibrator.ports import StoredRow
+from recalibrator.ports import LabelerKey, StoredRow
+from recalibrator.shell import labeler_rows
 from runtime.records import Input
+from schemas.status import LabelerCounts, LabelerStatus
 
 _log = structlog.get_logger()
 
@@ -95,8 +98,13 @@ class SqliteJoinStore:
         rows = self._database.execute("SELECT topic, partition, next_offset FROM offsets")
         return {Input(topic, partition): next_offset for topic, partition, next_offset in rows}
 
-    def commit(self, rows: Mapping[tuple[int, str], StoredRow], offsets: Mapping[Input, int]) -> None:
-        """Store rows and offsets in one transaction.
+    def commit(
+        self,
+        rows: Mapping[tuple[int, str], StoredRow],
+        offsets: Mapping[Input, int],
+        judged: Mapping[LabelerKey, LabelerCounts] = MappingProxyType({}),
+    ) -> None:
+        """Store rows and offsets, and add to the labelers' counts, in one transaction.
 
         Raises
         ------
@@ -117,7 +125,18 @@ class SqliteJoinStore:
                 "INSERT OR REPLACE INTO offsets (topic, partition, next_offset) VALUES (?, ?, ?)",
                 ((source.topic, source.partition, offset) for source, offset in offsets.items()),
             )
+            labeler_rows.add(self._database, judged)
         self._rows += sum(row.is_new for row in rows.values())
+
+    def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
+        """Return the busiest labelers of these partitions, by workload.
+
+        Raises
+        ------
+        StoreDamaged
+        """
+        with self._guarded():
+            return labeler_rows.read(self._database, partitions)
 
     def expire(self, before_ms: int) -> Mapping[str, int]:
         """Delete rows not touched since, and the oldest above the bound; at most 20,000 of each at a time.
@@ -138,6 +157,7 @@ class SqliteJoinStore:
             surplus = self._rows - sum(counts.values()) - self._max_rows
             if surplus > 0:
                 self._delete("ORDER BY touched_ms LIMIT ?", (min(surplus, _EXPIRED_AT_ONCE),), counts)
+            labeler_rows.expire(self._database, before_ms)
         self._rows -= sum(counts.values())
         return counts
 
@@ -186,7 +206,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, int]:
         found = int(database.execute("PRAGMA user_version").fetchone()[0])
         if found not in (0, _FORMAT):
             raise StoreDamaged(f"{path}: is of format {found}, this version reads {_FORMAT}")
-        database.executescript(_SCHEMA)
+        database.executescript(_SCHEMA + labeler_rows.SCHEMA)
         database.execute(f"PRAGMA user_version = {_FORMAT}")
         rows = int(database.execute("SELECT count(*) FROM rows").fetchone()[0])
     except sqlite3.DatabaseError as error:

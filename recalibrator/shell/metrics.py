@@ -47,6 +47,13 @@ SPECS = (
     MetricSpec("rebalances", "counter", "assignment", "Assignments by the group.", ("stage", "kind")),
     MetricSpec("client_errors", "counter", "error", "Errors that a Kafka client reported.", ("client", "code")),
     MetricSpec("lag", "gauge", "offset", "Offsets that a stage is behind.", ("stage", "topic", "partition")),
+    MetricSpec(
+        "lag_seconds",
+        "gauge",
+        "second",
+        "Age of the newest record that a stage has taken, where more are left.",
+        ("stage", "topic", "partition"),
+    ),
     MetricSpec("ready", "gauge", "bool", "1 when a stage has caught up.", ("stage",)),
     MetricSpec("http_requests", "counter", "request", "HTTP requests answered.", ("route", "status")),
     MetricSpec("feedback", "counter", "event", "Feedback events taken over HTTP and acknowledged.", ("source",)),

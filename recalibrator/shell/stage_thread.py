@@ -4,48 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from threading import Event, Thread
-from typing import Protocol
 
 import structlog
 
 from recalibrator.errors import Rewind
+from recalibrator.ports import Lag, Stage
 from recalibrator.shell.metrics import Metrics
 from runtime.errors import AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall
 from runtime.records import Input
+from schemas.status import LabelerStatus
 
 _log = structlog.get_logger()
 _MEASURE_INTERVAL_S = 1.0
 _CUT_SHORT = (AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall, Rewind)
 
 
-class Stage(Protocol):
-    """A loop that a thread can drive."""
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """A stage as its thread saw it last."""
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether it has caught up."""
-        ...
-
-    def start(self) -> None:
-        """Begin."""
-        ...
-
-    def turn(self) -> None:
-        """Do one round; blocks for little."""
-        ...
-
-    def gauges(self) -> Mapping[str, float]:
-        """Return sizes worth watching, by metric name."""
-        ...
-
-    def lag(self) -> Mapping[Input, int]:
-        """Return how far behind each input is, in offsets."""
-        ...
-
-    def close(self) -> None:
-        """Commit the rest and leave."""
-        ...
+    is_ready: bool = False
+    lag: Mapping[Input, Lag] = field(default_factory=dict)
+    labelers: Mapping[str, tuple[LabelerStatus, ...]] = field(default_factory=dict)
 
 
 class StageThread(Thread):
@@ -79,6 +61,7 @@ class StageThread(Thread):
         self._on_failure = on_failure
         self._metrics = metrics
         self.is_ready = False
+        self.report = StageReport()
 
     def run(self) -> None:
         """Turn until closed."""
@@ -104,7 +87,10 @@ class StageThread(Thread):
 
     def _measure(self, stage: Stage) -> None:
         self._metrics.gauge("ready", float(stage.is_ready), stage=self.name)
-        for source, behind in stage.lag().items():
-            self._metrics.gauge("lag", behind, stage=self.name, topic=source.topic, partition=str(source.partition))
+        self.report = StageReport(stage.is_ready, stage.lag(), stage.labelers())
+        for source, behind in self.report.lag.items():
+            labels = {"stage": self.name, "topic": source.topic, "partition": str(source.partition)}
+            self._metrics.gauge("lag", behind.records, **labels)
+            self._metrics.gauge("lag_seconds", behind.seconds or 0.0, **labels)
         for name, value in stage.gauges().items():
             self._metrics.gauge(name, value)

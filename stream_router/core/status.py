@@ -53,6 +53,7 @@ def router_status(
     rejected_versions: Mapping[str, int],
     models: Mapping[str, Mapping[str, ModelHealth]],
     lag: Mapping[int, int],
+    lag_s: Mapping[int, float],
     in_flight: int,
     counters: Mapping[str, int],
 ) -> RouterStatus:
@@ -62,6 +63,8 @@ def router_status(
     ----------
     lag : mapping of partition to offsets
         Between the log's end and the committed offset.
+    lag_s : mapping of partition to seconds
+        Age of the newest query taken, where more are left; 0 at the end.
     """
     return RouterStatus(
         instance_id=identity.instance_id,
@@ -77,4 +80,5 @@ def router_status(
         lag={str(partition): offsets for partition, offsets in sorted(lag.items())},
         in_flight=in_flight,
         counters=dict(counters),
+        lag_s={str(partition): seconds for partition, seconds in sorted(lag_s.items())},
     )

@@ -40,6 +40,7 @@ REVOKE_COMMIT_S = 6.0
 _OFFSETS_TIMEOUT_S = 5.0
 _OFFSETS_BUDGET_S = 60.0
 _LAG_INTERVAL_S = 1.0
+_MILLISECONDS = 1_000.0
 
 
 class Intake(Thread):
@@ -86,7 +87,9 @@ class Intake(Thread):
         self._paused: frozenset[int] = frozenset()
         self._rebalances = 0
         self._lag_due_s = 0.0
+        self._taken_ms: dict[int, int] = {}
         self.lag: dict[int, int] = {}
+        self.lag_s: dict[int, float] = {}
 
     def stop_taking(self) -> None:
         """Take no further queries; keep the membership, so that what is in flight can still be committed."""
@@ -140,6 +143,8 @@ class Intake(Thread):
 
     def _hand_on(self, messages: list[Message], group: object) -> None:
         records = [_record(message) for message in messages]
+        for message in messages:
+            self._taken_ms[cast(int, message.partition())] = message.timestamp()[1]
         fresh = self._ledger.delivered(records, group)
         self._metrics.queries.inc(len(fresh))
         if len(fresh) < len(records):
@@ -227,7 +232,7 @@ class Intake(Thread):
         self._ledger.released()
         self._assignment = []
         self._paused = frozenset()
-        self.lag = {}
+        self.lag, self.lag_s = {}, {}
 
     def _measure_lag(self, consumer: Consumer) -> None:
         now_s = time.monotonic()
@@ -240,6 +245,12 @@ class Intake(Thread):
             if high >= 0:
                 done = self._ledger.committable(tp.partition)
                 lag[tp.partition] = max(high - (low if done is None else done), 0)
+        now_ms = time.time() * _MILLISECONDS
+        self.lag_s = {
+            partition: max(now_ms - self._taken_ms[partition], 0.0) / _MILLISECONDS if left else 0.0
+            for partition, left in lag.items()
+            if not left or self._taken_ms.get(partition, 0) > 0
+        }
         self.lag = lag
 
 

@@ -291,3 +291,21 @@ def test_leaving_commits_what_was_taken(join: Join) -> None:
     join.begin()
     join.settle()
     assert len(join.examples()) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_fails_each_label_is_counted_once_for_its_labeler(tmp_path: Path, seed: int) -> None:
+    with disturbed_join(tmp_path / "state", seed) as join:
+        for number in range(30):
+            join.send(TOPICS.results, number, routed(number).to_json())
+        join.settle()
+        for number in range(30):
+            said = feedback(number, labeler="ada" if number % 3 else "bob")
+            join.send(TOPICS.feedback, number, said.to_json())
+            if join.draw.random() < 0.3:
+                join.turn()
+            if join.draw.random() < 0.1:
+                join.disturb()
+        join.settle()
+
+        assert {one.labeler: one.labels for one in join.stage.labelers()["photo"]} == {"ada": 20, "bob": 10}

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from recalibrator.errors import Rewind
-from recalibrator.ports import Assignee, EndReached, Record
+from recalibrator.ports import Assignee, EndReached, Lag, Record
 from recalibrator.shell.metrics import Metrics
 from runtime.records import Header, Input, OutputRecord
 from schemas.calibration import CalibrationVersion
@@ -135,8 +135,9 @@ class MemoryLog:
         self._positions = dict(starts)
         self._held, self._told = set(), set()
 
-    def lag(self) -> Mapping[Input, int]:
-        return {source: self._broker.ends[source] - position for source, position in self._positions.items()}
+    def lag(self) -> Mapping[Input, Lag]:
+        behind = {source: self._broker.ends[source] - position for source, position in self._positions.items()}
+        return {source: Lag(left, None if left else 0.0) for source, left in behind.items()}
 
     def close(self) -> None:
         if self._positions:

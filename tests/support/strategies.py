@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -11,75 +10,44 @@ from schemas import (
     CalibrationMap,
     CalibrationVersion,
     Command,
-    CostRate,
     Decision,
-    DetectorStatus,
-    DriftStatus,
     Evidence,
     FeedbackEvent,
     FieldCounts,
     GridSpec,
-    Interval,
     LabelledExample,
     LabelRequest,
-    ModelCosts,
     ModelRun,
     OutcomeCounts,
     QueryCost,
     QueryEvent,
     RoutedEvent,
-    RouterStatus,
-    Signal,
-    Target,
     TrafficSummary,
     VersionTraffic,
-    WorkloadStatus,
 )
 from schemas.command import Action
-from schemas.event import MAX_INTEGER, Event
+from schemas.event import Event
 from schemas.routed import DecisionReason, LabelReason
-from schemas.status import (
-    CalibrationError,
-    DelayQuantiles,
-    DriftState,
-    LabelStatus,
-    ModelHealth,
-    ReliabilityBin,
-    VersionInUse,
-    WorkloadState,
-)
-
-probabilities = st.floats(0.0, 1.0)
-counts = st.integers(0, MAX_INTEGER)
-ordinals = st.integers(1, MAX_INTEGER)
-amounts = st.floats(0.0, float(MAX_INTEGER))
-reals = st.floats(allow_nan=False, allow_infinity=False)
-names = st.text(min_size=1, max_size=12)
-texts = st.text(max_size=20)
-timestamps = st.datetimes(datetime(1970, 1, 1), datetime(2999, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis adds the zone
-json_objects: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
+from tests.support import status_strategies
+from tests.support.value_strategies import (
+    amounts,
+    choices,
+    cost_rates,
+    counts,
+    entities,
+    increasing,
+    intervals,
+    json_objects,
+    model_costs,
+    names,
+    optional,
+    ordinals,
+    probabilities,
+    signals,
+    targets,
     texts,
-    st.recursive(
-        st.none() | st.booleans() | st.integers(-MAX_INTEGER, MAX_INTEGER) | reals | texts,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-        max_leaves=5,
-    ),
-    max_size=3,
+    timestamps,
 )
-entity_values = st.none() | texts | st.lists(texts, max_size=3).map(tuple)
-entities = st.dictionaries(texts, entity_values, max_size=4)
-
-
-def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.none() | strategy
-
-
-def choices(literal: Any) -> st.SearchStrategy[Any]:
-    return st.sampled_from(get_args(literal))
-
-
-def increasing(values: st.SearchStrategy[Any], size: int) -> st.SearchStrategy[tuple[Any, ...]]:
-    return st.lists(values, min_size=size, max_size=size, unique=True).map(lambda drawn: tuple(sorted(drawn)))
 
 
 @st.composite
@@ -91,17 +59,6 @@ def calibration_maps(draw: st.DrawFn, min_knots: int = 1) -> CalibrationMap:
     )
 
 
-intervals = st.builds(Interval, estimate=reals, lower=reals, upper=reals)
-cost_rates = st.builds(CostRate, sequential=amounts, paper=amounts, large_only=amounts)
-targets = st.builds(
-    Target, micro_f1=st.floats(0.0, 1.0, exclude_min=True, exclude_max=True), safety=st.floats(0.0, 10.0)
-)
-signals = st.builds(Signal, small_model=texts, decoding=st.sampled_from(["free", "json_schema"]))
-model_costs = st.builds(
-    ModelCosts,
-    small=st.floats(0.0, float(MAX_INTEGER), exclude_min=True),
-    large=st.floats(0.0, float(MAX_INTEGER), exclude_min=True),
-)
 evidences = st.builds(
     Evidence,
     trigger=texts,
@@ -299,76 +256,17 @@ def commands(draw: st.DrawFn) -> Command:
     )
 
 
-detectors = st.builds(
-    DetectorStatus,
-    name=texts,
-    watches=texts,
-    needs_labels=st.booleans(),
-    state=choices(DriftState),
-    statistic=reals,
-    bound=reals,
-    since=optional(timestamps),
-    alarms=counts,
-)
-workload_statuses = st.builds(
-    WorkloadStatus,
-    workload=names,
-    state=choices(WorkloadState),
-    sentence=texts,
-    calibration_version=optional(counts),
-    uncertainty_threshold=optional(reals),
-    target=targets,
-    micro_f1=optional(intervals),
-    per_field=st.dictionaries(texts, probabilities, max_size=2),
-    cost=optional(cost_rates),
-    labels=st.builds(LabelStatus, requested=counts, delay_s=st.builds(DelayQuantiles, p50=optional(amounts))),
-    drift=st.builds(DriftStatus, state=choices(DriftState), detectors=st.lists(detectors, max_size=1).map(tuple)),
-    calibration_error=st.builds(
-        CalibrationError,
-        ece=optional(intervals),
-        bins=st.lists(
-            st.builds(ReliabilityBin, predicted=probabilities, observed=probabilities, count=counts), max_size=2
-        ).map(tuple),
-    ),
-    lag=optional(json_objects),
-    updated_at=optional(timestamps),
-    details=json_objects,
-)
-model_healths = st.builds(
-    ModelHealth,
-    state=st.sampled_from(["up", "probing", "down"]),
-    calls=counts,
-    failures=counts,
-    latency_s=st.dictionaries(st.sampled_from(["p50", "p90", "p99"]), amounts),
-)
-router_statuses = st.builds(
-    RouterStatus,
-    instance_id=names,
-    started_at=timestamps,
-    updated_at=timestamps,
-    ready=st.booleans(),
-    versions=st.dictionaries(
-        texts, st.builds(VersionInUse, version=optional(counts), since=optional(timestamps)), max_size=2
-    ),
-    rejected_versions=st.dictionaries(texts, counts, max_size=2),
-    models=st.dictionaries(
-        texts, st.dictionaries(st.sampled_from(["small", "large"]), model_healths, max_size=2), max_size=2
-    ),
-    lag=st.dictionaries(texts, counts, max_size=2),
-    in_flight=counts,
-    counters=st.dictionaries(texts, counts, max_size=2),
-)
-
 EVENTS: dict[str, st.SearchStrategy[Any]] = {
     "CalibrationVersion": calibration_versions(),
     "Command": commands(),
     "FeedbackEvent": feedback_events,
     "LabelledExample": labelled_examples(),
     "QueryEvent": queries,
+    "RecalibratorStatus": status_strategies.recalibrator_statuses,
     "RoutedEvent": routed_events(),
-    "RouterStatus": router_statuses,
+    "RouterStatus": status_strategies.router_statuses,
     "TrafficSummary": traffic_summaries(),
-    "WorkloadStatus": workload_statuses,
+    "WorkloadStatus": status_strategies.workload_statuses,
 }
 """A strategy for each event by its class name."""
 

@@ -8,15 +8,16 @@ from threading import Event
 import pytest
 
 from recalibrator.errors import RecalibratorError, Rewind
+from recalibrator.ports import Lag, Stage
 from recalibrator.shell.metrics import Metrics
 from recalibrator.shell.stage_thread import StageThread
 from runtime.errors import BrokerUnreachable, Fenced
 from runtime.records import Input
 
-LAG = {Input("in", 0): 3}
+LAG = {Input("in", 0): Lag(3, 0.5)}
 
 
-class ScriptedStage:
+class ScriptedStage(Stage):
     """Raises in a turn or at its close; ends the service after some turns."""
 
     def __init__(self, closing: Event, *, in_turn: Exception | None = None, in_close: Exception | None = None) -> None:
@@ -40,7 +41,7 @@ class ScriptedStage:
     def gauges(self) -> Mapping[str, float]:
         return {"rows": 5.0}
 
-    def lag(self) -> Mapping[Input, int]:
+    def lag(self) -> Mapping[Input, Lag]:
         return LAG
 
     def close(self) -> None:
