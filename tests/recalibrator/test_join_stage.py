@@ -307,5 +307,7 @@ def test_whatever_fails_each_label_is_counted_once_for_its_labeler(tmp_path: Pat
             if join.draw.random() < 0.1:
                 join.disturb()
         join.settle()
+        join.budget.clear()
+        join.stage.commit()
 
         assert {one.labeler: one.labels for one in join.stage.labelers()["photo"]} == {"ada": 20, "bob": 10}
