@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo demo-vllm up test test-thorough test-fast test-vllm lint format bench results docs lock clean
+.PHONY: help setup demo demo-vllm up test test-thorough test-fast test-browser test-vllm lint format bench results docs lock clean
 .DEFAULT_GOAL := help
 
 help:            ## list the targets
@@ -37,7 +37,10 @@ test-thorough: lint ## the same with more drawn examples and the corners that ta
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -q -m "not vllm"
 
 test-fast: $(STAMP) ## unit tests alone: no broker, no kill storms
-	$(BIN)/python -m pytest -q -m "not broker and not slow and not thorough and not vllm"
+	$(BIN)/python -m pytest -q -m "not broker and not browser and not slow and not thorough and not vllm"
+
+test-browser: $(STAMP) ## the page in a real Chromium (part of `make test`; installs Debian's where root may)
+	$(BIN)/python -m pytest -q -m browser tests/browser
 
 test-vllm: $(STAMP) ## the protocol's conformance suite against real vLLM servers (installs them, 3 GB)
 	$(BIN)/python -m pytest -q -m vllm tests/conformance

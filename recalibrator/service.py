@@ -142,7 +142,8 @@ class Service:
                 )
         heartbeat = Heartbeat(
             self._settings,
-            state.instance_id,
+            # Processes that share a state directory, one for each stage, each have a status of their own.
+            f"{state.instance_id}/{'+'.join(sorted(self._stages))}",
             lambda: {thread.name: thread.report for thread in self._threads},
             clock=self._clock,
             count=self.metrics.count,

@@ -67,7 +67,7 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     traffic = load_traffic()
     stream = plan_stream(traffic, scenario)
     with Stack(stack_options, console) as stack, Watcher(stack.settings, stream, scenario) as watcher:
-        _bootstrap(stack, offline_set(traffic), watcher, console)
+        publish_offline(stack, offline_set(traffic), watcher, console)
         _stream(stack, stream, options, watcher, console)
         summary = summarise(stream, watcher.seen, scenario, stack_options.micro_f1)
         picture = plot_run(stream, watcher.seen, scenario, stack_options.micro_f1, options.directory / "demo.png")
@@ -77,8 +77,14 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     return 0 if summary.succeeded else 1
 
 
-def _bootstrap(stack: Stack, offline: list[RecordedQuery], watcher: Watcher, console: Console) -> None:
-    """Publish what the paper's user would have: the offline calibration, and the labelled queries behind it."""
+def publish_offline(stack: Stack, offline: list[RecordedQuery], watcher: Watcher, console: Console) -> None:
+    """Publish what the paper's user would have: the offline calibration, and the labelled queries behind it.
+
+    Raises
+    ------
+    StackFailed
+        When the service has not taken them in time.
+    """
     moment = datetime.now(UTC)
     fitted, threshold = offline_calibration(offline, stack.options.micro_f1)
     command = Command(

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from recalibrator.api.acknowledged import AcknowledgedProducer
+from recalibrator.api.dead_letter_log import DeadLetterLog
 from recalibrator.api.keys import Keys, Scope
+from recalibrator.api.served import Served
 from recalibrator.api.view import View
 from recalibrator.errors import Refused
 from recalibrator.shell.metrics import Metrics
@@ -27,6 +29,8 @@ class Context:
     settings : Settings
     keys : Keys
     view : View
+    letters : DeadLetterLog
+    served : Served
     producer : AcknowledgedProducer
     metrics : Metrics
     clock : Clock
@@ -37,6 +41,8 @@ class Context:
     settings: Settings
     keys: Keys
     view: View
+    letters: DeadLetterLog
+    served: Served
     producer: AcknowledgedProducer
     metrics: Metrics
     clock: Clock

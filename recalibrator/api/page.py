@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from threading import Lock
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from pydantic import JsonValue
 
-from recalibrator.api.plots import escalation_plot, quality_plot, reliability_plot
-from recalibrator.api.routes_status import unseen
-from recalibrator.api.view import VersionLine, View
+from recalibrator.api.dead_letter_log import DeadLetter, DeadLetterLog
+from recalibrator.api.figures import Figures, FigureStore
+from recalibrator.api.served import Served
+from recalibrator.api.versions import VersionLine, changes
+from recalibrator.api.view import View
 from schemas.event import rfc3339
 from schemas.settings import Settings
-from schemas.status import RouterStatus, WorkloadStatus
+from schemas.status import WorkloadStatus
 
 SHOWN_VERSIONS = 20
+SHOWN_LETTERS = 20
 
 TONES = {
     "active": "good",
@@ -31,14 +33,35 @@ TONES = {
 }
 """How each state is coloured; the word itself is always shown too."""
 
+ACTIONS = {
+    "activate": (
+        "Roll back",
+        "Its content is published again under a new number and decides at once, until a later fit replaces it.",
+    ),
+    "pin": ("Pin", "It decides until it is unpinned, whatever later labels say. New fits are made, not published."),
+    "unpin": ("Unpin", "New fits decide again."),
+    "pause": ("Pause", "No new version is published until resumed; the one in force stays."),
+    "resume": ("Resume", "New fits are published again."),
+    "refit": ("Refit", "A version is fitted on the labels so far and published at once."),
+}
+"""What each act is called, and what it does."""
+
+_NAMES = {
+    "uncertainty_threshold": "threshold on u",
+    "threshold": "error probability there",
+    "escalation_rate": "escalates",
+    "micro_f1": "micro-F1",
+    "sequential_cost": "cost, sequential",
+}
+_SHARES = frozenset({"escalation_rate"})
+
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """The drawings of one workload."""
+class VersionRow:
+    """A line of the versions' table and what it changed, each as name, before, after."""
 
-    quality: Markup
-    escalation: Markup
-    reliability: Markup
+    line: VersionLine
+    changed: Sequence[tuple[str, str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,86 +70,135 @@ class Panel:
 
     status: WorkloadStatus
     tone: str
-    versions: Sequence[VersionLine]
+    versions: Sequence[VersionRow]
+    hidden_versions: int
     figures: Figures
-    saving: float | None
+    letters: Sequence[DeadLetter]
 
 
 class Page:
-    """Makes the page; drawings are kept until what they show has changed.
+    """Makes the page.
 
     Parameters
     ----------
     settings : Settings
     view : View
+    letters : DeadLetterLog
+    served : Served
     """
 
-    def __init__(self, settings: Settings, view: View) -> None:
+    def __init__(self, settings: Settings, view: View, letters: DeadLetterLog, served: Served) -> None:
         self._settings = settings
         self._view = view
-        self._lock = Lock()
-        self._drawn: dict[str, tuple[object, Figures]] = {}
+        self._letters = letters
+        self._served = served
+        self._figures = FigureStore(view)
         self._environment = Environment(
-            loader=PackageLoader("recalibrator.api"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+            loader=PackageLoader("recalibrator.api"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
         )
-        self._environment.filters |= {"time": _time, "percent": _percent, "number": _number}
+        self._environment.filters |= {
+            "time": _time,
+            "iso": _iso,
+            "percent": _percent,
+            "number": _number,
+            "words": _words,
+        }
+        self._environment.globals |= {"tones": TONES, "actions": ACTIONS}
 
-    def overview(self) -> str:
-        """Return the page of all workloads."""
-        panels = [self._panel(name) for name in self._view.workloads]
-        return self._environment.get_template("page.html").render(
-            panels=panels, routers=self._view.routers(), router_models=_router_models
-        )
+    def overview(self, now: datetime) -> str:
+        """Return the page of all workloads; that of the workload where there is but one."""
+        if len(self._view.workloads) == 1:
+            return self.workload(self._view.workloads[0], now)
+        statuses = [self._served.workload(name, now) for name in self._view.workloads]
+        return self._render("overview.html", now, statuses=statuses)
 
-    def confirmation(self, workload: str, action: str, version: int | None, *, needs_key: bool, problem: str) -> str:
+    def workload(self, workload: str, now: datetime, asked: str = "", version: int | None = None) -> str:
+        """Return the page of one workload.
+
+        Parameters
+        ----------
+        asked : str
+            The act that was just asked for, to be told.
+        version : int, optional
+            Its version.
+        """
+        return self._render("workload.html", now, panel=self._panel(workload, now), asked=asked, asked_version=version)
+
+    def confirmation(
+        self, workload: str, action: str, version: int | None, now: datetime, *, needs_key: bool, problem: str
+    ) -> str:
         """Return the page on which a person confirms a command."""
-        return self._environment.get_template("confirm.html").render(
-            workload=workload, action=action, version=version, needs_key=needs_key, problem=problem
+        current = self._view.line(workload, self._served.workload(workload, now).calibration_version)
+        wanted = self._view.line(workload, version)
+        changed = [] if wanted is None or wanted is current else _changed(changes(wanted, current))
+        return self._render(
+            "confirm.html",
+            now,
+            workload=workload,
+            action=action,
+            version=version,
+            changed=changed,
+            current=current,
+            needs_key=needs_key,
+            problem=problem,
         )
 
-    def _panel(self, workload: str) -> Panel:
-        status = self._view.status(workload) or unseen(self._settings.workloads[workload])
-        cost = status.cost
+    def _render(self, template: str, now: datetime, **content: object) -> str:
+        return self._environment.get_template(template).render(
+            now=now,
+            workloads=self._view.workloads,
+            recalibrators=self._view.recalibrators(),
+            routers=self._view.routers(),
+            **content,
+        )
+
+    def _panel(self, workload: str, now: datetime) -> Panel:
+        status = self._served.workload(workload, now)
+        lines = self._view.versions(workload)
         return Panel(
             status=status,
             tone=TONES[status.state],
-            versions=self._view.versions(workload)[:SHOWN_VERSIONS],
-            figures=self._figures(workload, status),
-            saving=None if cost is None or not cost.large_only else 1.0 - cost.sequential / cost.large_only,
+            versions=[
+                VersionRow(line, _changed(changes(line, self._view.line(workload, line.parent_version))))
+                for line in lines[:SHOWN_VERSIONS]
+            ],
+            hidden_versions=max(0, len(lines) - SHOWN_VERSIONS),
+            figures=self._figures.of(status),
+            letters=self._letters.latest(workload, SHOWN_LETTERS),
         )
 
-    def _figures(self, workload: str, status: WorkloadStatus) -> Figures:
-        key = (status.updated_at, status.calibration_version)
-        with self._lock:
-            known = self._drawn.get(workload)
-        if known is not None and known[0] == key:
-            return known[1]
-        points = self._view.points(workload)
-        drawn = Figures(
-            quality=Markup(quality_plot(points, status.target.micro_f1)),  # noqa: S704 drawn here, of numbers only
-            escalation=Markup(escalation_plot(points)),  # noqa: S704
-            reliability=Markup(reliability_plot(status)),  # noqa: S704
-        )
-        with self._lock:
-            self._drawn[workload] = (key, drawn)
-        return drawn
 
-
-def _router_models(router: RouterStatus) -> list[tuple[str, str, str]]:
-    """Return (server, health, median latency) of each model that a router talks to."""
+def _changed(changed: dict[str, tuple[JsonValue, JsonValue]]) -> list[tuple[str, str, str]]:
     return [
-        (f"{workload}/{role}", health.state, _number(health.latency_s.get("p50"), 3))
-        for workload, roles in sorted(router.models.items())
-        for role, health in sorted(roles.items(), reverse=True)
+        (_NAMES.get(name, _words(name)), _value(name, before), _value(name, after))
+        for name, (before, after) in changed.items()
     ]
 
 
+def _value(name: str, value: JsonValue) -> str:
+    if isinstance(value, float):
+        return _percent(value) if name in _SHARES else _number(value, 4)
+    return "–" if value is None else str(value)
+
+
+def _words(value: str) -> str:
+    return value.replace("_", " ")
+
+
 def _time(moment: datetime | None) -> str:
-    return "–" if moment is None else rfc3339(moment.replace(microsecond=0))
+    return "–" if moment is None else moment.strftime("%d %b %H:%M:%S")
+
+
+def _iso(moment: datetime | None) -> str:
+    return "" if moment is None else rfc3339(moment.replace(microsecond=0))
 
 
 def _percent(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{value:.{digits}%}"
+    return "–" if value is None else f"{100.0 * value:.{digits}f} %"
 
 
 def _number(value: float | None, digits: int = 3) -> str:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Callable, Coroutine
+from importlib.resources import files
 from typing import Annotated, get_args
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote, urlencode
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from recalibrator.api.answers import tagged
 from recalibrator.api.bodies import read_body, require_type
 from recalibrator.api.context import Context
 from recalibrator.api.keys import require_same_site
-from recalibrator.api.page import Page
+from recalibrator.api.page import ACTIONS, Page
 from recalibrator.api.routes_commands import CommandRoutes, checked_reason
 from recalibrator.api.routes_status import version_number
 from recalibrator.errors import Refused
@@ -23,33 +26,16 @@ from schemas.command import Action
 _FORM = ("application/x-www-form-urlencoded",)
 _MAX_FORM_BYTES = 10_000
 _SEE_OTHER, _UNPROCESSABLE = 303, 422
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; form-action 'self'"
+# The drawings carry their colours in style attributes.
+_SOURCES = "default-src 'none'; img-src data:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'"
 _SECURITY = {
-    "Content-Security-Policy": f"{_POLICY}; base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": f"{_SOURCES}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # With "no-referrer" a browser would send the forms with the origin "null", which is refused as another site's.
+    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_SCRIPT = """\
-const source = new EventSource("/v1/stream");
-let busy = false, again = false;
-async function refresh() {
-  if (busy) { again = true; return; }
-  busy = true;
-  try {
-    const answer = await fetch("/", {headers: {Accept: "text/html"}});
-    if (answer.ok) {
-      const next = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const open = [...document.querySelectorAll("details[open]")].map((d) => d.id);
-      document.querySelector("main").replaceWith(next.querySelector("main"));
-      open.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
-    }
-  } finally {
-    setTimeout(() => { busy = false; if (again) { again = false; refresh(); } }, 2000);
-  }
-}
-source.addEventListener("changed", refresh);
-"""
+_FILES = {"page.css": "text/css", "page.js": "text/javascript"}
 
 
 class PageRoutes:
@@ -65,21 +51,48 @@ class PageRoutes:
     def __init__(self, context: Context, commands: CommandRoutes) -> None:
         self._context = context
         self._commands = commands
-        self._page = Page(context.settings, context.view)
+        self._page = Page(context.settings, context.view, context.letters, context.served)
+        folder = files("recalibrator.api") / "static"
+        self._files = {name: (folder / name).read_bytes() for name in _FILES}
         self.router = APIRouter(include_in_schema=False)
         self.router.add_api_route("/", self.overview, methods=["GET"])
-        self.router.add_api_route("/page.js", self.script, methods=["GET"])
+        self.router.add_api_route("/workloads/{workload}", self.workload, methods=["GET"])
+        for name in _FILES:
+            self.router.add_api_route(f"/{name}", self._serve(name), methods=["GET"])
         self.router.add_api_route("/confirm", self.confirm, methods=["GET"])
         self.router.add_api_route("/confirm", self.act, methods=["POST"])
 
     async def overview(self, request: Request) -> Response:
         """Return the page of all workloads."""
         self._context.authorise(request, "read")
-        return HTMLResponse(await asyncio.to_thread(self._page.overview), headers=_SECURITY)
+        return await self._html(self._page.overview, self._context.clock.now())
 
-    async def script(self) -> Response:
-        """Return the script that keeps the page up to date; the page works without it."""
-        return Response(_SCRIPT, media_type="text/javascript", headers={"X-Content-Type-Options": "nosniff"})
+    async def workload(
+        self,
+        request: Request,
+        workload: str,
+        asked: Annotated[str, Query(max_length=20)] = "",
+        version: Annotated[str, Query(max_length=20)] = "",
+    ) -> Response:
+        """Return the page of one workload, with a note of what was just asked for."""
+        self._context.authorise(request, "read")
+        self._context.require_workload(workload)
+        told = asked if asked in ACTIONS else ""
+        number = version_number(version) if version else None
+        return await self._html(self._page.workload, workload, self._context.clock.now(), told, number)
+
+    async def _html(self, make: Callable[..., str], *arguments: object) -> Response:
+        # Drawing takes tens of milliseconds; other requests do not wait for it.
+        return HTMLResponse(await asyncio.to_thread(make, *arguments), headers=_SECURITY)
+
+    def _serve(self, name: str) -> Callable[[Request], Coroutine[None, None, Response]]:
+        async def serve(request: Request) -> Response:
+            # Open: a browser asks for it without the page's credentials, and it tells nothing.
+            answer = tagged(request, self._files[name], _FILES[name])
+            answer.headers["X-Content-Type-Options"] = "nosniff"
+            return answer
+
+        return serve
 
     async def confirm(
         self,
@@ -106,7 +119,8 @@ class PageRoutes:
             await self._commands.issue(workload, action, number, caller, checked_reason(form.get("reason", "")))
         except Refused as error:
             return self._form(workload, form.get("action", ""), version, str(error), error.status)
-        return RedirectResponse("/", _SEE_OTHER)
+        query = urlencode({"asked": action} | ({} if number is None else {"version": number}))
+        return RedirectResponse(f"/workloads/{quote(workload, safe='')}?{query}", _SEE_OTHER)
 
     def _form(self, workload: str, action: str, version: str, problem: str = "", status: int = 200) -> Response:
         self._context.require_workload(workload)
@@ -114,6 +128,7 @@ class PageRoutes:
             workload,
             _action(action),
             version_number(version) if version else None,
+            self._context.clock.now(),
             needs_key=bool(self._context.settings.recalibrator.api_keys),
             problem=problem,
         )

@@ -14,11 +14,11 @@ from starlette.responses import Response, StreamingResponse
 
 from recalibrator.api.answers import documented, tagged
 from recalibrator.api.context import Context
-from recalibrator.api.view import HistoryPoint, VersionLine
+from recalibrator.api.history import HistoryPoint
+from recalibrator.api.history import since as since_time
+from recalibrator.api.versions import VersionLine, changes
 from recalibrator.errors import Refused
 from schemas.event import rfc3339
-from schemas.settings import WorkloadSettings
-from schemas.status import DriftStatus, WorkloadStatus
 
 STREAM_INTERVAL_S = 0.5
 KEEP_ALIVE_S = 15.0
@@ -47,18 +47,15 @@ class StatusRoutes:
         add("/v1/stream", self.stream, methods=["GET"], responses=refusals)
 
     async def all_statuses(self, request: Request) -> Response:
-        """Return every workload's and every router's latest status."""
+        """Return every workload's, router's and recalibrator's latest status, and the dead letters by reason."""
         self._context.authorise(request, "read")
-        view = self._context.view
-        workloads = b",".join(self._status_json(name) for name in view.workloads)
-        routers = b",".join(router.to_json() for router in view.routers())
-        return tagged(request, b'{"workloads":[' + workloads + b'],"routers":[' + routers + b"]}")
+        return tagged(request, self._context.served.all_json(self._context.clock.now()))
 
     async def one_status(self, request: Request, workload: str) -> Response:
         """Return one workload's latest status."""
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
-        return tagged(request, self._status_json(workload))
+        return tagged(request, self._context.served.workload_json(workload, self._context.clock.now()))
 
     async def history(
         self, request: Request, workload: str, since: Annotated[str | None, Query(max_length=64)] = None
@@ -67,14 +64,15 @@ class StatusRoutes:
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
         start = None if since is None else _moment(since)
-        points = [p for p in self._context.view.points(workload) if start is None or p.at >= start]
+        points = since_time(self._context.view.points(workload), start)
         return tagged(request, to_json({"workload": workload, "points": [_point(p) for p in points]}))
 
     async def versions(self, request: Request, workload: str) -> Response:
         """Return a workload's versions, newest first."""
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
-        lines = [_line(line) for line in self._context.view.versions(workload)]
+        view = self._context.view
+        lines = [_line(line, view.line(workload, line.parent_version)) for line in view.versions(workload)]
         return tagged(request, to_json({"workload": workload, "versions": lines}))
 
     async def version(self, request: Request, workload: str, version: str) -> Response:
@@ -95,7 +93,7 @@ class StatusRoutes:
     async def _changes(self) -> AsyncIterator[bytes]:
         told, quiet_s = -1, 0.0
         while "closing" not in self._context.missing():
-            revision = self._context.view.revision
+            revision = self._context.view.revision + self._context.letters.revision
             if revision != told:
                 told, quiet_s = revision, 0.0
                 yield b"event: changed\ndata: %d\n\n" % revision
@@ -104,21 +102,6 @@ class StatusRoutes:
                 yield b": still here\n\n"
             await asyncio.sleep(STREAM_INTERVAL_S)
             quiet_s += STREAM_INTERVAL_S
-
-    def _status_json(self, workload: str) -> bytes:
-        known = self._context.view.status_json(workload)
-        return known or unseen(self._context.settings.workloads[workload]).to_json()
-
-
-def unseen(settings: WorkloadSettings) -> WorkloadStatus:
-    """Return the status of a workload of which nothing has come yet."""
-    return WorkloadStatus(
-        workload=settings.name,
-        state="cold_start",
-        sentence="Nothing has come in yet; both models will answer every query until a first version is fitted.",
-        target=settings.target,
-        drift=DriftStatus(state="insufficient_labels"),
-    )
 
 
 def version_number(given: str) -> int:
@@ -157,12 +140,14 @@ def _point(point: HistoryPoint) -> dict[str, Any]:
         "calibration_version": point.version,
         "micro_f1": None if point.micro_f1 is None else point.micro_f1.model_dump(),
         "escalation_rate": point.escalation_rate,
-        "sequential_cost": point.sequential_cost,
+        "sequential_cost": None if point.cost is None else point.cost.sequential,
+        "cost": None if point.cost is None else point.cost.model_dump(),
         "drift": point.drift,
+        "source": point.source,
     }
 
 
-def _line(line: VersionLine) -> dict[str, Any]:
+def _line(line: VersionLine, parent: VersionLine | None) -> dict[str, Any]:
     return {
         "version": line.version,
         "created_at": rfc3339(line.created_at),
@@ -174,4 +159,6 @@ def _line(line: VersionLine) -> dict[str, Any]:
         "escalation_rate": line.escalation_rate,
         "labels": line.labels,
         "parent_version": line.parent_version,
+        "content_of": line.content_of,
+        "changed": changes(line, parent),
     }

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Event
+from typing import cast
 
 from recalibrator.api.acknowledged import AcknowledgedProducer
 from recalibrator.api.app import create_app
 from recalibrator.api.context import Context
+from recalibrator.api.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.keys import Keys
+from recalibrator.api.served import Served
 from recalibrator.api.server import HttpServer
 from recalibrator.api.view import View
 from recalibrator.ports import Stage
 from recalibrator.shell.kafka_properties import producer_properties, reader_properties
 from recalibrator.shell.metrics import Metrics
+from recalibrator.shell.tail_reader import TailReader
 from runtime.clock import Clock
 from runtime.errors import BrokerError
 from runtime.kafka.client_reports import reports
 from runtime.kafka.compacted_reader import CompactedReader
+from runtime.records import Header
 from schemas.settings import Settings
-from schemas.topics import CALIBRATION_HISTORY, ROUTERS, STATUS
+from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, RECALIBRATORS, ROUTERS, STATUS
 
 _POLL_S = 0.1
 
@@ -59,18 +64,37 @@ class ApiStage(Stage):
         prefix, options = settings.topics.prefix, settings.recalibrator
         self._count = metrics.count
         self._view = View(tuple(settings.workloads), prefix)
+        self._letters = DeadLetterLog(tuple(settings.workloads))
         self._reader = CompactedReader(
             "view",
-            [topic.name(prefix) for topic in (STATUS, ROUTERS, CALIBRATION_HISTORY)],
+            [topic.name(prefix) for topic in (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY)],
             reader_properties(settings, f"view-{instance_id}"),
             metrics.count,
             on_final=on_final,
             closing=closing,
         )
+        self._tail = TailReader(
+            "dead-letters",
+            DEAD_LETTERS.name(prefix),
+            reader_properties(settings, f"dead-letters-{instance_id}"),
+            metrics.count,
+            most=MOST_KEPT,
+            on_final=on_final,
+        )
         self._producer = AcknowledgedProducer(
             producer_properties(settings) | reports("api-producer", metrics.count, on_final)
         )
-        context = Context(settings, Keys(options.api_keys), self._view, self._producer, metrics, clock, missing)
+        context = Context(
+            settings,
+            Keys(options.api_keys),
+            self._view,
+            self._letters,
+            Served(settings, self._view, self._letters),
+            self._producer,
+            metrics,
+            clock,
+            missing,
+        )
         self._server = HttpServer(create_app(context), options.http_host, options.http_port)
 
     @property
@@ -86,11 +110,15 @@ class ApiStage(Stage):
         """Take what has come; blocks up to 0.1 s."""
         for message in self._reader.poll(_POLL_S):
             topic = str(message.topic())
-            if not self._view.take(topic, message.key(), message.value()):
+            if not self._view.take(topic, message.key(), message.value(), message.timestamp()[1]):
                 self._count("view_records_ignored", topic=topic)
+        for message in self._tail.poll():
+            headers = dict(cast(list[Header] | None, message.headers()) or ())
+            self._letters.take(message.key(), message.value(), headers, message.timestamp()[1])
 
     def close(self) -> None:
         """Answer what is being answered, deliver what is queued, and end."""
         self._server.close()
         self._producer.close()
         self._reader.close()
+        self._tail.close()

@@ -16,7 +16,7 @@ from schemas.status import CalibrationError, Frontier, UncertaintyHistogram
 
 _Z95 = 1.959963984540054
 _FRONTIER_POINTS = 48
-_BINS = 32
+_BINS = 64
 _DIGITS = 6
 """Of what is drawn: a version's record is read by every router."""
 
@@ -119,7 +119,7 @@ def frontier(
 
 
 def uncertainty_histogram(mass: NDArray[np.float64], edges: NDArray[np.float64]) -> UncertaintyHistogram:
-    """Return shares of queries in 32 bins of u, made of whole cells and so spaced by the logit.
+    """Return shares of queries in 64 bins of u, made of whole cells and so spaced by the logit.
 
     Parameters
     ----------

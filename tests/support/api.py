@@ -13,7 +13,9 @@ from starlette.testclient import TestClient
 from recalibrator.api.acknowledged import AcknowledgedProducer
 from recalibrator.api.app import create_app
 from recalibrator.api.context import Context
+from recalibrator.api.dead_letter_log import DeadLetterLog
 from recalibrator.api.keys import Keys
+from recalibrator.api.served import Served
 from recalibrator.api.view import View
 from recalibrator.shell.metrics import Metrics
 from runtime.errors import BrokerUnreachable
@@ -66,6 +68,7 @@ class Api:
     client: TestClient
     producer: KeepingProducer
     view: View
+    letters: DeadLetterLog
     clock: HandClock
     settings: Settings
 
@@ -81,14 +84,17 @@ def make_api(missing: tuple[str, ...] = (), **recalibrator: Any) -> Api:
     settings = make_settings(**recalibrator)
     producer, clock = KeepingProducer(), HandClock()
     view = View(tuple(settings.workloads), settings.topics.prefix)
+    letters = DeadLetterLog(tuple(settings.workloads))
     context = Context(
         settings,
         Keys(settings.recalibrator.api_keys),
         view,
+        letters,
+        Served(settings, view, letters),
         cast(AcknowledgedProducer, producer),
         Metrics(),
         clock,
         lambda: list(missing),
     )
     client = TestClient(create_app(context), base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
-    return Api(client, producer, view, clock, settings)
+    return Api(client, producer, view, letters, clock, settings)

@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
+from recalibrator.api.history import MAX_POINTS
 from recalibrator.api.page import TONES
-from recalibrator.api.view import MAX_POINTS
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
 from schemas.command import Command
 from schemas.event import rfc3339
@@ -181,7 +181,7 @@ def test_the_page_says_the_state_and_loads_nothing_from_elsewhere(api: Api, stat
 
     assert answer.status_code == 200
     assert f"It is &lt;{state}&gt;." in answer.text
-    assert answer.text.count("<svg ") == 3
+    assert answer.text.count("<svg ") == 5
     assert not re.findall(r"""(?:src|href|action)=["'](?:https?:)?//""", answer.text)
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 

@@ -1,0 +1,136 @@
+"""How a workload stood over time: statuses and versions flow in, a bounded line of points flows out.
+
+Statuses are compacted away, versions are kept: where no status is left to read, as after a restart long after, the
+versions' own evidence stands in, so that the past never begins at the last restart.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from pydantic import ValidationError
+
+from schemas.calibration import CalibrationVersion, CostRate, Interval
+from schemas.status import WorkloadStatus
+
+MAX_POINTS = 720
+"""Points of either source; when they are full, every second one goes."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_MS = 32_503_679_999_999
+"""The last millisecond of the year 2999."""
+
+Source = Literal["status", "version"]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPoint:
+    """How a workload stood at one time.
+
+    Parameters
+    ----------
+    at : datetime
+    source : str
+        ``status``, or ``version`` where only what a version was published with is left.
+    state : str
+    version : int or None
+    micro_f1 : Interval or None
+        With its 95 % bounds.
+    escalation_rate : float or None
+        As seen, or as expected by the version.
+    cost : CostRate or None
+    drift : str
+    """
+
+    at: datetime
+    source: Source
+    state: str
+    version: int | None
+    micro_f1: Interval | None
+    escalation_rate: float | None
+    cost: CostRate | None
+    drift: str
+
+
+class History:
+    """The points of one workload."""
+
+    def __init__(self) -> None:
+        self._statuses: list[HistoryPoint] = []
+        self._versions: list[HistoryPoint] = []
+
+    def add_status(self, status: WorkloadStatus) -> None:
+        """Take a status; one without a time, or older than the last, is no point."""
+        at = status.updated_at
+        if at is None or (self._statuses and at <= self._statuses[-1].at):
+            return
+        self._statuses.append(
+            HistoryPoint(
+                at=at,
+                source="status",
+                state=status.state,
+                version=status.calibration_version,
+                micro_f1=status.micro_f1,
+                escalation_rate=status.escalation_rate,
+                cost=status.cost,
+                drift=status.drift.state,
+            )
+        )
+        _thin(self._statuses)
+
+    def add_version(self, version: CalibrationVersion, published_at: datetime) -> None:
+        """Take a version's evidence, as of when it was published."""
+        evidence = version.evidence
+        point = HistoryPoint(
+            at=published_at,
+            source="version",
+            state=version.state,
+            version=version.version,
+            micro_f1=_interval(version),
+            escalation_rate=evidence.escalation_rate,
+            cost=evidence.expected_cost,
+            drift=evidence.drift_state or "ok",
+        )
+        insort(self._versions, point, key=lambda known: (known.at, known.version or 0))
+        _thin(self._versions)
+
+    def points(self) -> tuple[HistoryPoint, ...]:
+        """Return all points, oldest first: versions up to the first status, statuses from there on."""
+        if not self._statuses:
+            return tuple(self._versions)
+        before = bisect_left(self._versions, self._statuses[0].at, key=lambda point: point.at)
+        return (*self._versions[:before], *self._statuses)
+
+
+def _interval(version: CalibrationVersion) -> Interval | None:
+    """Return the 95 % interval; versions of former releases know the one of their safety margin alone."""
+    try:
+        return Interval.model_validate(version.evidence.details["micro_f1_95"])
+    except (KeyError, ValidationError):
+        return version.evidence.micro_f1
+
+
+def _thin(points: list[HistoryPoint]) -> None:
+    """Drop every second point of a full list, never the newest."""
+    if len(points) > MAX_POINTS:
+        points[:-1] = points[:-1:2]
+
+
+def from_ms(timestamp_ms: int) -> datetime:
+    """Return a record's time; a producer may stamp it with any number.
+
+    Examples
+    --------
+    >>> from_ms(0).isoformat(), from_ms(-1).year, from_ms(10**18).year
+    ('1970-01-01T00:00:00+00:00', 1970, 2999)
+    """
+    return _EPOCH + timedelta(milliseconds=min(max(timestamp_ms, 0), _LATEST_MS))
+
+
+def since(points: Sequence[HistoryPoint], start: datetime | None) -> Sequence[HistoryPoint]:
+    """Return the points at or after a time."""
+    return points if start is None else points[bisect_left(points, start, key=lambda point: point.at) :]

@@ -1,0 +1,110 @@
+"""Versions as lines of a table, and what one changed against its parent. Pure.
+
+Of a version only its line is kept at hand; its record stays packed, since ten thousand must fit beside each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from pydantic import JsonValue
+
+from schemas.calibration import CalibrationVersion, CostRate, Interval
+from schemas.status import VersionSummary
+
+_SAMPLED_U = (1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 0.95)
+_NOTABLE = 0.005
+"""Smallest change of g(u) worth telling."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionLine:
+    """One version as a line of a table.
+
+    Parameters
+    ----------
+    sampled : tuple of float
+        g at a few u, to tell how far the map moved.
+    content_of : int or None
+        The version whose content a roll-back or pin published again.
+    """
+
+    version: int
+    created_at: datetime
+    state: str
+    trigger: str
+    uncertainty_threshold: float
+    threshold: float | None
+    target: float
+    micro_f1: Interval | None
+    escalation_rate: float | None
+    cost: CostRate | None
+    labels: int
+    parent_version: int | None
+    content_of: int | None
+    sampled: tuple[float, ...]
+
+
+def version_line(version: CalibrationVersion) -> VersionLine:
+    """Return a version's line."""
+    evidence = version.evidence
+    content_of = evidence.details.get("content_of")
+    knots = version.map.uncertainty
+    sampled = np.interp(_SAMPLED_U, knots, version.map.error_probability) if knots else np.zeros(0)
+    return VersionLine(
+        version=version.version,
+        created_at=version.created_at,
+        state=version.state,
+        trigger=evidence.trigger,
+        uncertainty_threshold=version.uncertainty_threshold,
+        threshold=version.threshold,
+        target=version.target.micro_f1,
+        micro_f1=evidence.micro_f1,
+        escalation_rate=evidence.escalation_rate,
+        cost=evidence.expected_cost,
+        labels=evidence.labels,
+        parent_version=version.parent_version,
+        content_of=content_of if isinstance(content_of, int) else None,
+        sampled=tuple(sampled.tolist()),
+    )
+
+
+def changes(line: VersionLine, parent: VersionLine | None) -> dict[str, tuple[JsonValue, JsonValue]]:
+    """Return what a version changed, by name: the value before and after; empty without a known parent.
+
+    The map is told by the u at which g moved furthest, as ``error_probability at u = …``.
+    """
+    if parent is None:
+        return {}
+    pairs: dict[str, tuple[JsonValue, JsonValue]] = {
+        name: (getattr(parent, name), getattr(line, name))
+        for name in ("state", "target", "uncertainty_threshold", "threshold", "escalation_rate")
+    }
+    pairs["micro_f1"] = (
+        None if parent.micro_f1 is None else parent.micro_f1.estimate,
+        None if line.micro_f1 is None else line.micro_f1.estimate,
+    )
+    pairs["sequential_cost"] = (
+        None if parent.cost is None else parent.cost.sequential,
+        None if line.cost is None else line.cost.sequential,
+    )
+    found = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    if line.sampled and parent.sampled:
+        moved = np.abs(np.subtract(line.sampled, parent.sampled))
+        place = int(np.argmax(moved))
+        if moved[place] >= _NOTABLE:
+            found[f"error_probability at u = {_SAMPLED_U[place]:g}"] = (parent.sampled[place], line.sampled[place])
+    return found
+
+
+def summary(line: VersionLine, parent: VersionLine | None) -> VersionSummary:
+    """Return what the status tells of the version in force."""
+    return VersionSummary(
+        version=line.version,
+        created_at=line.created_at,
+        trigger=line.trigger,
+        parent_version=line.parent_version,
+        changed=changes(line, parent),
+    )

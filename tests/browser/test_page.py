@@ -1,0 +1,229 @@
+"""The page in a real browser, over a real running service: broker, models, two routers, recalibrator, live traffic."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from rich.console import Console
+
+from schemas.query import QueryEvent
+from schemas.topics import QUERIES
+from tests.support.broker import unique_prefix
+from tests.support.chromium import ChromiumNotInstalled, open_chromium
+from ucci_stream.demo import publish_offline
+from ucci_stream.demo_watch import Watcher
+from ucci_stream.local_broker import LocalBroker
+from ucci_stream.recorded.traffic import load_traffic
+from ucci_stream.scenario import PlannedQuery, Scenario, offline_set, plan_stream
+from ucci_stream.stack import WORKLOAD, Stack, StackOptions
+
+pytestmark = [pytest.mark.browser, pytest.mark.broker]
+
+DEADLINE_S = 60.0
+QUERIES_SENT = 400
+PLOTS = 5
+
+
+@dataclass
+class Live:
+    """The running service, and traffic at will."""
+
+    stack: Stack
+    watcher: Watcher
+    stream: list[PlannedQuery]
+    sent: int = 0
+
+    @property
+    def url(self) -> str:
+        return self.stack.addresses.recalibrator
+
+    def send(self, count: int) -> None:
+        """Send the next queries of the stream; the watcher labels those that are asked for."""
+        producer = Producer({"bootstrap.servers": self.stack.settings.kafka["bootstrap.servers"]})
+        topic = QUERIES.name(self.stack.settings.topics.prefix)
+        for query in self.stream[self.sent : self.sent + count]:
+            event = QueryEvent(query_id=query.query_id, text=query.recorded.text, created_at=datetime.now(UTC))
+            producer.produce(topic, key=query.query_id.encode(), value=event.to_json())
+            producer.poll(0)
+        producer.produce(topic, key=b"broken", value=b"{not json")
+        assert producer.flush(DEADLINE_S) == 0
+        self.sent += count
+
+    def status(self) -> dict[str, Any]:
+        """Return the workload's status over HTTP."""
+        with urllib.request.urlopen(f"{self.url}/v1/status/{WORKLOAD}") as answer:
+            return dict(json.load(answer))
+
+    def router_versions(self) -> list[int]:
+        """Return the version that each router says it decides by."""
+        found = []
+        for address in self.stack.addresses.routers:
+            with urllib.request.urlopen(f"{address}/v1/status") as answer:
+                found.append(json.load(answer)["versions"][WORKLOAD]["version"])
+        return found
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    try:
+        with open_chromium() as browser:
+            yield browser
+    except ChromiumNotInstalled as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def live(chromium: Browser, broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """The demo's stack on the session's broker, calibrated offline, with some traffic and labels behind it."""
+    del chromium  # asked for first: without a browser nothing else need start
+    directory: Path = tmp_path_factory.mktemp("stack")
+    options = StackOptions(
+        directory=directory,
+        broker=broker.bootstrap,
+        prefix=unique_prefix(),
+        exploration=0.05,
+        label_kept=0.5,
+        label_escalated=0.5,
+    )
+    console = Console(quiet=True)
+    traffic = load_traffic()
+    scenario = Scenario(queries=4 * QUERIES_SENT, label_delay_s=0.2, late_share=0.0)
+    stream = plan_stream(traffic, scenario)
+    with Stack(options, console) as stack, Watcher(stack.settings, stream, scenario) as watcher:
+        publish_offline(stack, offline_set(traffic), watcher, console)
+        running = Live(stack, watcher, stream)
+        running.send(QUERIES_SENT)
+        until(lambda: running.status()["queries"] >= QUERIES_SENT and running.status()["labels"]["by_labeler"])
+        yield running
+
+
+@dataclass
+class Visit:
+    """One visitor's page, and whatever went wrong or elsewhere on it."""
+
+    page: Page
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+
+Visitor = Callable[..., Visit]
+
+
+@pytest.fixture
+def visit(chromium: Browser, live: Live) -> Iterator[Visitor]:
+    contexts: list[BrowserContext] = []
+
+    def open_page(path: str = "/", **options: Any) -> Visit:
+        context = chromium.new_context(base_url=live.url, **options)
+        contexts.append(context)
+        opened = Visit(context.new_page())
+        opened.page.on("request", lambda request: opened.requests.append(request.url))
+        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+        opened.page.on(
+            "console",
+            lambda said: opened.complaints.append(said.text) if said.type in {"error", "warning"} else None,
+        )
+        opened.page.goto(path)
+        return opened
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Ask until it holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "did not come about"
+        time.sleep(0.1)
+
+
+def test_the_page_shows_live_data_without_complaint_or_other_hosts(live: Live, visit: Visitor) -> None:
+    visitor = visit()
+    page = visitor.page
+
+    expect(page.get_by_role("heading", level=1)).to_have_text(WORKLOAD)
+    expect(page.locator(".sentence")).to_contain_text("its target of micro-F1 0.91")
+    plots = page.locator("svg[role=img]")
+    expect(plots).to_have_count(PLOTS)
+    for index in range(PLOTS):
+        assert plots.nth(index).get_attribute("aria-label")
+        # Lines or dots, not the note that there is nothing yet.
+        assert plots.nth(index).locator("path").count() > 3
+        assert "yet" not in plots.nth(index).text_content().lower()  # type: ignore[union-attr]  # it has text
+    expect(page.locator("#labels").get_by_role("rowheader", name="demo")).to_be_visible()
+    expect(page.locator("#dead-letters")).to_contain_text("not json")
+    expect(page.locator("#service")).to_contain_text("router-1")
+    assert visitor.complaints == []
+    assert all(url.startswith(live.url) for url in visitor.requests), visitor.requests
+
+
+def test_the_page_updates_itself(live: Live, visit: Visitor) -> None:
+    visitor = visit()
+    page = visitor.page
+    requested = page.locator("#labels dd").nth(1)
+    before = requested.text_content() or ""
+    page.locator("#versions summary").first.click()
+
+    live.send(QUERIES_SENT)
+
+    expect(requested).not_to_have_text(before, timeout=DEADLINE_S * 1_000)
+    expect(page.locator("#versions details[open]")).to_have_count(1)
+    assert visitor.complaints == []
+
+
+def test_the_page_works_without_scripts(visit: Visitor) -> None:
+    page = visit(java_script_enabled=False).page
+
+    expect(page.locator(".sentence")).to_contain_text("its target of micro-F1 0.91")
+    expect(page.locator("svg[role=img]")).to_have_count(PLOTS)
+    page.get_by_role("link", name="Pause").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Pause")
+    expect(page.get_by_label("Reason, for the record")).to_be_visible()
+    page.get_by_role("link", name="Cancel").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(WORKLOAD)
+
+
+def test_a_roll_back_from_the_page_reaches_the_routers(live: Live, visit: Visitor) -> None:
+    before = live.status()["calibration_version"]
+    visitor = visit()
+    page = visitor.page
+
+    page.get_by_role("link", name="Roll back to version 1", exact=True).click()
+    expect(page.get_by_role("table")).to_contain_text("threshold on u")
+    page.get_by_label("Reason, for the record").fill("the page's test")
+    page.get_by_role("button", name="Roll back").click()
+
+    expect(page.get_by_role("status").filter(has_text="Asked for")).to_contain_text("roll back to version 1")
+    until(lambda: min(live.router_versions()) > before)
+    expect(page.locator("#versions")).to_contain_text("activate of 1", timeout=DEADLINE_S * 1_000)
+    assert visitor.complaints == []
+
+
+def test_nothing_is_wider_than_a_telephone(visit: Visitor) -> None:
+    page = visit(viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True).page
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    expect(page.locator("svg[role=img]").first).to_be_visible()
+
+
+def test_the_keyboard_reaches_every_act(visit: Visitor) -> None:
+    page = visit().page
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    reached = set()
+    for _ in range(150):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.textContent.trim()"))
+    assert {"Roll back", "Pin", "Pause", "Refit", "Unpin"} <= reached
