@@ -5,7 +5,7 @@ Bounded in number and in time, whatever comes; of a letter's content only what t
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +21,8 @@ MOST_KEPT = 5_000
 WINDOW = timedelta(hours=24)
 _MAX_PARSED_BYTES = 65_536
 _MAX_CHARS = 300
+_UNKNOWN = ""
+"""In place of the workload of a letter whose workload cannot be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,10 @@ class DeadLetterLog:
         self._workloads = frozenset(workloads)
         self._lock = Lock()
         self._letters: deque[DeadLetter] = deque(maxlen=MOST_KEPT)
+        self._since = from_ms(0)
+        self._counted_at: tuple[int, datetime] | None = None
+        self._counts: defaultdict[str | None, Counter[tuple[str, str]]] = defaultdict(Counter)
+        self._last: dict[tuple[str | None, str, str], datetime] = {}
         self.revision = 0
 
     def take(
@@ -86,22 +92,39 @@ class DeadLetterLog:
         workload : str or None
             None: of all.
         now : datetime
+            Counted anew once a minute, and when letters have come.
         """
-        start = now - WINDOW
+        minute = now.replace(second=0, microsecond=0)
         with self._lock:
-            if len(self._letters) == MOST_KEPT:
-                start = max(start, self._letters[0].at)
-            found = [letter for letter in self._letters if letter.at >= start and self._concerns(letter, workload)]
-        counts = Counter((letter.stage, letter.reason) for letter in found)
-        last = {(letter.stage, letter.reason): letter.at for letter in sorted(found, key=lambda letter: letter.at)}
+            if self._counted_at != (self.revision, minute):
+                self._count(minute)
+                self._counted_at = (self.revision, minute)
+            since = self._since
+            names = (None,) if workload is None else (workload, _UNKNOWN)
+            counts = sum((self._counts[name] for name in names), Counter())
+            last = {key: max(self._last[n, *key] for n in names if (n, *key) in self._last) for key in counts}
         return DeadLetterStatus(
-            since=start.replace(minute=0, second=0, microsecond=0),
-            total=len(found),
+            since=since,
+            total=counts.total(),
             by_reason=tuple(
                 DeadLetterCount(stage=stage, reason=reason, count=count, last_at=last[stage, reason])
                 for (stage, reason), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
             ),
         )
+
+    def _count(self, minute: datetime) -> None:
+        self._since = minute - WINDOW
+        if len(self._letters) == MOST_KEPT:
+            self._since = max(self._since, self._letters[0].at)
+        self._counts.clear()
+        self._last.clear()
+        for letter in self._letters:
+            if letter.at < self._since:
+                continue
+            for name in (None, letter.workload or _UNKNOWN):
+                key = letter.stage, letter.reason
+                self._counts[name][key] += 1
+                self._last[name, *key] = max(letter.at, self._last.get((name, *key), letter.at))
 
     def latest(self, workload: str | None, most: int) -> list[DeadLetter]:
         """Return the newest letters, newest first."""

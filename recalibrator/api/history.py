@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from schemas.calibration import CalibrationVersion, CostRate, Interval
+from schemas.event import rfc3339
 from schemas.status import WorkloadStatus
 
 MAX_POINTS = 720
@@ -44,6 +46,8 @@ class HistoryPoint:
         As seen, or as expected by the version.
     cost : CostRate or None
     drift : str
+    encoded : bytes
+        The same as JSON: a history is asked for oftener than it changes.
     """
 
     at: datetime
@@ -54,6 +58,7 @@ class HistoryPoint:
     escalation_rate: float | None
     cost: CostRate | None
     drift: str
+    encoded: bytes = field(default=b"", compare=False, repr=False)
 
 
 class History:
@@ -69,15 +74,17 @@ class History:
         if at is None or (self._statuses and at <= self._statuses[-1].at):
             return
         self._statuses.append(
-            HistoryPoint(
-                at=at,
-                source="status",
-                state=status.state,
-                version=status.calibration_version,
-                micro_f1=status.micro_f1,
-                escalation_rate=status.escalation_rate,
-                cost=status.cost,
-                drift=status.drift.state,
+            _encoded(
+                HistoryPoint(
+                    at=at,
+                    source="status",
+                    state=status.state,
+                    version=status.calibration_version,
+                    micro_f1=status.micro_f1,
+                    escalation_rate=status.escalation_rate,
+                    cost=status.cost,
+                    drift=status.drift.state,
+                )
             )
         )
         _thin(self._statuses)
@@ -95,7 +102,7 @@ class History:
             cost=evidence.expected_cost,
             drift=evidence.drift_state or "ok",
         )
-        insort(self._versions, point, key=lambda known: (known.at, known.version or 0))
+        insort(self._versions, _encoded(point), key=lambda known: (known.at, known.version or 0))
         _thin(self._versions)
 
     def points(self) -> tuple[HistoryPoint, ...]:
@@ -104,6 +111,21 @@ class History:
             return tuple(self._versions)
         before = bisect_left(self._versions, self._statuses[0].at, key=lambda point: point.at)
         return (*self._versions[:before], *self._statuses)
+
+
+def _encoded(point: HistoryPoint) -> HistoryPoint:
+    content = {
+        "at": rfc3339(point.at),
+        "state": point.state,
+        "calibration_version": point.version,
+        "micro_f1": point.micro_f1,
+        "escalation_rate": point.escalation_rate,
+        "sequential_cost": None if point.cost is None else point.cost.sequential,
+        "cost": point.cost,
+        "drift": point.drift,
+        "source": point.source,
+    }
+    return replace(point, encoded=to_json(content))
 
 
 def _interval(version: CalibrationVersion) -> Interval | None:

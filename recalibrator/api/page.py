@@ -151,8 +151,8 @@ class Page:
         return self._environment.get_template(template).render(
             now=now,
             workloads=self._view.workloads,
-            recalibrators=self._view.recalibrators(),
-            routers=self._view.routers(),
+            recalibrators=[one.status for one in self._view.recalibrators()],
+            routers=[one.status for one in self._view.routers()],
             **content,
         )
 

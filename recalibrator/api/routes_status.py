@@ -14,7 +14,6 @@ from starlette.responses import Response, StreamingResponse
 
 from recalibrator.api.answers import documented, tagged
 from recalibrator.api.context import Context
-from recalibrator.api.history import HistoryPoint
 from recalibrator.api.history import since as since_time
 from recalibrator.api.versions import VersionLine, changes
 from recalibrator.errors import Refused
@@ -37,6 +36,7 @@ class StatusRoutes:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._listed: dict[str, tuple[int, bytes]] = {}
         self.router = APIRouter(tags=["status"])
         add, refusals = self.router.add_api_route, documented(401, 403, 404, 422)
         add("/v1/status", self.all_statuses, methods=["GET"], responses=refusals)
@@ -65,15 +65,20 @@ class StatusRoutes:
         self._context.require_workload(workload)
         start = None if since is None else _moment(since)
         points = since_time(self._context.view.points(workload), start)
-        return tagged(request, to_json({"workload": workload, "points": [_point(p) for p in points]}))
+        listed = b",".join(point.encoded for point in points)
+        return tagged(request, b'{"workload":' + to_json(workload) + b',"points":[' + listed + b"]}")
 
     async def versions(self, request: Request, workload: str) -> Response:
         """Return a workload's versions, newest first."""
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
         view = self._context.view
-        lines = [_line(line, view.line(workload, line.parent_version)) for line in view.versions(workload)]
-        return tagged(request, to_json({"workload": workload, "versions": lines}))
+        revision = view.versions_revision_of(workload)
+        known = self._listed.get(workload)
+        if known is None or known[0] != revision:
+            lines = [_line(line, view.line(workload, line.parent_version)) for line in view.versions(workload)]
+            known = self._listed[workload] = (revision, to_json({"workload": workload, "versions": lines}))
+        return tagged(request, known[1])
 
     async def version(self, request: Request, workload: str, version: str) -> Response:
         """Return one version as it was published."""
@@ -131,20 +136,6 @@ def _moment(given: str) -> datetime:
         message = f"since: {given[:60]!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
         raise Refused(_UNPROCESSABLE, "invalid_field", message, "since") from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-
-
-def _point(point: HistoryPoint) -> dict[str, Any]:
-    return {
-        "at": rfc3339(point.at),
-        "state": point.state,
-        "calibration_version": point.version,
-        "micro_f1": None if point.micro_f1 is None else point.micro_f1.model_dump(),
-        "escalation_rate": point.escalation_rate,
-        "sequential_cost": None if point.cost is None else point.cost.sequential,
-        "cost": None if point.cost is None else point.cost.model_dump(),
-        "drift": point.drift,
-        "source": point.source,
-    }
 
 
 def _line(line: VersionLine, parent: VersionLine | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic_core import from_json
 
@@ -24,7 +24,14 @@ from schemas.topics import CALIBRATION_HISTORY, RECALIBRATORS, ROUTERS, STATUS
 MOST_INSTANCES = 1_000
 """Routers, and recalibrators, kept; the longest silent go first."""
 
-_Instance = TypeVar("_Instance", RouterStatus, RecalibratorStatus)
+_Status = TypeVar("_Status", RouterStatus, RecalibratorStatus)
+
+
+class Instance(NamedTuple, Generic[_Status]):
+    """What a router or recalibrator said last, typed and as JSON values, to be read only."""
+
+    status: _Status
+    document: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -34,6 +41,7 @@ class _Workload:
     history: History = field(default_factory=History)
     versions: dict[int, tuple[VersionLine, bytes]] = field(default_factory=dict)
     revision: int = 0
+    versions_revision: int = 0
 
 
 class View:
@@ -57,8 +65,8 @@ class View:
     def __init__(self, workloads: Sequence[str], prefix: str) -> None:
         self._lock = Lock()
         self._workloads = {name: _Workload() for name in sorted(workloads)}
-        self._routers: dict[str, RouterStatus] = {}
-        self._recalibrators: dict[str, RecalibratorStatus] = {}
+        self._routers: dict[str, Instance[RouterStatus]] = {}
+        self._recalibrators: dict[str, Instance[RecalibratorStatus]] = {}
         self._takers = {
             STATUS.name(prefix): self._take_status,
             ROUTERS.name(prefix): self._take_router,
@@ -96,6 +104,10 @@ class View:
         """Return a number that grows with every status and version of this workload."""
         return self._workloads[workload].revision
 
+    def versions_revision_of(self, workload: str) -> int:
+        """Return a number that grows with every version of this workload."""
+        return self._workloads[workload].versions_revision
+
     def status(self, workload: str) -> WorkloadStatus | None:
         """Return a workload's latest status as it stands in the topic, or None before the first."""
         with self._lock:
@@ -129,12 +141,12 @@ class View:
             found = self._workloads[workload].versions.get(version)
         return None if found is None else zlib.decompress(found[1])
 
-    def routers(self) -> list[RouterStatus]:
+    def routers(self) -> list[Instance[RouterStatus]]:
         """Return all routers seen, in order of name."""
         with self._lock:
             return [self._routers[name] for name in sorted(self._routers)]
 
-    def recalibrators(self) -> list[RecalibratorStatus]:
+    def recalibrators(self) -> list[Instance[RecalibratorStatus]]:
         """Return all recalibrators seen, in order of name."""
         with self._lock:
             return [self._recalibrators[name] for name in sorted(self._recalibrators)]
@@ -150,11 +162,11 @@ class View:
         entry.revision += 1
 
     def _take_router(self, instance_id: str, value: bytes | None, _timestamp_ms: int | None) -> None:
-        _keep(self._routers, instance_id, None if value is None else RouterStatus.from_json(value))
+        _keep(self._routers, instance_id, RouterStatus, value)
         self.instances_revision += 1
 
     def _take_recalibrator(self, instance_id: str, value: bytes | None, _timestamp_ms: int | None) -> None:
-        _keep(self._recalibrators, instance_id, None if value is None else RecalibratorStatus.from_json(value))
+        _keep(self._recalibrators, instance_id, RecalibratorStatus, value)
         self.instances_revision += 1
 
     def _take_version(self, key: str, value: bytes | None, timestamp_ms: int | None) -> None:
@@ -172,12 +184,14 @@ class View:
                 published_at = version.created_at if timestamp_ms is None else from_ms(timestamp_ms)
                 entry.history.add_version(version, published_at)
         entry.revision += 1
+        entry.versions_revision += 1
 
 
-def _keep(known: dict[str, _Instance], instance_id: str, status: _Instance | None) -> None:
+def _keep(known: dict[str, Instance[_Status]], instance_id: str, kind: type[_Status], value: bytes | None) -> None:
+    told = None if value is None else Instance(kind.from_json(value), from_json(value))
     known.pop(instance_id, None)
-    if status is not None:
-        known[instance_id] = status
+    if told is not None:
+        known[instance_id] = told
     while len(known) > MOST_INSTANCES:
         # Taken out and put in again with every record, the first is the longest silent.
         del known[next(iter(known))]

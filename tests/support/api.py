@@ -73,15 +73,15 @@ class Api:
     settings: Settings
 
 
-def make_settings(**recalibrator: Any) -> Settings:
-    """Return settings of one workload."""
+def make_settings(workloads: tuple[str, ...] = (WORKLOAD,), **recalibrator: Any) -> Settings:
+    """Return settings of one workload, or of several alike."""
     workload = {"fields": ["camera", "lens"], "target": {"micro_f1": 0.9}, "cost": {"small": 1.0, "large": 3.0}}
-    return Settings.model_validate({"recalibrator": recalibrator, "workloads": {WORKLOAD: workload}})
+    return Settings.model_validate({"recalibrator": recalibrator, "workloads": dict.fromkeys(workloads, workload)})
 
 
-def make_api(missing: tuple[str, ...] = (), **recalibrator: Any) -> Api:
+def make_api(missing: tuple[str, ...] = (), workloads: tuple[str, ...] = (WORKLOAD,), **recalibrator: Any) -> Api:
     """Return an application with these settings of ``[recalibrator]``."""
-    settings = make_settings(**recalibrator)
+    settings = make_settings(workloads, **recalibrator)
     producer, clock = KeepingProducer(), HandClock()
     view = View(tuple(settings.workloads), settings.topics.prefix)
     letters = DeadLetterLog(tuple(settings.workloads))
