@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from threading import Event
@@ -88,6 +89,7 @@ class Service:
         self._failure: BaseException | None = None
         self._drivers: list[TransactionDriver] = []
         self._threads: list[StageThread] = []
+        self._heartbeat: Heartbeat | None = None
 
     @property
     def hangs(self) -> bool:
@@ -140,23 +142,25 @@ class Service:
                 self._threads.append(
                     StageThread(name.value, build, closing=self._closing, on_failure=self._fail, metrics=self.metrics)
                 )
-        heartbeat = Heartbeat(
+        self._heartbeat = Heartbeat(
             self._settings,
             # Processes that share a state directory, one for each stage, each have a status of their own.
             f"{state.instance_id}/{'+'.join(sorted(self._stages))}",
-            lambda: {thread.name: thread.report for thread in self._threads},
+            lambda: {thread.name: replace(thread.report, is_ready=thread.is_ready) for thread in self._threads},
             clock=self._clock,
             count=self.metrics.count,
             on_final=self._fail,
             closing=self._closing,
         )
-        for thread in (*self._threads, heartbeat):
+        for thread in (*self._threads, self._heartbeat):
             thread.start()
 
     def _stop(self) -> None:
         began_s = time.monotonic()
         for thread in self._threads:
             thread.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
+        if self._heartbeat is not None:
+            self._heartbeat.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
         _log.info("ended", seconds=round(time.monotonic() - began_s, 3), stages=sorted(self._stages))
 
     def _join_stage(self, checked: CheckedTopics, state: StateDirectory) -> JoinStage:

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from recalibrator.api.dead_letter_log import DeadLetterLog
 from recalibrator.api.versions import summary
-from recalibrator.api.view import View
+from recalibrator.api.view import Instance, View
 from schemas.settings import Settings, WorkloadSettings
 from schemas.status import DriftStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.topics import QUERIES
@@ -71,7 +71,7 @@ class _Around:
     key: object
     now: datetime
     routers: Sequence[RouterNow]
-    recalibrators: Sequence[dict[str, Any]]
+    labelers: Sequence[dict[str, Any]]
     lag: dict[str, Any]
     instances: bytes
 
@@ -148,7 +148,7 @@ class Served:
         if known is not None and known[0] is around:
             return known[1]
         made = _Rest(
-            labelers=to_json(labelers(around.recalibrators, workload)),
+            labelers=to_json(labelers(around.labelers, workload)),
             routers=to_json([_of_workload(one, workload) for one in around.routers if workload in one.versions]),
             letters=self._letters.status(workload, around.now).model_dump_json().encode(),
         )
@@ -169,15 +169,13 @@ class Served:
             for one in routers
             if now - one.status.updated_at <= GONE_AFTER
         ]
+        live = [one for one in recalibrators if now - one.status.updated_at <= SILENT_AFTER]
         self._around = _Around(
             key=key,
             now=now,
             routers=told,
-            recalibrators=[one.document for one in recalibrators],
-            lag=self._lag(
-                [one.status for one in told if not one.is_silent],
-                [one.status for one in recalibrators if now - one.status.updated_at <= SILENT_AFTER],
-            ),
+            labelers=[one.document for one in _joining(live) or _joining(recalibrators)],
+            lag=self._lag([one.status for one in told if not one.is_silent], [one.status for one in live]),
             instances=b",".join(
                 (
                     b'"routers":' + to_json([one.document for one in routers]),
@@ -204,6 +202,11 @@ class Served:
                     if behind.seconds is not None:
                         seconds[name] = max(seconds.get(name, _NONE_SECONDS), behind.seconds)
         return {"records": records, "seconds": {name: round(value, 3) for name, value in seconds.items()}}
+
+
+def _joining(recalibrators: Sequence[Instance[RecalibratorStatus]]) -> list[Instance[RecalibratorStatus]]:
+    """Return those that run a join: whoever takes over from one that is gone counts its labelers again."""
+    return [one for one in recalibrators if "join" in one.status.stages]
 
 
 def labelers(recalibrators: Sequence[dict[str, Any]], workload: str) -> list[dict[str, Any]]:

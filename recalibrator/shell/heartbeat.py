@@ -23,6 +23,7 @@ from schemas.status import RecalibratorStatus, StageStatus, TopicLag
 from schemas.topics import RECALIBRATORS
 
 INTERVAL_S = 2.0
+_FIRST_S = 0.5
 _CLOSE_S = 1.0
 
 
@@ -65,9 +66,11 @@ class Heartbeat(Thread):
         self._started_at = clock.now()
 
     def run(self) -> None:
-        """Send a status every few seconds, until closed, and a last one then."""
-        while not self._closing.wait(INTERVAL_S):
+        """Send a status every few seconds, the first soon, until closed, and a last one then."""
+        wait_s = _FIRST_S
+        while not self._closing.wait(wait_s):
             self._send()
+            wait_s = INTERVAL_S
         self._send()
         self._producer.flush(_CLOSE_S)
 

@@ -295,3 +295,30 @@ def test_leaving_commits_what_was_folded(fit: Fit) -> None:
     fit.stage.close()
     source = Input(TOPICS.observations, 0)
     assert fit.broker.offsets[source] >= 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("is_pinned", [True, False])
+def test_a_pinned_workload_stays_pinned_through_refits_and_restarts(tmp_path: Path, seed: int, is_pinned: bool) -> None:
+    fit = Fit(tmp_path / "state", seed, faults=4)
+    fit.send(bootstrap("photo", 300))
+    if is_pinned:
+        act = {"workload": "photo", "action": "pin", "issued_by": "test", "issued_at": START}
+        fit.send(Command.model_validate(act))
+    fit.settle()
+    with disturbances(fit, 6) as maybe:
+        for number in range(700):
+            fit.send(label("photo", number))
+            maybe()
+    fit.settle()
+    refitted = [version.evidence.trigger for version in fit.versions("photo")][1:]
+    status = WorkloadStatus.from_json(fit.broker.values(TOPICS.status)[-1])
+
+    # Without the pin the same labels bring new versions: there was something to hold back.
+    assert bool(refitted) is not is_pinned
+    assert (status.state == "pinned") is is_pinned
+    if is_pinned:
+        fit.send(Command.model_validate(act | {"action": "unpin"}))
+        fit.send(Command.model_validate(act | {"action": "refit"}))
+        fit.settle()
+        assert fit.versions("photo")[-1].evidence.trigger == "refit"

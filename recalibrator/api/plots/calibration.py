@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from recalibrator.api.plots.canvas import GOAL, MAIN, MUTED, SECOND, SQUARE, drawn, say_nothing_yet
+from recalibrator.api.plots.canvas import GOAL, MAIN, MUTED, SECOND, SQUARE, drawn, nothing_yet
 from schemas.status import ReliabilityBin, UncertaintyHistogram
 
 _TICKS = ((1e-5, "10⁻⁵"), (1e-4, "10⁻⁴"), (1e-3, ".001"), (0.01, ".01"), (0.1, ".1"), (0.5, ".5"), (0.9, ".9"))
@@ -18,12 +18,15 @@ _ROOM = 1.12
 
 def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup:
     """Draw predicted against observed error; the area of a dot, and the number at it, are its labels."""
+    description = (
+        "Reliability: predicted against observed error with the number of labels in each bin; "
+        "on the dashed line both are equal."
+    )
+    if not bins:
+        return nothing_yet(SQUARE[0], description, "not enough labels yet")
 
     def draw(rows: Sequence[Any]) -> None:
         axes = rows[0]
-        if not bins:
-            say_nothing_yet(axes, "not enough labels yet")
-            return
         most = min(1.0, _ROOM * max([0.1, *(b.predicted for b in bins), *(b.observed for b in bins)]))
         axes.plot([0, most], [0, most], color=GOAL, lw=1.2, ls=(0, (4, 3)))
         axes.plot([b.predicted for b in bins], [b.observed for b in bins], color=MAIN, lw=1.0, alpha=0.5)
@@ -45,12 +48,7 @@ def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup:
         axes.set_xlabel("predicted error")
         axes.set_ylabel("observed error")
 
-    return drawn(
-        SQUARE,
-        "Reliability: predicted against observed error with the number of labels in each bin; "
-        "on the dashed line both are equal.",
-        draw,
-    )
+    return drawn(SQUARE, description, draw)
 
 
 def _apart(bins: Sequence[ReliabilityBin], most: float) -> list[ReliabilityBin]:
@@ -70,12 +68,12 @@ def uncertainty_plot(
     now: UncertaintyHistogram | None, at_fit: UncertaintyHistogram | None, threshold: float | None
 ) -> Markup:
     """Draw the shares of queries by u, now and when the version in force was fitted, and the threshold."""
+    description = "Shares of queries by uncertainty u: now, and when the version in force was fitted."
+    if now is None or not now.share:
+        return nothing_yet(SQUARE[0], description, "no traffic yet")
 
     def draw(rows: Sequence[Any]) -> None:
         axes = rows[0]
-        if now is None or not now.share:
-            say_nothing_yet(axes, "no traffic yet")
-            return
         edges = _logits(now.edges)
         axes.stairs(now.share, edges, fill=True, color=MAIN, alpha=0.4, label="now")
         if at_fit is not None and at_fit.share:
@@ -103,7 +101,7 @@ def uncertainty_plot(
         axes.set_ylabel("queries")
         axes.legend(loc="upper left", borderaxespad=0.1)
 
-    return drawn(SQUARE, "Shares of queries by uncertainty u: now, and when the version in force was fitted.", draw)
+    return drawn(SQUARE, description, draw)
 
 
 def _logits(edges: Sequence[float]) -> list[float]:

@@ -31,6 +31,8 @@ _VARIABLES = {
 WIDE, SQUARE = (5.2, 2.9), (3.5, 2.75)
 """In inches. At these sizes the type stays readable when a telephone shows a plot at its full width."""
 
+_LOW = 0.6
+
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "ucci",
@@ -114,8 +116,22 @@ def time_axis(axes: Any, first: datetime, last: datetime) -> None:
     axes.margins(x=0.01)
 
 
+def nothing_yet(width: float, description: str, what: str) -> Markup:
+    """Return a low drawing that says what is missing.
+
+    Parameters
+    ----------
+    width : float
+        In inches.
+    description, what : str
+        What would be drawn, and why it is not.
+    """
+    return drawn((width, _LOW), description, lambda rows: say_nothing_yet(rows[0], what))
+
+
 def say_nothing_yet(axes: Any, what: str) -> None:
     """Say what is missing, in place of an empty drawing."""
+    axes.spines["bottom"].set_visible(False)
     axes.text(0.5, 0.5, what, transform=axes.transAxes, ha="center", va="center", color=MUTED)
     axes.set_xticks([])
     axes.set_yticks([])

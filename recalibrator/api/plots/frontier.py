@@ -7,20 +7,24 @@ from typing import Any
 
 from markupsafe import Markup
 
-from recalibrator.api.plots.canvas import GOAL, MAIN, MUTED, SECOND, SQUARE, drawn, say_nothing_yet
+from recalibrator.api.plots.canvas import GOAL, MAIN, MUTED, SECOND, SQUARE, drawn, nothing_yet
 from schemas.status import Frontier
 
 _ROOM = 0.01
+_LEAST_POINTS = 2
 
 
 def frontier_plot(now: Frontier | None, at_fit: Frontier | None, target: float, large_only: float | None) -> Markup:
     """Draw micro-F1 against sequential cost, or escalation while the costs are unknown."""
+    description = (
+        "Expected micro-F1 of every threshold against its cost; the dot is the threshold in force, "
+        "the dashed line the target."
+    )
+    if now is None or len(now.micro_f1) < _LEAST_POINTS:
+        return nothing_yet(SQUARE[0], description, "not enough labels yet")
 
     def draw(rows: Sequence[Any]) -> None:
         axes = rows[0]
-        if now is None or len(now.micro_f1) < 2:  # noqa: PLR2004 a line needs two points
-            say_nothing_yet(axes, "not enough labels yet")
-            return
         has_cost = bool(now.sequential_cost)
         if at_fit is not None and len(_across(at_fit, has_cost=has_cost)) == len(at_fit.micro_f1):
             axes.plot(_across(at_fit, has_cost=has_cost), at_fit.micro_f1, color=SECOND, lw=1.1, label="at fit")
@@ -50,12 +54,7 @@ def frontier_plot(now: Frontier | None, at_fit: Frontier | None, target: float, 
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.legend(loc="lower right", borderaxespad=0.3) if at_fit is not None and at_fit.micro_f1 else None
 
-    return drawn(
-        SQUARE,
-        "Expected micro-F1 of every threshold against its cost; the dot is the threshold in force, "
-        "the dashed line the target.",
-        draw,
-    )
+    return drawn(SQUARE, description, draw)
 
 
 def _across(frontier: Frontier, *, has_cost: bool) -> tuple[float, ...]:

@@ -10,63 +10,79 @@ from typing import Any
 from markupsafe import Markup
 
 from recalibrator.api.history import HistoryPoint
-from recalibrator.api.plots.canvas import BAD, GOAL, MAIN, MUTED, SECOND, WIDE, drawn, say_nothing_yet, time_axis
+from recalibrator.api.plots.canvas import (
+    BAD,
+    GOAL,
+    MAIN,
+    MUTED,
+    SECOND,
+    WIDE,
+    drawn,
+    nothing_yet,
+    say_nothing_yet,
+    time_axis,
+)
 
 _DRIFT = frozenset({"suspected", "drifted"})
 _ROOM = 0.012
+_LEAST_POINTS = 2
 _MOST_NUMBERED, _MOST_LINES = 8, 120
 
 
 def quality_plot(points: Sequence[HistoryPoint], target: float) -> Markup:
     """Draw micro-F1 with its 95 % interval, the target, and where versions changed and drift was seen."""
     known = [(p.at, p.micro_f1) for p in points if p.micro_f1 is not None]
+    description = (
+        "Estimated micro-F1 over time with its 95 % interval. The dashed line is the target, "
+        "vertical lines are new versions, shaded times are those of suspected drift."
+    )
+    if len(known) < _LEAST_POINTS:
+        return nothing_yet(WIDE[0], description, "not enough labels yet")
 
     def draw(rows: Sequence[Any]) -> None:
         axes = rows[0]
-        if len(known) > 1:
-            times = [at for at, _ in known]
-            lower, upper = [f.lower for _, f in known], [f.upper for _, f in known]
-            estimates = [f.estimate for _, f in known]
-            axes.fill_between(times, lower, upper, color=MAIN, alpha=0.16, lw=0)
-            axes.plot(times, estimates, color=MAIN, lw=1.8)
-            # The widest intervals, those of the first labels, would flatten all the rest.
-            middle = len(known) // 2
-            axes.set_ylim(
-                min([target, *estimates, sorted(lower)[middle]]) - _ROOM,
-                max([target, *estimates, sorted(upper)[middle]]) + _ROOM,
-            )
-            _mark(axes, points, numbered=True)
-            time_axis(axes, times[0], times[-1])
-            axes.axhline(target, color=GOAL, lw=1.3, ls=(0, (4, 3)))
-            axes.annotate(
-                f"target {target:g}",
-                (0.0, target),
-                xycoords=("axes fraction", "data"),
-                xytext=(3, -10),
-                textcoords="offset points",
-                color=GOAL,
-                fontsize=8.5,
-            )
-            axes.set_ylabel("micro-F1")
-        else:
-            say_nothing_yet(axes, "not enough labels yet")
+        times = [at for at, _ in known]
+        lower, upper = [f.lower for _, f in known], [f.upper for _, f in known]
+        estimates = [f.estimate for _, f in known]
+        axes.fill_between(times, lower, upper, color=MAIN, alpha=0.16, lw=0)
+        axes.plot(times, estimates, color=MAIN, lw=1.8)
+        # The widest intervals, those of the first labels, would flatten all the rest.
+        middle = len(known) // 2
+        axes.set_ylim(
+            min([target, *estimates, sorted(lower)[middle]]) - _ROOM,
+            max([target, *estimates, sorted(upper)[middle]]) + _ROOM,
+        )
+        _mark(axes, points, numbered=True)
+        time_axis(axes, times[0], times[-1])
+        axes.axhline(target, color=GOAL, lw=1.3, ls=(0, (4, 3)))
+        axes.annotate(
+            f"target {target:g}",
+            (0.0, target),
+            xycoords=("axes fraction", "data"),
+            xytext=(3, -10),
+            textcoords="offset points",
+            color=GOAL,
+            fontsize=8.5,
+        )
+        axes.set_ylabel("micro-F1")
 
-    return drawn(
-        WIDE,
-        "Estimated micro-F1 over time with its 95 % interval. The dashed line is the target, "
-        "vertical lines are new versions, shaded times are those of suspected drift.",
-        draw,
-    )
+    return drawn(WIDE, description, draw)
 
 
 def escalation_plot(points: Sequence[HistoryPoint]) -> Markup:
     """Draw the share of queries escalated, and below it both costs against large-only."""
     rates = [(p.at, p.escalation_rate) for p in points if p.escalation_rate is not None]
     costs = [(p.at, p.cost) for p in points if p.cost is not None]
+    description = (
+        "Share of queries escalated to the large model over time, and the cost of a query in small calls: "
+        "sequential, as the paper counts it, and of the large model alone."
+    )
+    if max(len(rates), len(costs)) < _LEAST_POINTS:
+        return nothing_yet(WIDE[0], description, "no traffic yet")
 
     def draw(rows: Sequence[Any]) -> None:
         upper, lower = rows
-        if len(rates) > 1:
+        if len(rates) >= _LEAST_POINTS:
             upper.plot([at for at, _ in rates], [rate for _, rate in rates], color=SECOND, lw=1.8)
             upper.set_ylim(0.0, max(0.05, 1.15 * max(rate for _, rate in rates)))
             upper.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -75,7 +91,7 @@ def escalation_plot(points: Sequence[HistoryPoint]) -> Markup:
             upper.set_ylabel("escalated")
         else:
             say_nothing_yet(upper, "no traffic yet")
-        if len(costs) > 1:
+        if len(costs) >= _LEAST_POINTS:
             times = [at for at, _ in costs]
             lower.plot(times, [c.sequential for _, c in costs], color=MAIN, lw=1.8, label="sequential")
             lower.plot(times, [c.paper for _, c in costs], color=MAIN, lw=1.3, ls=(0, (1, 1.2)), label="paper")
@@ -88,13 +104,7 @@ def escalation_plot(points: Sequence[HistoryPoint]) -> Markup:
         else:
             say_nothing_yet(lower, "costs not known yet")
 
-    return drawn(
-        WIDE,
-        "Share of queries escalated to the large model over time, and the cost of a query in small calls: "
-        "sequential, as the paper counts it, and of the large model alone.",
-        draw,
-        rows=2,
-    )
+    return drawn(WIDE, description, draw, rows=2)
 
 
 def _mark(axes: Any, points: Sequence[HistoryPoint], *, numbered: bool) -> None:

@@ -132,14 +132,21 @@ def test_a_router_that_falls_silent_is_told_without_any_news(api: Api) -> None:
     assert answer.json()["routers"][0]["silent"] is True
 
 
-def test_labelers_are_summed_over_instances_even_silent_ones(api: Api) -> None:
+def test_labelers_are_summed_over_the_joins_that_are_alive(api: Api) -> None:
     tell_recalibrator(api, "a/join", LabelerStatus(labeler="ann", labels=5, compared=2, agreeing=1))
-    bob = LabelerStatus(labeler="bob", labels=9)
-    tell_recalibrator(api, "b/join", LabelerStatus(labeler="ann", labels=3), bob, silent_for=timedelta(days=3))
+    tell_recalibrator(api, "b/join", LabelerStatus(labeler="ann", labels=3), LabelerStatus(labeler="bob", labels=9))
+    # Its partitions went to the others, who have counted its labels again.
+    tell_recalibrator(api, "gone/join", LabelerStatus(labeler="ann", labels=8), silent_for=timedelta(days=3))
     listed = api.client.get(URL).json()["labels"]["by_labeler"]
 
     assert [(one["labeler"], one["labels"]) for one in listed] == [("bob", 9), ("ann", 8)]
     assert (listed[1]["compared"], listed[1]["agreeing"]) == (2, 1)
+
+
+def test_while_no_join_is_alive_the_last_known_labelers_are_told(api: Api) -> None:
+    tell_recalibrator(api, "a/join", LabelerStatus(labeler="ann", labels=5), silent_for=timedelta(days=3))
+
+    assert api.client.get(URL).json()["labels"]["by_labeler"][0]["labels"] == 5
 
 
 def test_dead_letters_are_told_by_reason(api: Api) -> None:
