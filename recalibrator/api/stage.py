@@ -98,6 +98,11 @@ class ApiStage(Stage):
         self._server = HttpServer(create_app(context), options.http_host, options.http_port)
 
     @property
+    def http_port(self) -> int:
+        """The port that is listened on."""
+        return self._server.port
+
+    @property
     def is_ready(self) -> bool:
         """Whether every topic was read to its end once."""
         return self._reader.has_reached_ends

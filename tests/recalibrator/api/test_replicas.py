@@ -1,0 +1,148 @@
+"""Replicas of the API on a real broker: each answers from the topics alone, whenever it started."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from threading import Event
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from recalibrator.api.stage import ApiStage
+from recalibrator.shell.metrics import Metrics
+from runtime.clock import SystemClock
+from schemas.calibration import CalibrationMap, Evidence, Interval, Target
+from schemas.settings import Settings
+from schemas.status import DriftStatus, LabelerStatus, RecalibratorStatus, RouterStatus, StageStatus, WorkloadStatus
+from tests.support.broker import produce
+from tests.support.recalibrator_processes import create_all_topics, recalibrator_settings
+from tests.support.versions import sealed_version
+from ucci_stream.local_broker import LocalBroker
+
+pytestmark = pytest.mark.broker
+
+PHOTO = "photo"
+NOW = SystemClock().now()
+
+
+class Replica:
+    """One API, turned by hand."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self._closing = Event()
+        self._stage = ApiStage(
+            settings,
+            name,
+            metrics=Metrics(),
+            clock=SystemClock(),
+            missing=list,
+            on_final=_raise,
+            closing=self._closing,
+        )
+        self._stage.start()
+        while not self._stage.is_ready:
+            self._stage.turn()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._stage.close()
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._stage.http_port}{path}") as answer:
+            return json.load(answer)
+
+    def until_dead_letters(self, count: int) -> None:
+        """Turn until so many dead letters are known: they are the last to be told."""
+        for _ in range(300):
+            self._stage.turn()
+            if self.get("/v1/status")["dead_letters"]["total"] == count:
+                return
+        raise AssertionError("the dead letters did not come")
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+@contextmanager
+def replica(settings: Settings, name: str) -> Iterator[Replica]:
+    made = Replica(settings, name)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def settings(broker: LocalBroker, topic_prefix: str) -> Settings:
+    create_all_topics(broker.bootstrap, topic_prefix)
+    plain = recalibrator_settings(broker.bootstrap, topic_prefix)
+    return plain.model_copy(update={"recalibrator": plain.recalibrator.model_copy(update={"http_port": 0})})
+
+
+def tell(settings: Settings) -> None:
+    """Write what fit, routers and joins would."""
+    bootstrap, prefix = str(settings.kafka["bootstrap.servers"]), settings.topics.prefix
+    versions = [
+        sealed_version(
+            workload=PHOTO,
+            version=number,
+            created_at=NOW,
+            map=CalibrationMap(uncertainty=(0.1, 0.9), error_probability=(0.05, 0.8)),
+            uncertainty_threshold=0.1 * number,
+            parent_version=number - 1 or None,
+            evidence=Evidence(
+                trigger="threshold_moved", micro_f1=Interval(estimate=0.91, lower=0.9, upper=0.92), escalation_rate=0.3
+            ),
+        )
+        for number in (1, 2, 3)
+    ]
+    history = [(f"{PHOTO}:{version.version}", version.to_json()) for version in versions]
+    produce(bootstrap, f"{prefix}.calibration-history", history)
+    status = WorkloadStatus(
+        workload=PHOTO,
+        state="active",
+        sentence="It holds.",
+        calibration_version=3,
+        target=Target(micro_f1=0.9),
+        drift=DriftStatus(state="ok"),
+        updated_at=SystemClock().now() + timedelta(seconds=1),
+    )
+    produce(bootstrap, f"{prefix}.status", [(PHOTO, status.to_json())])
+    router = RouterStatus(instance_id="r", started_at=NOW, updated_at=SystemClock().now(), ready=True)
+    produce(bootstrap, f"{prefix}.routers", [("r", router.to_json())])
+    join = RecalibratorStatus(
+        instance_id="j/join",
+        started_at=NOW,
+        updated_at=SystemClock().now(),
+        stages={"join": StageStatus(ready=True)},
+        labelers={PHOTO: (LabelerStatus(labeler="ann", labels=4),)},
+    )
+    produce(bootstrap, f"{prefix}.recalibrators", [("j/join", join.to_json())])
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for partition in (0, 1):
+        headers = {"dlq.stage": b"route", "dlq.reason": b"not_json", "dlq.error": b"not valid JSON"}
+        producer.produce(f"{prefix}.dead-letters", b"{", partition=partition, headers=list(headers.items()))
+    assert producer.flush(30.0) == 0
+
+
+def test_a_replica_that_starts_later_answers_as_the_one_that_was_there(settings: Settings) -> None:
+    with replica(settings, "early") as early:
+        tell(settings)
+        early.until_dead_letters(2)
+        with replica(settings, "late") as late:
+            late.until_dead_letters(2)
+            for path in (f"/v1/status/{PHOTO}", f"/v1/status/{PHOTO}/history", f"/v1/calibrations/{PHOTO}"):
+                # The day that dead letters are counted for ends now: a minute may pass between the two questions.
+                assert late.get(path) | {"dead_letters": None} == early.get(path) | {"dead_letters": None}
+            status, points = late.get(f"/v1/status/{PHOTO}"), late.get(f"/v1/status/{PHOTO}/history")["points"]
+
+    assert status["version"]["changed"]["uncertainty_threshold"] == [0.2, pytest.approx(0.3)]
+    assert status["labels"]["by_labeler"][0]["labeler"] == "ann"
+    assert status["dead_letters"]["by_reason"][0]["count"] == 2
+    assert [point["source"] for point in points] == ["version", "version", "version", "status"]
