@@ -25,7 +25,8 @@ class Command(Event):
     version : int, optional
         For ``activate`` and ``pin``; ``pin`` without one pins the version in force.
     map, uncertainty_threshold, error_probability_threshold : optional
-        For ``bootstrap`` from a finished calibration; the threshold on u wins over the one on g.
+        For ``bootstrap`` from a finished calibration; the threshold on u wins over the one on g. With ``activate`` and
+        ``pin`` the content of ``version``, for when the fit keeps it no longer.
     issued_by, reason : str
         Who, and why.
     """

@@ -17,6 +17,7 @@ from recalibrator.api.bodies import JSON_TYPES, parse_object, read_body, require
 from recalibrator.api.context import Context
 from recalibrator.api.routes_status import unknown_version, version_number
 from recalibrator.errors import Refused
+from schemas.calibration import CalibrationVersion
 from schemas.command import Action, Command
 from schemas.topics import OBSERVATIONS
 
@@ -62,12 +63,19 @@ class CommandRoutes:
         BrokerUnreachable
         """
         self._context.require_workload(workload)
-        if version is not None and self._context.view.version_json(workload, version) is None:
-            raise unknown_version(workload, version)
+        content = None
+        if version is not None:
+            record = self._context.view.version_json(workload, version)
+            if record is None:
+                raise unknown_version(workload, version)
+            content = CalibrationVersion.from_json(record)
         command = Command(
             workload=workload,
             action=action,
             version=version,
+            # The history is longer than what the fit keeps at hand.
+            map=None if content is None else content.map,
+            uncertainty_threshold=None if content is None else content.uncertainty_threshold,
             issued_by=caller,
             issued_at=self._context.clock.now(),
             reason=reason,

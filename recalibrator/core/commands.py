@@ -11,6 +11,8 @@ from typing import Literal
 from recalibrator.core.published import Published
 from schemas.command import Command
 
+Deed = Literal["fit", "take_map", "republish", "nothing"]
+
 
 @dataclass(frozen=True, slots=True)
 class Holds:
@@ -40,7 +42,7 @@ class Act:
         For people: what was done, or why nothing was.
     """
 
-    deed: Literal["fit", "take_map", "republish", "nothing"]
+    deed: Deed
     holds: Holds
     note: str
     of: int | None = None
@@ -49,7 +51,8 @@ class Act:
 def interpret(command: Command, published: Published, holds: Holds) -> Act:
     """Return what a command asks for.
 
-    A version that is not known any more cannot be activated; the act is then ``nothing`` and its note says why.
+    A version that is not known any more is taken from the command, where that carries its content; else the act is
+    ``nothing`` and its note says why.
     """
     match command.action:
         case "bootstrap":
@@ -77,11 +80,13 @@ def _bootstrap(command: Command, holds: Holds) -> Act:
 def _republish(command: Command, published: Published, holds: Holds) -> Act:
     current = published.current
     wanted = command.version if command.version is not None else current.version if current else None
-    if wanted is None or published.find(wanted) is None:
+    is_given = command.version is not None and command.map is not None and bool(command.map.uncertainty)
+    if wanted is None or (published.find(wanted) is None and not is_given):
         known = "there is none yet" if wanted is None else f"version {wanted} is not among those kept"
         return Act("nothing", holds, f"{command.action} refused: {known}")
     if command.action == "pin":
         holds = replace(holds, pinned=True)
         if current is not None and current.version == wanted:
             return Act("nothing", holds, f"pinned version {wanted}")
-    return Act("republish", holds, f"{command.action} of version {wanted}", wanted)
+    deed: Deed = "republish" if published.find(wanted) is not None else "take_map"
+    return Act(deed, holds, f"{command.action} of version {wanted}", wanted)

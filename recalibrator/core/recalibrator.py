@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
+from pydantic import JsonValue
 
 from recalibrator.core.commands import Holds, interpret
 from recalibrator.core.decide.certify import Certifier
@@ -279,7 +280,8 @@ class Recalibrator:
         model_costs = costs(self.settings, self._traffic)
         if act.deed == "take_map" and command.map is not None:
             threshold = given_threshold(command, command.map)
-            proof = Evidence(trigger="bootstrap", details={"issued_by": command.issued_by, "reason": command.reason})
+            told: dict[str, JsonValue] = {"issued_by": command.issued_by, "reason": command.reason}
+            proof = Evidence(trigger=command.action, details=told | ({} if act.of is None else {"content_of": act.of}))
             return self._published.publish(self._now_us, command.map, threshold, "active", proof, model_costs)
         former = None if act.of is None else self._published.find(act.of)
         if act.deed != "republish" or former is None:

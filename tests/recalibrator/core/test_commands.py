@@ -133,3 +133,20 @@ def test_only_the_latest_versions_can_be_activated_again() -> None:
         order(core, "bootstrap", map=MAP)
     assert order(core, "activate", version=10) is None
     assert order(core, "activate", version=11) is not None
+
+
+@pytest.mark.parametrize("action", ["activate", "pin"])
+def test_a_version_too_old_to_be_kept_is_taken_from_the_command(action: str) -> None:
+    core = Recalibrator(settings())
+    first = order(core, "bootstrap", map=MAP, uncertainty_threshold=0.3)
+    assert first is not None
+    for number in range(core.tuning.kept_versions):
+        order(core, "bootstrap", map=MAP, uncertainty_threshold=0.31 + number / 1_000)
+
+    assert order(core, action, version=1) is None
+    assert note(core) == f"{action} refused: version 1 is not among those kept"
+    again = order(core, action, version=1, map=first.map, uncertainty_threshold=first.uncertainty_threshold)
+    assert again is not None
+    assert (again.map, again.uncertainty_threshold) == (first.map, 0.3)
+    assert (again.evidence.trigger, again.evidence.details["content_of"]) == (action, 1)
+    assert (core.status().state == "pinned") is (action == "pin")
