@@ -57,7 +57,8 @@ END_TIMEOUT_S = 17.0
 """For all stages together, so that a SIGTERM ends within 20 s."""
 
 _WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
-_TOUCHED = (RESULTS, FEEDBACK, ROUTERS, RECALIBRATORS, *_WRITTEN)
+_TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
+_OPTIONAL = (RECALIBRATORS,)
 _MILLISECONDS = 1_000
 _WAIT_S = 0.5
 
@@ -112,7 +113,12 @@ class Service:
         """
         # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else.
         threadpool_limits(1, "blas")
-        checked = check_topics(self._settings, _TOUCHED, _WRITTEN)
+        checked = check_topics(self._settings, _TOUCHED, _WRITTEN, _OPTIONAL)
+        for topic in checked.missing:
+            _log.warning(
+                "topic does not exist; the status tells less until `ucci-stream topics create` and a restart",
+                topic=self._topic(topic),
+            )
         state = StateDirectory(Path(self._settings.recalibrator.state_dir))
         try:
             for stage in sorted(self._stages - {StageName.API}):
@@ -135,14 +141,21 @@ class Service:
         builders: dict[StageName, Callable[[], Stage]] = {
             StageName.JOIN: lambda: self._join_stage(checked, state),
             StageName.FIT: lambda: self._fit_stage(checked, state),
-            StageName.API: lambda: self._api_stage(state),
+            StageName.API: lambda: self._api_stage(checked, state),
         }
         for name, build in builders.items():
             if name in self._stages:
                 self._threads.append(
                     StageThread(name.value, build, closing=self._closing, on_failure=self._fail, metrics=self.metrics)
                 )
-        self._heartbeat = Heartbeat(
+        if RECALIBRATORS not in checked.missing:
+            self._heartbeat = self._new_heartbeat(state)
+            self._heartbeat.start()
+        for thread in self._threads:
+            thread.start()
+
+    def _new_heartbeat(self, state: StateDirectory) -> Heartbeat:
+        return Heartbeat(
             self._settings,
             # Processes that share a state directory, one for each stage, each have a status of their own.
             f"{state.instance_id}/{'+'.join(sorted(self._stages))}",
@@ -152,8 +165,6 @@ class Service:
             on_final=self._fail,
             closing=self._closing,
         )
-        for thread in (*self._threads, self._heartbeat):
-            thread.start()
 
     def _stop(self) -> None:
         began_s = time.monotonic()
@@ -206,13 +217,14 @@ class Service:
             count=self.metrics.count,
         )
 
-    def _api_stage(self, state: StateDirectory) -> Stage:
+    def _api_stage(self, checked: CheckedTopics, state: StateDirectory) -> Stage:
         # The web and plotting libraries take long to load; join and fit do not wait for them.
-        from recalibrator.api.stage import ApiStage
+        from recalibrator.api.stage import VIEWED, ApiStage
 
         return ApiStage(
             self._settings,
             state.instance_id,
+            tuple(topic for topic in VIEWED if topic not in checked.missing),
             metrics=self.metrics,
             clock=self._clock,
             missing=self.missing,

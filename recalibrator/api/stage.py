@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event
 from typing import cast
 
@@ -24,9 +24,12 @@ from runtime.kafka.client_reports import reports
 from runtime.kafka.compacted_reader import CompactedReader
 from runtime.records import Header
 from schemas.settings import Settings
-from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, RECALIBRATORS, ROUTERS, STATUS
+from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, RECALIBRATORS, ROUTERS, STATUS, Topic
 
 _POLL_S = 0.1
+
+VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY)
+"""The compacted topics that the API serves."""
 
 
 class ApiStage(Stage):
@@ -36,6 +39,8 @@ class ApiStage(Stage):
     ----------
     settings : Settings
     instance_id : str
+    viewed : sequence of Topic
+        The compacted topics that are there.
     metrics : Metrics
     clock : Clock
     missing : callable
@@ -54,6 +59,7 @@ class ApiStage(Stage):
         self,
         settings: Settings,
         instance_id: str,
+        viewed: Sequence[Topic] = VIEWED,
         *,
         metrics: Metrics,
         clock: Clock,
@@ -67,7 +73,7 @@ class ApiStage(Stage):
         self._letters = DeadLetterLog(tuple(settings.workloads))
         self._reader = CompactedReader(
             "view",
-            [topic.name(prefix) for topic in (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY)],
+            [topic.name(prefix) for topic in viewed],
             reader_properties(settings, f"view-{instance_id}"),
             metrics.count,
             on_final=on_final,

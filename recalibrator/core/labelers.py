@@ -22,14 +22,14 @@ def judge(before: JoinState, after: JoinState, fields: Fields) -> Iterator[tuple
     fields : mapping of workload to its fields
         Entities in others are not compared.
     """
-    if after.routed is None or after is before:
+    if after.routed is None or not after.opinions or after is before:
         return
     known = set() if before.routed is None else {opinion.order for opinion in before.opinions}
+    fresh = [opinion for opinion in after.opinions if opinion.order not in known]
     wanted = fields[after.routed.workload]
-    common = _common_answer(after, wanted)
-    for opinion in after.opinions:
-        if opinion.order not in known:
-            yield opinion.labeler, _counts(opinion, after.opinions, common, wanted)
+    common = _common_answer(after, wanted) if fresh else None
+    for opinion in fresh:
+        yield opinion.labeler, _counts(opinion, after.opinions, common, wanted)
 
 
 def _common_answer(state: JoinState, fields: tuple[str, ...]) -> Entities | None:

@@ -41,13 +41,18 @@ class CheckedTopics(NamedTuple):
     cluster_id : str
     max_record_bytes : int
         Largest record, in bytes, that every topic it writes takes.
+    missing : frozenset of Topic
+        Those that it can do without and that are not there.
     """
 
     cluster_id: str
     max_record_bytes: int
+    missing: frozenset[Topic] = frozenset()
 
 
-def check_topics(settings: Settings, touched: Sequence[Topic], written: Iterable[Topic]) -> CheckedTopics:
+def check_topics(
+    settings: Settings, touched: Sequence[Topic], written: Iterable[Topic], optional: Sequence[Topic] = ()
+) -> CheckedTopics:
     """Compare the broker's topics with the table of :mod:`schemas.topics`; blocks up to some 20 s.
 
     Parameters
@@ -56,6 +61,8 @@ def check_topics(settings: Settings, touched: Sequence[Topic], written: Iterable
         All that must be there.
     written : iterable of Topic
         Those of them whose limit counts.
+    optional : sequence of Topic
+        Newer than others: a service that was there before goes on without them until somebody creates them.
 
     Raises
     ------
@@ -68,14 +75,16 @@ def check_topics(settings: Settings, touched: Sequence[Topic], written: Iterable
     admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})
     prefix = settings.topics.prefix
     try:
-        cluster_id, facts = _ask(admin, [topic.name(prefix) for topic in touched])
+        cluster_id, facts = _ask(admin, [topic.name(prefix) for topic in (*touched, *optional)])
     except (KafkaException, TimeoutError) as error:
         admin.poll(0)
         raise _reason(settings, error, reported) from None
-    faults = topic_faults(prefix, touched, facts)
+    missing = frozenset(topic for topic in optional if topic.name(prefix) not in facts)
+    faults = topic_faults(prefix, [*touched, *(topic for topic in optional if topic not in missing)], facts)
     if faults:
         raise TopicsUnusable(faults)
-    return CheckedTopics(cluster_id, min(_limit(facts[topic.name(prefix)]) for topic in written) - _FRAME_BYTES)
+    limit = min(_limit(facts[topic.name(prefix)]) for topic in written)
+    return CheckedTopics(cluster_id, limit - _FRAME_BYTES, missing)
 
 
 def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:

@@ -165,6 +165,8 @@ def test_the_page_shows_live_data_without_complaint_or_other_hosts(live: Live, v
     expect(page.locator("#labels").get_by_role("rowheader", name="demo")).to_be_visible()
     expect(page.locator("#dead-letters")).to_contain_text("not json")
     expect(page.locator("#service")).to_contain_text("router-1")
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert len(ids) == len(set(ids))
     assert visitor.complaints == []
     assert all(url.startswith(live.url) for url in visitor.requests), visitor.requests
 

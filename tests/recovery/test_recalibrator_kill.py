@@ -201,3 +201,23 @@ async def test_a_topic_with_the_wrong_policy_ends_it_with_1_and_one_line_that_na
         process.close()
     (line,) = process.lines()
     assert f"{name}.calibration: cleanup.policy is delete, needs compact" in line
+
+
+async def test_without_a_topic_that_came_later_it_goes_on_and_says_so(broker: LocalBroker, tmp_path: Path) -> None:
+    name = unique_prefix()
+    create(
+        broker.bootstrap, {f"{name}.{topic}": 2 for topic in ("results", "feedback", "observations", "dead-letters")}
+    )
+    compacted = {f"{name}.{topic}": 1 for topic in ("calibration", "calibration-history", "status", "routers")}
+    create(broker.bootstrap, compacted, {"cleanup.policy": "compact"})
+    config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, name, tmp_path / "state")
+    process = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log", stages=("join", "fit", "api"))
+    process.start()
+    try:
+        await process.until_logged("assigned", 2)
+        process.terminate()
+        assert await process.exit_code() == 0
+    finally:
+        process.close()
+    (warning,) = [line for line in process.events() if line["level"] == "warning"]
+    assert warning["topic"] == f"{name}.recalibrators"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -32,10 +33,11 @@ WIDE, SQUARE = (5.2, 2.9), (3.5, 2.75)
 """In inches. At these sizes the type stays readable when a telephone shows a plot at its full width."""
 
 _LOW = 0.6
+_GROUP_ID = re.compile(r'<g id="[^"]*"')
+"""Nothing refers to these, and every drawing has the same."""
 
 _STYLE: Any = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "ucci",
     "font.family": "sans-serif",
     # Widths are measured by the font that comes with the library; the page sets its own.
     "font.sans-serif": ["DejaVu Sans"],
@@ -85,7 +87,8 @@ def drawn(size: tuple[float, float], description: str, draw: Callable[[Sequence[
         Draws on the axes that it is given, one for each row, which share the horizontal axis.
     rows : int
     """
-    with _LOCK, rc_context(_STYLE):
+    # Several drawings stand in one page: the ids of each are made of its own description.
+    with _LOCK, rc_context(_STYLE | {"svg.hashsalt": description}):
         figure = Figure(figsize=size, layout="constrained")
         figure.patch.set_alpha(0.0)
         axes = list(figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0])
@@ -141,7 +144,7 @@ def _svg(figure: Figure, description: str) -> Markup:
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     markup = buffer.getvalue()
-    markup = markup[markup.index("<svg") :]
+    markup = _GROUP_ID.sub("<g", markup[markup.index("<svg") :])
     for placeholder, variable in _VARIABLES.items():
         markup = markup.replace(placeholder, f"var({variable})")
     label = escape(description, quote=True)
