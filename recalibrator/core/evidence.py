@@ -17,7 +17,7 @@ from schemas.status import CalibrationError, Frontier, UncertaintyHistogram
 _Z95 = 1.959963984540054
 _FRONTIER_POINTS = 48
 _BINS = 64
-_DIGITS = 6
+_DIGITS, _DIGITS_OF_U = 5, 6
 """Of what is drawn: a version's record is read by every router."""
 
 _RATIO_MOST = 1e6
@@ -106,14 +106,16 @@ def frontier(
     wanted = np.linspace(rate[0], rate[-1], _FRONTIER_POINTS)
     places = np.minimum(np.searchsorted(-rate, -wanted), len(rate) - 1)
     places = np.unique(np.append(places, [] if chosen is None else [chosen])).astype(np.intp)
-    cost: tuple[float, ...] = ()
+    cost: NDArray[np.float64] = np.zeros(0)
     if model_costs is not None:
-        cost = tuple(expected_cost(model_costs, float(r), exploration).sequential for r in rate[places])
+        # The cost is linear in the rate: its ends tell it all.
+        none, every = (expected_cost(model_costs, end, exploration).sequential for end in (0.0, 1.0))
+        cost = none + rate[places] * (every - none)
     return Frontier(
-        threshold=_rounded(policies.thresholds[places]),
+        threshold=_rounded(policies.thresholds[places], _DIGITS_OF_U),
         escalation_rate=_rounded(rate[places]),
         micro_f1=_rounded(policies.micro_f1[places]),
-        sequential_cost=tuple(round(one, _DIGITS) for one in cost),
+        sequential_cost=_rounded(cost),
         chosen=None if chosen is None else int(np.searchsorted(places, chosen)),
     )
 
@@ -133,13 +135,13 @@ def uncertainty_histogram(mass: NDArray[np.float64], edges: NDArray[np.float64])
         return UncertaintyHistogram()
     starts = np.arange(_BINS) * len(mass) // _BINS
     return UncertaintyHistogram(
-        edges=(0.0, *_rounded(edges[starts[1:] - 1]), 1.0),
+        edges=(0.0, *_rounded(edges[starts[1:] - 1], _DIGITS_OF_U), 1.0),
         share=_rounded(np.clip(np.add.reduceat(mass, starts) / total, 0.0, 1.0)),
     )
 
 
-def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
-    return tuple(round(value, _DIGITS) for value in values.tolist())
+def _rounded(values: NDArray[np.float64], digits: int = _DIGITS) -> tuple[float, ...]:
+    return tuple(round(value, digits) for value in values.tolist())
 
 
 def support_fields(support: Support) -> dict[str, object]:

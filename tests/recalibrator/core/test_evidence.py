@@ -11,6 +11,7 @@ from recalibrator.core.decide.threshold import Policies
 from recalibrator.core.evidence import frontier, uncertainty_histogram
 from recalibrator.core.observe.cells import Grid
 from schemas.calibration import ModelCosts
+from schemas.costs import expected_cost
 from schemas.traffic import GridSpec
 
 CELLS = 512
@@ -49,8 +50,10 @@ def test_the_frontier_is_thin_ordered_and_holds_the_policy_in_force(
     assert all(a >= b for a, b in zip(found.escalation_rate, found.escalation_rate[1:], strict=False))
     assert found.chosen is not None
     assert found.threshold[found.chosen] == pytest.approx(weighed.thresholds[chosen], abs=1e-6)
-    assert found.escalation_rate[0] == pytest.approx(1.0, abs=1e-6)
-    assert found.escalation_rate[-1] == pytest.approx(0.0, abs=1e-6)
+    for rate, cost in zip(found.escalation_rate, found.sequential_cost, strict=True):
+        assert cost == pytest.approx(expected_cost(ModelCosts(large=3.0), rate, 0.05).sequential, abs=1e-4)
+    assert found.escalation_rate[0] == pytest.approx(1.0, abs=1e-5)
+    assert found.escalation_rate[-1] == pytest.approx(0.0, abs=1e-5)
 
 
 def test_without_costs_the_frontier_tells_none() -> None:
