@@ -2,8 +2,8 @@
 
 Answers: one process serves over loopback what its view holds, 100 workloads and 10,000 versions of history, while 100
 statuses a second come in; a client asks in turn for each kind of answer and for one of a bare FastAPI application in
-the same process. Roll-backs: the demo's stack on a real broker, two routers; the time from the request for a version
-until both routers decide by it.
+the same process. Roll-backs: the demo's stack on a real broker, two routers, 50 queries a second; the time from the
+request for a version until both routers decide by it.
 
     python -m benchmarks.status --json status.json --quick
 """
@@ -18,11 +18,14 @@ import tempfile
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, cast
 
 import numpy as np
+from confluent_kafka import Producer
 from fastapi import FastAPI
 from rich.console import Console
 from starlette.responses import JSONResponse
@@ -41,6 +44,7 @@ from runtime.clock import SystemClock
 from schemas.calibration import CalibrationMap, CalibrationVersion
 from schemas.command import Command
 from schemas.labelled import LabelledExample, OutcomeCounts
+from schemas.query import QueryEvent
 from schemas.settings import Settings, WorkloadSettings
 from schemas.status import (
     LabelerStatus,
@@ -51,11 +55,14 @@ from schemas.status import (
     TopicLag,
     VersionInUse,
 )
+from schemas.topics import QUERIES
 from ucci_stream.bootstrap import send_events
+from ucci_stream.recorded.traffic import load_traffic
 from ucci_stream.stack import WORKLOAD, Stack, StackOptions
 
 WORKLOADS, VERSIONS, POINTS, ROUTERS = 100, 10_000, 700, 10
 STATUSES_PER_SECOND = 100
+QUERIES_PER_SECOND = 50
 FULL, QUICK = (2_000, 200), (300, 20)
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _PAUSE_S = 0.25
@@ -233,6 +240,8 @@ def measure_roll_backs(count: int) -> dict[str, Any]:
             api = http.client.HTTPConnection(stack.addresses.recalibrator.removeprefix("http://"))
             last = _await_versions(routers, 2)
             taken = []
+            stream = _Stream(stack)
+            stream.start()
             for n in range(count):
                 time.sleep(_PAUSE_S)
                 began_s = time.perf_counter()
@@ -242,7 +251,36 @@ def measure_roll_backs(count: int) -> dict[str, Any]:
                 assert answer.status == 202, answer.status
                 last = _await_versions(routers, last + 1)
                 taken.append(time.perf_counter() - began_s)
-    return {"routers": len(routers), "roll_backs": count} | quantiles_ms(taken)
+            stream.end()
+    numbers = {"routers": len(routers), "roll_backs": count, "queries_per_second": QUERIES_PER_SECOND}
+    return numbers | quantiles_ms(taken)
+
+
+class _Stream(Thread):
+    """Queries at an even pace meanwhile: routers, join and fit have their ordinary work to do."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(name="stream", daemon=True)
+        self._topic = QUERIES.name(stack.settings.topics.prefix)
+        self._producer = Producer({"bootstrap.servers": stack.settings.kafka["bootstrap.servers"], "linger.ms": 5})
+        self._ending = Event()
+
+    def run(self) -> None:
+        """Send until told to end."""
+        for number, query in enumerate(cycle(load_traffic())):
+            if self._ending.wait(1.0 / QUERIES_PER_SECOND):
+                return
+            event = QueryEvent(query_id=f"bench-{number}", text=query.text)
+            self._producer.produce(self._topic, key=event.query_id.encode(), value=event.to_json())
+            self._producer.poll(0)
+
+    def end(self) -> None:
+        """Send no more, and wait for the rest to be taken."""
+        self._ending.set()
+        self.join()
+        self._producer.flush(_PATIENCE_S)
+        # A client that outlived the broker would complain of it.
+        del self._producer
 
 
 def _connect(address: str) -> http.client.HTTPConnection:

@@ -18,6 +18,7 @@ from recalibrator.api.history import since as since_time
 from recalibrator.api.versions import VersionLine, changes
 from recalibrator.errors import Refused
 from schemas.event import rfc3339
+from schemas.status import WorkloadStatus
 
 STREAM_INTERVAL_S = 0.5
 KEEP_ALIVE_S = 15.0
@@ -40,7 +41,8 @@ class StatusRoutes:
         self.router = APIRouter(tags=["status"])
         add, refusals = self.router.add_api_route, documented(401, 403, 404, 422)
         add("/v1/status", self.all_statuses, methods=["GET"], responses=refusals)
-        add("/v1/status/{workload}", self.one_status, methods=["GET"], responses=refusals)
+        told: dict[int | str, dict[str, Any]] = {200: {"model": WorkloadStatus, "description": "As of now"}}
+        add("/v1/status/{workload}", self.one_status, methods=["GET"], responses=refusals | told)
         add("/v1/status/{workload}/history", self.history, methods=["GET"], responses=refusals)
         add("/v1/calibrations/{workload}", self.versions, methods=["GET"], responses=refusals)
         add("/v1/calibrations/{workload}/{version}", self.version, methods=["GET"], responses=refusals)
