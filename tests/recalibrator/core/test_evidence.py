@@ -66,9 +66,10 @@ def test_a_histogram_keeps_the_mass_between_its_edges(mass: np.ndarray[tuple[int
 
     assert len(found.edges) == len(found.share) + 1
     assert (found.edges[0], found.edges[-1]) == (0.0, 1.0)
-    assert sum(found.share) == pytest.approx(1.0, abs=1e-4)
+    # Each of 64 shares is rounded to five digits.
+    assert sum(found.share) == pytest.approx(1.0, abs=4e-4)
     half = len(found.share) // 2
-    assert sum(found.share[:half]) == pytest.approx(mass[GRID.centres < found.edges[half]].sum() / mass.sum(), abs=1e-4)
+    assert sum(found.share[:half]) == pytest.approx(mass[GRID.centres < found.edges[half]].sum() / mass.sum(), abs=4e-4)
 
 
 def test_without_traffic_there_is_no_histogram() -> None:
