@@ -50,10 +50,11 @@ _NAMES = {
     "uncertainty_threshold": "threshold on u",
     "threshold": "error probability there",
     "escalation_rate": "escalates",
+    "exploration": "explores",
     "micro_f1": "micro-F1",
     "sequential_cost": "cost, sequential",
 }
-_SHARES = frozenset({"escalation_rate"})
+_SHARES = frozenset({"escalation_rate", "exploration"})
 
 
 @dataclass(frozen=True, slots=True)

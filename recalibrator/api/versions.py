@@ -40,6 +40,7 @@ class VersionLine:
     target: float
     micro_f1: Interval | None
     escalation_rate: float | None
+    exploration: float
     cost: CostRate | None
     labels: int
     parent_version: int | None
@@ -63,6 +64,7 @@ def version_line(version: CalibrationVersion) -> VersionLine:
         target=version.target.micro_f1,
         micro_f1=evidence.micro_f1,
         escalation_rate=evidence.escalation_rate,
+        exploration=version.exploration_probability,
         cost=evidence.expected_cost,
         labels=evidence.labels,
         parent_version=version.parent_version,
@@ -80,7 +82,7 @@ def changes(line: VersionLine, parent: VersionLine | None) -> dict[str, tuple[Js
         return {}
     pairs: dict[str, tuple[JsonValue, JsonValue]] = {
         name: (getattr(parent, name), getattr(line, name))
-        for name in ("state", "target", "uncertainty_threshold", "threshold", "escalation_rate")
+        for name in ("state", "target", "uncertainty_threshold", "threshold", "escalation_rate", "exploration")
     }
     pairs["micro_f1"] = (
         None if parent.micro_f1 is None else parent.micro_f1.estimate,

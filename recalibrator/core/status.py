@@ -14,8 +14,9 @@ from recalibrator.core.estimate.outlook import Support
 from recalibrator.core.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.core.observe.instants import from_us
 from recalibrator.core.observe.prequential import calibration_error, label_delay, served_per_field
+from recalibrator.core.observe.table import COUNTS, ROUTED_US
 from recalibrator.core.observe.traffic import COUNT, TrafficWindow
-from recalibrator.core.observe.window import COUNTS, ROUTED_US, Change, LabelWindow
+from recalibrator.core.observe.window import Change, LabelWindow
 from recalibrator.core.tuning import Tuning
 from schemas.calibration import CalibrationVersion, CostRate, Interval
 from schemas.event import MAX_INTEGER
@@ -159,8 +160,8 @@ def _labels(window: LabelWindow, traffic: TrafficWindow, counters: Counters, eff
 
 def _labels_per_hour(window: LabelWindow) -> float | None:
     """Return how many labels an hour of routed queries has brought lately; None where they share one time."""
-    facts = window.facts
-    routed_us = facts[facts[:, COUNTS] > 0.0, ROUTED_US]
+    table = window.table
+    routed_us = table[table[:, COUNTS] > 0.0, ROUTED_US]
     latest = np.sort(routed_us)[-_LABELS_OF_RATE:]
     span_s = float(latest[-1] - latest[0]) / 1e6 if len(latest) else 0.0
     return (len(latest) - 1) / span_s * _SECONDS_PER_HOUR if span_s > 0.0 else None
@@ -174,7 +175,8 @@ def _frontier(
     settings: WorkloadSettings, current: CalibrationVersion | None, policies: Policies, traffic: TrafficWindow
 ) -> Frontier:
     chosen = None if current is None else policies.index(current.uncertainty_threshold)
-    return frontier(policies, chosen, costs(settings, traffic), settings.sampling.exploration_probability)
+    sampling = settings.sampling if current is None else current
+    return frontier(policies, chosen, costs(settings, traffic), sampling.exploration_probability)
 
 
 def _cost(settings: WorkloadSettings, traffic: TrafficWindow) -> CostRate | None:
