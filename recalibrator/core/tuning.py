@@ -71,7 +71,7 @@ class Tuning:
     half_life_map: float = 3_000.0
     bandwidth_cells: int = 9
     wide_bandwidth_cells: int = 25
-    shrink_labels: float = 4.0
+    shrink_labels: float = 2.0
     map_prior_labels: float = 200.0
     tilt_ridge: float = 40.0
     drift_scale: float = 0.005
