@@ -192,7 +192,8 @@ class Sampling(Section):
     Parameters
     ----------
     exploration_probability : float
-        Share of kept queries that run the large model too; must not exceed either label probability.
+        Share of kept queries that run the large model too, after a change; while all is quiet a version asks for less.
+        Must not exceed either label probability.
     label_probability_kept : float
         Share of queries below the threshold for which a label is requested.
     label_probability_escalated : float

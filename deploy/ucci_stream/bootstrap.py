@@ -15,10 +15,13 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from recalibrator.core import Recalibrator
+from schemas.calibration import CalibrationMap
 from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.labelled import LabelledExample
-from schemas.settings import Settings
+from schemas.settings import Settings, WorkloadSettings
+from schemas.status import Frontier
 from schemas.topics import OBSERVATIONS
 from ucci_stream.feed import FeedStopped, open_lines
 from ucci_stream.router_file import is_router_file, read_router_file
@@ -97,6 +100,30 @@ def bootstrap_events(path: Path, workload: str, issued_at: datetime) -> Iterator
         issued_at=issued_at,
         reason=f"{count} offline examples of {path.name}",
     )
+
+
+def preview(
+    settings: WorkloadSettings, path: Path, issued_at: datetime
+) -> tuple[CalibrationMap, float, Frontier | None]:
+    """Return what the file would make the first version: its map, its threshold on u, and all thresholds weighed.
+
+    Raises
+    ------
+    FeedStopped
+        Naming what is wrong with the file, standard input included: it could be read only once.
+    """
+    if str(path) == "-":
+        raise FeedStopped("-: a picture needs a file, since it is read twice")
+    core = Recalibrator(settings)
+    version = None
+    for event in bootstrap_events(path, settings.name, issued_at):
+        version = core.observe(event) or version
+    if version is None:
+        least = core.tuning.minimum_bootstrap_labels
+        raise FeedStopped(f"{path}: makes no version: it needs {least} labels, some of them with both models run")
+    weighed = version.evidence.details.get("frontier")
+    frontier = None if weighed is None else Frontier.model_validate(weighed)
+    return version.map, version.uncertainty_threshold, frontier
 
 
 def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime) -> Bootstrapped:

@@ -35,6 +35,10 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", help="Path of ucci.toml; by default ./ucci.toml, else that of a running `up` or `demo`."),
 ]
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", help="Draw it to this file as well, PNG or SVG by its ending.")
+]
+_PICTURES = (".png", ".svg")
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 BrokerOption = Annotated[
     str, typer.Option("--broker", help="auto, kafka (start one from jars) or HOST:PORT of a running one.")
@@ -203,24 +207,44 @@ def replay(
     file: Annotated[Path, typer.Argument(help="JSONL, one LabelledExample a line; - for standard input.")],
     config: ConfigOption = None,
     workload: Annotated[str | None, typer.Option(help="Needed where several are configured.")] = None,
+    plot: PlotOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Feed recorded examples through the recalibration core, offline, and print the versions it would publish.
 
-    Example: ucci-stream replay recorded.jsonl --json > versions.jsonl
+    Example: ucci-stream replay recorded.jsonl --plot versions.png
     """
     from ucci_stream.replay import replay as replay_file
 
     settings = _settings(config)
-    versions = replay_file(settings.workloads[_workload(settings, workload)], file)
-    if as_json:
-        for _, version in versions:
-            sys.stdout.write(version.to_json().decode() + "\n")
-        return
+    picture = _picture(plot)
     table = Table("line", "version", "state", "u threshold", "theta", "escalation", "micro-F1", "trigger")
-    for line, version in versions:
-        table.add_row(str(line), *_version_row(version))
-    out.print(table)
+    versions = []
+    for line, version in replay_file(settings.workloads[_workload(settings, workload)], file):
+        versions.append((line, version))
+        if as_json:
+            sys.stdout.write(version.to_json().decode() + "\n")
+        else:
+            table.add_row(str(line), *_version_row(version))
+    if not as_json:
+        out.print(table)
+    if picture is not None and versions:
+        from ucci_stream.version_plots import plot_versions
+
+        err.print(f"drawn: {plot_versions(versions, picture)}", highlight=False)
+    elif picture is not None:
+        err.print("nothing to draw: no version would have been published", highlight=False)
+
+
+def _picture(path: Path | None) -> Path | None:
+    """Return where to draw, refused before the work when nothing could be written there."""
+    if path is None:
+        return None
+    if path.suffix.lower() not in _PICTURES:
+        raise ConfigError([f"--plot: {path.name} must end in {' or '.join(_PICTURES)}"])
+    if not path.parent.is_dir():
+        raise ConfigError([f"--plot: the folder {path.parent} does not exist"])
+    return path
 
 
 def _version_row(version: CalibrationVersion) -> tuple[str, ...]:
@@ -241,16 +265,25 @@ def bootstrap(
     file: Annotated[Path, typer.Argument(help="JSONL of LabelledExample, or a router.json of ucci-router.")],
     workload: Annotated[str, typer.Option(help="The workload that it calibrates.")],
     config: ConfigOption = None,
+    plot: PlotOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make an offline calibration the first version of a workload.
 
-    Example: ucci-stream bootstrap labelled.jsonl --workload photo-search
+    Example: ucci-stream bootstrap labelled.jsonl --workload photo-search --plot calibration.png
     """
     from ucci_stream.bootstrap import bootstrap as bootstrap_workload
 
-    settings = _settings(config)
-    done = bootstrap_workload(settings, file, _workload(settings, workload), datetime.now(UTC))
+    settings, now = _settings(config), datetime.now(UTC)
+    picture, chosen = _picture(plot), settings.workloads[_workload(settings, workload)]
+    if picture is not None:
+        from ucci_stream.bootstrap import preview
+        from ucci_stream.version_plots import plot_calibration
+
+        fitted, threshold, frontier = preview(chosen, file, now)
+        target = chosen.target.micro_f1
+        err.print(f"drawn: {plot_calibration(fitted, threshold, frontier, target, picture)}", highlight=False)
+    done = bootstrap_workload(settings, file, chosen.name, now)
     if as_json:
         out.print_json(
             data={"topic": done.topic, "examples": done.examples, "command": json.loads(done.command.to_json())}

@@ -52,6 +52,7 @@ def evidence(
     settings: WorkloadSettings,
     model_costs: ModelCosts | None,
     drift_state: str,
+    exploration: float,
 ) -> Evidence:
     """Put the evidence of a fitted version together.
 
@@ -61,7 +62,6 @@ def evidence(
         The interval of micro-F1 is as wide as the margin of the choice: ``target.safety`` standard errors.
     """
     rate = float(policies.escalation_rate[choice.index])
-    exploration = settings.sampling.exploration_probability
     cost = None if model_costs is None else expected_cost(model_costs, rate, exploration)
     return Evidence(
         trigger=trigger,

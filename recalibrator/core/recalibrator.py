@@ -250,7 +250,17 @@ class Recalibrator:
         model_costs = costs(self.settings, self._traffic)
         scores = calibration_error(self._window, self.tuning.half_life_fast)
         drift = self._panel.status(None).state
-        found = evidence(trigger, view.outlook, view.policies, view.choice, scores, self.settings, model_costs, drift)
+        found = evidence(
+            trigger,
+            view.outlook,
+            view.policies,
+            view.choice,
+            scores,
+            self.settings,
+            model_costs,
+            drift,
+            view.exploration,
+        )
         if self._certifier is not None:
             proof = self._certifier.details(view.policies.thresholds)
             found = found.model_copy(update={"details": {**found.details, "certified": proof}})
