@@ -40,6 +40,7 @@ from schemas.topics import (
     CALIBRATION_HISTORY,
     DEAD_LETTERS,
     FEEDBACK,
+    LABEL_REQUESTS,
     OBSERVATIONS,
     RESULTS,
     ROUTERS,
@@ -52,7 +53,7 @@ _log = structlog.get_logger()
 END_TIMEOUT_S = 17.0
 """For all stages together, so that a SIGTERM ends within 20 s."""
 
-_WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
+_WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, LABEL_REQUESTS, DEAD_LETTERS)
 _TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
 _MILLISECONDS = 1_000
 _WAIT_S = 0.5
@@ -148,12 +149,18 @@ class Service:
 
     def _join_stage(self, checked: CheckedTopics, state: StateDirectory) -> JoinStage:
         settings, options = self._settings, self._settings.recalibrator
-        topics = JoinTopics(*(self._topic(t) for t in (RESULTS, FEEDBACK, OBSERVATIONS, DEAD_LETTERS)))
+        topics = JoinTopics(*(self._topic(t) for t in (RESULTS, FEEDBACK, OBSERVATIONS, LABEL_REQUESTS, DEAD_LETTERS)))
         directory = state.of_cluster(checked.cluster_id, settings.topics.prefix)
         return JoinStage(
             {name: workload.fields for name, workload in settings.workloads.items()},
             topics,
-            JoinLimits(options.commit_interval_ms / _MILLISECONDS, options.join_retention_s, checked.max_record_bytes),
+            JoinLimits(
+                commit_interval_s=options.commit_interval_ms / _MILLISECONDS,
+                retention_s=options.join_retention_s,
+                request_retention_s=options.label_request_retention_s,
+                requests_max=options.label_requests_max,
+                max_record_bytes=checked.max_record_bytes,
+            ),
             log=self._event_log(StageName.JOIN, (topics.results, topics.feedback), state),
             transactions=self._transactions(StageName.JOIN, checked, state),
             store=SqliteJoinStore(directory / "join.sqlite3", options.join_max_rows),

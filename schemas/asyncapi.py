@@ -80,7 +80,7 @@ def _messages(topic: Topic) -> tuple[str, ...]:
 
 
 def _channel(topic: Topic, prefix: str) -> dict[str, Any]:
-    configuration: dict[str, Any] = {"cleanup.policy": [topic.cleanup]}
+    configuration: dict[str, Any] = {"cleanup.policy": list(topic.policies)}
     if topic.retention_ms is not None:
         configuration["retention.ms"] = topic.retention_ms
     if topic.roomy:

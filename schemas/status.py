@@ -44,8 +44,9 @@ class DelayQuantiles(Part):
 
 
 class LabelStatus(Part):
-    """Labels asked for and got."""
+    """Labels asked for and got; ``since`` is when traffic was first seen."""
 
+    since: Timestamp | None = None
     requested: Count = 0
     received: Count = 0
     effective: NonNegative = 0.0

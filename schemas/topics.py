@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-CleanupPolicy = Literal["delete", "compact"]
+CleanupPolicy = Literal["delete", "compact", "compact,delete"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Topic:
     key, value : str
         What the record's key holds, and the type of its value.
     cleanup : str
-        ``delete`` or ``compact``.
+        ``delete``, ``compact`` or both: the last record of each key, for as long as the retention says.
     partitions : int or None
         None: as configured.
     roomy : bool
@@ -39,6 +39,17 @@ class Topic:
     retention_ms: int | None = None
     senders: tuple[str, ...] = ()
     receivers: tuple[str, ...] = ()
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The cleanup policies, one word each.
+
+        Examples
+        --------
+        >>> LABEL_REQUESTS.policies
+        ('compact', 'delete')
+        """
+        return tuple(self.cleanup.split(","))
 
     @property
     def events(self) -> tuple[str, ...]:
@@ -114,6 +125,17 @@ STATUS = Topic(
 ROUTERS = Topic(
     "routers", "instance_id", "RouterStatus", "compact", partitions=1, senders=(_ROUTER,), receivers=(_API,)
 )
+LABEL_REQUESTS = Topic(
+    "label-requests",
+    "query_id",
+    "LabelRequested",
+    "compact,delete",
+    partitions=1,
+    roomy=True,
+    retention_ms=_THIRTY_DAYS_MS,
+    senders=(_JOIN,),
+    receivers=(_API, _TOOL, _LABELERS),
+)
 DEAD_LETTERS = Topic(
     "dead-letters",
     "as the source",
@@ -133,6 +155,7 @@ TOPICS = (
     CALIBRATION_HISTORY,
     STATUS,
     ROUTERS,
+    LABEL_REQUESTS,
     DEAD_LETTERS,
 )
 

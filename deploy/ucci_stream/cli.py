@@ -16,6 +16,7 @@ from rich.table import Table
 
 from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
+from schemas.label_requested import RequestReason
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings
 
@@ -189,6 +190,24 @@ def label(
 
     fed = send_feedback(_settings(config), file, err)
     _say_fed(fed.topic, fed.records, as_json=as_json)
+
+
+@app.command("label-queue")
+def label_queue(
+    config: ConfigOption = None,
+    workload: Annotated[str | None, typer.Option(help="Needed where several are configured.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Requests to show.")] = 20,
+    reason: Annotated[RequestReason | None, typer.Option(help="Only those requested for this reason.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what to label next, newest first, and what more labels would buy.
+
+    Example: ucci-stream label-queue --limit 100 --json | jq -c '.requests[]'
+    """
+    from ucci_stream.label_queue import read_queue, show_queue
+
+    settings = _settings(config)
+    show_queue(read_queue(settings, _workload(settings, workload), limit, reason), out, as_json=as_json)
 
 
 def _say_fed(topic: str, records: int, *, as_json: bool) -> None:

@@ -21,7 +21,6 @@ from schemas.topics import ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
 REQUEST_TIMEOUT_S = 10.0
 _SETTLE_TIMEOUT_S = 20.0
 _COMPACTED = {
-    "cleanup.policy": "compact",
     # Only closed segments are compacted, and a segment closes at a write after this time.
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
@@ -56,7 +55,7 @@ def admin_client(settings: Settings) -> AdminClient:
 
 def topic_config(topic: Topic) -> dict[str, str]:
     """Return the topic's configuration at creation."""
-    config = dict(_COMPACTED) if topic.cleanup == "compact" else {"cleanup.policy": "delete"}
+    config = {"cleanup.policy": topic.cleanup} | (_COMPACTED if "compact" in topic.policies else {})
     if topic.roomy:
         config["max.message.bytes"] = str(ROOMY_MAX_MESSAGE_BYTES)
     if topic.retention_ms is not None:

@@ -1,4 +1,4 @@
-"""What every route works with: settings, keys, the view, the producer, counters and time."""
+"""What every route works with: settings, keys, the view, the label queue, the producer, counters and time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from recalibrator.api.acknowledged import AcknowledgedProducer
 from recalibrator.api.keys import Keys, Scope
+from recalibrator.api.label_queue import LabelQueue
 from recalibrator.api.view import View
 from recalibrator.errors import Refused
 from recalibrator.shell.metrics import Metrics
@@ -27,6 +28,7 @@ class Context:
     settings : Settings
     keys : Keys
     view : View
+    queue : LabelQueue
     producer : AcknowledgedProducer
     metrics : Metrics
     clock : Clock
@@ -37,6 +39,7 @@ class Context:
     settings: Settings
     keys: Keys
     view: View
+    queue: LabelQueue
     producer: AcknowledgedProducer
     metrics: Metrics
     clock: Clock

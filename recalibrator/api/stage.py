@@ -9,6 +9,7 @@ from recalibrator.api.acknowledged import AcknowledgedProducer
 from recalibrator.api.app import create_app
 from recalibrator.api.context import Context
 from recalibrator.api.keys import Keys
+from recalibrator.api.label_queue import LabelQueue
 from recalibrator.api.server import HttpServer
 from recalibrator.api.view import View
 from recalibrator.shell.kafka_properties import producer_properties, reader_properties
@@ -19,7 +20,7 @@ from runtime.kafka.client_reports import reports
 from runtime.kafka.compacted_reader import CompactedReader
 from runtime.records import Input
 from schemas.settings import Settings
-from schemas.topics import CALIBRATION_HISTORY, ROUTERS, STATUS
+from schemas.topics import CALIBRATION_HISTORY, LABEL_REQUESTS, ROUTERS, STATUS
 
 _POLL_S = 0.1
 
@@ -59,9 +60,15 @@ class ApiStage:
         prefix, options = settings.topics.prefix, settings.recalibrator
         self._count = metrics.count
         self._view = View(tuple(settings.workloads), prefix)
+        self._queue = LabelQueue(
+            tuple(settings.workloads),
+            prefix,
+            retention_s=options.label_request_retention_s,
+            most=options.label_requests_max,
+        )
         self._reader = CompactedReader(
             "view",
-            [topic.name(prefix) for topic in (STATUS, ROUTERS, CALIBRATION_HISTORY)],
+            [topic.name(prefix) for topic in (STATUS, ROUTERS, CALIBRATION_HISTORY, LABEL_REQUESTS)],
             reader_properties(settings, f"view-{instance_id}"),
             metrics.count,
             on_final=on_final,
@@ -70,7 +77,8 @@ class ApiStage:
         self._producer = AcknowledgedProducer(
             producer_properties(settings) | reports("api-producer", metrics.count, on_final)
         )
-        context = Context(settings, Keys(options.api_keys), self._view, self._producer, metrics, clock, missing)
+        keys = Keys(options.api_keys)
+        context = Context(settings, keys, self._view, self._queue, self._producer, metrics, clock, missing)
         self._server = HttpServer(create_app(context), options.http_host, options.http_port)
 
     @property
@@ -86,7 +94,8 @@ class ApiStage:
         """Take what has come; blocks up to 0.1 s."""
         for message in self._reader.poll(_POLL_S):
             topic = str(message.topic())
-            if not self._view.take(topic, message.key(), message.value()):
+            takers = (self._view.take, self._queue.take)
+            if not any(take(topic, message.key(), message.value()) for take in takers):
                 self._count("view_records_ignored", topic=topic)
 
     def gauges(self) -> Mapping[str, float]:

@@ -33,6 +33,14 @@ SPECS = (
         "Rows that the join forgot by age or number; joined ones lose nothing.",
         ("kind",),
     ),
+    MetricSpec(
+        "label_requests",
+        "counter",
+        "request",
+        "Label requests opened, answered (skips too), expired by age or number, or too large to ask.",
+        ("workload", "outcome"),
+    ),
+    MetricSpec("label_requests_open", "gauge", "request", "Label requests that the join holds for open."),
     MetricSpec("observations", "counter", "event", "Observations folded.", ("workload", "kind")),
     MetricSpec("versions", "counter", "version", "Calibration versions published.", ("workload", "trigger")),
     MetricSpec(

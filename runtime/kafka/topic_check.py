@@ -96,7 +96,7 @@ def _faults(topic: Topic, name: str, facts: Mapping[str, TopicFacts]) -> list[st
     found = facts[name]
     faults = []
     policy = found.config.get("cleanup.policy", topic.cleanup)
-    if policy != topic.cleanup:
+    if {word.strip() for word in policy.split(",")} != set(topic.policies):
         faults.append(f"{name}: cleanup.policy is {policy}, needs {topic.cleanup}; alter or delete the topic")
     if topic.partitions is not None and found.partitions != topic.partitions:
         faults.append(f"{name}: has {found.partitions} partitions, needs {topic.partitions}; delete the topic")

@@ -192,6 +192,7 @@ async def test_a_topic_with_the_wrong_policy_ends_it_with_1_and_one_line_that_na
     create(broker.bootstrap, {f"{name}.dead-letters": 2})
     compacted = {f"{name}.{topic}": 1 for topic in ("calibration-history", "status", "routers")}
     create(broker.bootstrap, compacted, {"cleanup.policy": "compact"})
+    create(broker.bootstrap, {f"{name}.label-requests": 1}, {"cleanup.policy": "compact,delete"})
     config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, name, tmp_path / "state")
     process = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log")
     process.start()

@@ -14,6 +14,7 @@ from recalibrator.api.acknowledged import AcknowledgedProducer
 from recalibrator.api.app import create_app
 from recalibrator.api.context import Context
 from recalibrator.api.keys import Keys
+from recalibrator.api.label_queue import LabelQueue
 from recalibrator.api.view import View
 from recalibrator.shell.metrics import Metrics
 from runtime.errors import BrokerUnreachable
@@ -66,6 +67,7 @@ class Api:
     client: TestClient
     producer: KeepingProducer
     view: View
+    queue: LabelQueue
     clock: HandClock
     settings: Settings
 
@@ -81,14 +83,22 @@ def make_api(missing: tuple[str, ...] = (), **recalibrator: Any) -> Api:
     settings = make_settings(**recalibrator)
     producer, clock = KeepingProducer(), HandClock()
     view = View(tuple(settings.workloads), settings.topics.prefix)
+    options = settings.recalibrator
+    queue = LabelQueue(
+        tuple(settings.workloads),
+        settings.topics.prefix,
+        retention_s=options.label_request_retention_s,
+        most=options.label_requests_max,
+    )
     context = Context(
         settings,
         Keys(settings.recalibrator.api_keys),
         view,
+        queue,
         cast(AcknowledgedProducer, producer),
         Metrics(),
         clock,
         lambda: list(missing),
     )
     client = TestClient(create_app(context), base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
-    return Api(client, producer, view, clock, settings)
+    return Api(client, producer, view, queue, clock, settings)

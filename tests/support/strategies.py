@@ -22,6 +22,7 @@ from schemas import (
     Interval,
     LabelledExample,
     LabelRequest,
+    LabelRequested,
     ModelCosts,
     ModelRun,
     OutcomeCounts,
@@ -359,10 +360,23 @@ router_statuses = st.builds(
     counters=st.dictionaries(texts, counts, max_size=2),
 )
 
+label_requested = st.builds(
+    LabelRequested,
+    query_id=names,
+    workload=names,
+    text=texts,
+    entities=entities,
+    answered_by=st.sampled_from(["small", "large"]),
+    reason=st.sampled_from(["exploration", "monitoring", "audit"]),
+    probability=probabilities,
+    requested_at=timestamps,
+)
+
 EVENTS: dict[str, st.SearchStrategy[Any]] = {
     "CalibrationVersion": calibration_versions(),
     "Command": commands(),
     "FeedbackEvent": feedback_events,
+    "LabelRequested": label_requested,
     "LabelledExample": labelled_examples(),
     "QueryEvent": queries,
     "RoutedEvent": routed_events(),
