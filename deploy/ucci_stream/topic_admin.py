@@ -75,7 +75,7 @@ def create_topics(settings: Settings, admin: AdminClient | None = None) -> Creat
     """
     admin = admin or admin_client(settings)
     prefix = settings.topics.prefix
-    present = _partition_counts(admin)
+    present = partition_counts(admin)
     missing = [topic for topic in TOPICS if topic.name(prefix) not in present]
     requests = [
         NewTopic(
@@ -114,7 +114,8 @@ def check_topics(settings: Settings) -> None:
     topic_check.check_topics(settings, TOPICS, TOPICS)
 
 
-def _partition_counts(admin: AdminClient) -> dict[str, int]:
+def partition_counts(admin: AdminClient) -> dict[str, int]:
+    """Return how many partitions each topic of the cluster has."""
     metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
     return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
 
@@ -123,8 +124,8 @@ def _await_topics(admin: AdminClient, settings: Settings) -> None:
     """Wait until every topic is in the metadata: clients that subscribe at once would miss it otherwise."""
     wanted = {topic.name(settings.topics.prefix) for topic in TOPICS}
     deadline = time.monotonic() + _SETTLE_TIMEOUT_S
-    while wanted - set(_partition_counts(admin)):
+    while wanted - set(partition_counts(admin)):
         if time.monotonic() > deadline:
-            missing = ", ".join(sorted(wanted - set(_partition_counts(admin))))
+            missing = ", ".join(sorted(wanted - set(partition_counts(admin))))
             raise TopicsUnusable((f"{missing}: created, but not shown by the broker after {_SETTLE_TIMEOUT_S:g} s",))
         time.sleep(0.05)

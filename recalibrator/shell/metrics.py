@@ -58,6 +58,12 @@ SPECS = (
     MetricSpec("ready", "gauge", "bool", "1 when a stage has caught up.", ("stage",)),
     MetricSpec("http_requests", "counter", "request", "HTTP requests answered.", ("route", "status")),
     MetricSpec("feedback", "counter", "event", "Feedback events taken over HTTP and acknowledged.", ("source",)),
+    MetricSpec(
+        "deletions_unknown",
+        "counter",
+        "annotation",
+        "Deleted annotations of Label Studio that this process was not told of; `label-studio sync` finds their query.",
+    ),
     MetricSpec("commands", "counter", "command", "Commands taken over HTTP and acknowledged.", ("action",)),
     MetricSpec("view_records_ignored", "counter", "record", "Records that the API could not show.", ("topic",)),
 )
