@@ -365,10 +365,9 @@ class JoinStage:
     def _expire_requests(self, before_ms: int) -> None:
         """Ask nobody any more what is too old or too much; told first, forgotten then: telling it twice is no harm."""
         live = [partition for partition, pair in self._pairs.items() if pair.is_live]
-        overdue = self._store.overdue_requests(live, before_ms, self._limits.requests_max)
-        if not overdue:
-            return
-        self._transactions.commit(closing_records(self._topics.label_requests, overdue), {}, self._log.group())
-        self._store.close_requests(overdue)
-        for workload, expired in Counter(key.workload for key in overdue).items():
-            self._count("label_requests", expired, workload=workload, outcome="expired")
+        topic, most = self._topics.label_requests, self._limits.requests_max
+        while overdue := self._store.overdue_requests(live, before_ms, most):
+            self._transactions.commit(closing_records(topic, overdue), {}, self._log.group())
+            self._store.close_requests(overdue)
+            for workload, expired in Counter(key.workload for key in overdue).items():
+                self._count("label_requests", expired, workload=workload, outcome="expired")

@@ -26,6 +26,8 @@ class Topic:
         Whether the topic must take records larger than the largest input, since headers and answers are added.
     retention_ms : int or None
         None: as the broker's default.
+    tombstone_retention_ms : int or None
+        How long a compacted topic keeps records without value; None: as the broker's default, a day.
     senders, receivers : tuple of str
         Who writes and who reads it, in words.
     """
@@ -37,6 +39,7 @@ class Topic:
     partitions: int | None = None
     roomy: bool = False
     retention_ms: int | None = None
+    tombstone_retention_ms: int | None = None
     senders: tuple[str, ...] = ()
     receivers: tuple[str, ...] = ()
 
@@ -75,6 +78,7 @@ class Topic:
 
 
 _THIRTY_DAYS_MS = 30 * 24 * 3600 * 1000
+_ONE_HOUR_MS = 3600 * 1000
 
 _ROUTER, _JOIN, _FIT, _API = "router", "join", "fit", "api"
 _OWNERS, _LABELERS, _PEOPLE, _TOOL = "pipeline owners", "labelers", "operators", "ucci-stream"
@@ -133,6 +137,8 @@ LABEL_REQUESTS = Topic(
     partitions=1,
     roomy=True,
     retention_ms=_THIRTY_DAYS_MS,
+    # Nearly every request ends: kept for a day, the ends alone would be most of what a new replica reads.
+    tombstone_retention_ms=_ONE_HOUR_MS,
     senders=(_JOIN,),
     receivers=(_API, _TOOL, _LABELERS),
 )

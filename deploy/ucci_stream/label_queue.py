@@ -96,7 +96,7 @@ def show_queue(queue: Queue, console: Console, *, as_json: bool) -> None:
     reasons = ", ".join(f"{count} {reason}" for reason, count in page.by_reason.items())
     console.print(f"{page.open} open{f' ({reasons})' if reasons else ''}, {len(page.requests)} shown", highlight=False)
     for line in budget_lines(budget):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def budget_lines(budget: LabelBudget) -> list[str]:

@@ -60,6 +60,8 @@ def topic_config(topic: Topic) -> dict[str, str]:
         config["max.message.bytes"] = str(ROOMY_MAX_MESSAGE_BYTES)
     if topic.retention_ms is not None:
         config["retention.ms"] = str(topic.retention_ms)
+    if topic.tombstone_retention_ms is not None:
+        config["delete.retention.ms"] = str(topic.tombstone_retention_ms)
     return config
 
 

@@ -15,7 +15,6 @@ from aiohttp import web
 
 LEGACY_TOKEN = "legacy"
 PERSONAL_TOKEN = "header.payload.signature"
-START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class ScriptedLabelStudio:
@@ -32,11 +31,12 @@ class ScriptedLabelStudio:
         self.listed: list[int] = []
         self.answer: tuple[int, str] | None = None
         self._made = 0
+        self._start = datetime.now(UTC) - timedelta(days=1)
         self._seconds = 0
 
     def now(self) -> str:
         self._seconds += 1
-        return (START + timedelta(seconds=self._seconds)).isoformat()
+        return (self._start + timedelta(seconds=self._seconds)).isoformat()
 
     def make(self) -> int:
         self._made += 1

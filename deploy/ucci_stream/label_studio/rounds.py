@@ -128,6 +128,7 @@ class Rounds:
             f"tasks: {done.pushed} pushed, {done.removed} removed, {done.waiting} waiting; labels: {done.new} new, "
             f"{done.revised} revised, {done.skipped} skipped, {done.retracted} retracted",
             highlight=False,
+            soft_wrap=True,
         )
         for fault in done.faults:
             _err.print(fault, style="yellow", markup=False, highlight=False, soft_wrap=True)

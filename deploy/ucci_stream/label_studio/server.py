@@ -129,8 +129,11 @@ def serve(directory: Path, port: int, console: Console) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: closing.set())
         account = server.account
-        console.print(f"Label Studio at {server.url} · {account.user} · password {account.password}", highlight=False)
-        console.print(f"export LABEL_STUDIO_URL={server.url} LABEL_STUDIO_API_KEY={account.token}", highlight=False)
+        for line in (
+            f"Label Studio at {server.url} · {account.user} · password {account.password}",
+            f"export LABEL_STUDIO_URL={server.url} LABEL_STUDIO_API_KEY={account.token}",
+        ):
+            console.print(line, highlight=False, soft_wrap=True)
         while not closing.wait(1.0):
             server.require_alive()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +17,12 @@ from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
 from tests.support.broker import produce, read_all
 from tests.support.recalibrator_events import routed
-from tests.support.recalibrator_processes import create_all_topics, recalibrator_settings
+from tests.support.recalibrator_processes import (
+    create_all_topics,
+    recalibrator_settings,
+    write_recalibrator_config,
+)
+from tests.support.router_processes import ROOT
 from tests.support.routers import value_of
 from tests.support.scripted_label_studio import LEGACY_TOKEN, ScriptedLabelStudio, scripted_label_studio
 from ucci_stream.cli import app
@@ -157,6 +164,40 @@ async def test_an_annotation_that_says_nothing_clear_is_named_until_it_is_mended
     site.server.tasks[number]["updated_at"] = site.server.now()
     mended = await site.keeper.round()
     assert (mended.new, mended.faults) == (1, ())
+
+
+async def test_rounds_outlast_a_server_that_is_away_and_end_with_0_on_sigterm(site: Site, tmp_path: Path) -> None:
+    site.ask(0)
+    command = [sys.executable, "-m", "ucci_stream", "label-studio", "sync", "--every", "1", "--json"]
+    command += [
+        "--config",
+        str(write_recalibrator_config(tmp_path / "ucci.toml", site.bootstrap, site.prefix, tmp_path)),
+    ]
+    command += ["--url", site.server.url, "--token", LEGACY_TOKEN]
+    running = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    try:
+        async with asyncio.timeout(60.0):
+            assert json.loads(await running.stdout.readline())["pushed"] == 1
+            site.server.answer = (503, "restarting")
+            said = await running.stderr.readline()
+            assert b"503: restarting" in said
+            assert said.endswith(b"trying again\n")
+            site.server.annotate(site.tasks()["q-0"], 1, "canon")
+            site.server.answer = None
+            told = 0
+            while not told:
+                told = json.loads(await running.stdout.readline())["new"]
+            running.terminate()
+            assert await running.wait() == 0
+    finally:
+        if running.returncode is None:
+            running.kill()
+            await running.wait()
+    assert len(site.told()) == 1
 
 
 def test_a_server_that_is_away_ends_one_round_with_1_and_one_line(settings: Settings, tmp_path: Path) -> None:
