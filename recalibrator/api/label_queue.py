@@ -53,6 +53,7 @@ class _Line:
     """The places of one workload's requests, oldest first."""
 
     places: list[Place] = field(default_factory=list)
+    reasons: Counter[RequestReason] = field(default_factory=Counter)
     size_bytes: int = 0
 
 
@@ -141,7 +142,7 @@ class LabelQueue:
                 if reason is None or self._held[query_id].reason == reason
             )
             found = [held for held, _ in zip(matching, range(limit + 1), strict=False)]
-            counts = Counter(self._held[query_id].reason for _, query_id in line.places)
+            counts = +line.reasons
         shown = found[:limit]
         return QueuePage(
             workload=workload,
@@ -154,6 +155,7 @@ class LabelQueue:
     def _hold(self, request: LabelRequested, value: bytes) -> None:
         line, place = self._lines[request.workload], (to_us(request.requested_at), request.query_id)
         insort(line.places, place)
+        line.reasons[request.reason] += 1
         line.size_bytes += len(value)
         self._held[request.query_id] = _Held(request.workload, place, request.reason, value)
         while len(line.places) > self._most or line.size_bytes > self._max_bytes:
@@ -165,6 +167,7 @@ class LabelQueue:
             return
         line = self._lines[held.workload]
         del line.places[bisect_left(line.places, held.place)]
+        line.reasons[held.reason] -= 1
         line.size_bytes -= len(held.value)
 
 
