@@ -109,6 +109,7 @@ def plan(
     tasks: Iterable[Task],
     told: Mapping[Author, FeedbackEvent],
     *,
+    most: int,
     now: datetime,
     over_before: datetime,
     told_before: datetime,
@@ -123,6 +124,8 @@ def plan(
         All of the project.
     told : mapping of Author to FeedbackEvent
         Of each author and query what was told with the highest revision, by webhook or by an earlier round.
+    most : int
+        Tasks that may wait for an annotator at a time.
     now : datetime
         Stamped on what is taken back.
     over_before : datetime
@@ -136,15 +139,17 @@ def plan(
     """
     known = list(tasks)
     tell, if_gone = _labels(known, told, now=now, told_before=told_before)
-    having = {task.query_id for task in known}
-    push = tuple(request for request in requests if request.query_id not in having)
     wanted = {request.query_id for request in requests}
     over = [
         task.number
         for task in known
         if task.is_untouched and task.query_id not in wanted and task.created_at < over_before
     ]
-    return Plan(push, tuple(sorted({*over, *_doubled(known)})), tuple(tell), tuple(if_gone))
+    remove = {*over, *_doubled(known)}
+    waiting = sum(task.is_untouched and task.number not in remove for task in known)
+    having = {task.query_id for task in known}
+    missing = [request for request in requests if request.query_id not in having]
+    return Plan(tuple(missing[: max(0, most - waiting)]), tuple(sorted(remove)), tuple(tell), tuple(if_gone))
 
 
 def _labels(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import signal
+import socket
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Self
 
 from rich.console import Console
 
-from ucci_stream.processes import ChildProcess, free_port
+from ucci_stream.processes import ChildProcess, StackFailed, free_port
 from ucci_stream.side_environment import ensure_side_environment
 
 LABEL_STUDIO_VERSION = "1.23.2"
@@ -82,6 +83,7 @@ class LabelStudioServer:
         python = ensure_side_environment(
             "label-studio", LABEL_STUDIO_VERSION, f"label-studio=={LABEL_STUDIO_VERSION}", size="1 GB on disk"
         )
+        _require_free(self._port)
         data = self._directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         self.account = _account(self._directory / "account.json")
@@ -136,6 +138,16 @@ def serve(directory: Path, port: int, console: Console) -> None:
             console.print(line, highlight=False, soft_wrap=True)
         while not closing.wait(1.0):
             server.require_alive()
+
+
+def _require_free(port: int) -> None:
+    """Refuse a port that is taken: Label Studio would take the next one without a word."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise StackFailed(f"--port: {port} cannot be listened at ({error.strerror}); give another") from None
 
 
 def _account(path: Path) -> Account:

@@ -138,6 +138,7 @@ class Synchroniser:
             requests,
             self._tasks.values(),
             told,
+            most=options.most,
             now=now,
             over_before=now - timedelta(seconds=options.grace_s),
             told_before=now - self._join_retention,

@@ -57,9 +57,10 @@ def make_plan(
     told: dict[Author, FeedbackEvent] | None = None,
     requests: tuple[LabelRequested, ...] = (),
     told_before: datetime = LONG_AGO,
+    most: int = 9,
 ) -> Plan:
     tasks = [task for one in documents if (task := read_task(one)[0]) is not None]
-    return plan(requests, tasks, told or {}, now=NOW, over_before=NOW, told_before=told_before)
+    return plan(requests, tasks, told or {}, most=most, now=NOW, over_before=NOW, told_before=told_before)
 
 
 def request(number: int) -> LabelRequested:
@@ -220,6 +221,15 @@ def test_requests_without_a_task_are_pushed_newest_first() -> None:
     todo = make_plan([document(1, "q-2")], requests=(request(3), request(2), request(1)))
     assert [one.query_id for one in todo.push] == ["q-3", "q-1"]
     assert todo.remove == ()
+
+
+def test_no_more_are_pushed_than_may_wait() -> None:
+    fresh = {"created_at": rfc3339(NOW)}
+    documents = [document(1, "q-8", **fresh), document(2, "q-9"), document(3, "q-7", annotation(7, 1, 5, "canon"))]
+    wanted = tuple(request(number) for number in (3, 2, 1))
+    todo = make_plan(documents, requests=wanted, most=3)
+    assert ([one.query_id for one in todo.push], todo.remove) == (["q-3", "q-2"], (2,))
+    assert make_plan(documents, requests=wanted, most=1).push == ()
 
 
 def test_only_untouched_tasks_of_some_age_leave_when_their_request_is_over() -> None:

@@ -96,6 +96,19 @@ def test_open_requests_follow_from_the_rows_and_leave_by_age_number_or_with_thei
     assert store.open_requests == {}
 
 
+def test_a_file_from_before_label_requests_is_taken_over_as_it_is(path: Path) -> None:
+    before = SqliteJoinStore(path, 10)
+    put(before, 1)
+    before.close()
+    database = sqlite3.connect(path)
+    database.execute("DROP TABLE requests")
+    database.close()
+    store = SqliteJoinStore(path, 10)
+    assert store.load(0, ["q-1"]) == {"q-1": state(1)}
+    assert store.open_requests == {}
+    store.close()
+
+
 def test_a_router_whose_clock_is_ahead_keeps_no_request_open_for_longer(store: SqliteJoinStore) -> None:
     ahead = take_result(NOTHING_KNOWN, routed(10**6), {"photo": FIELDS}).state
     store.commit({(0, "q"): StoredRow(ahead, 5_000, True)}, {})
