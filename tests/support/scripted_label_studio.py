@@ -114,14 +114,20 @@ class ScriptedLabelStudio:
         return web.json_response(hook)
 
     async def list_tasks(self, request: web.Request) -> web.Response:
-        least: dict[str, Any] = {"id": 0, "updated_at": ""}
+        least_id, changed_after = 0, datetime.min.replace(tzinfo=UTC)
         for condition in json.loads(request.query["query"])["filters"]["items"]:
-            least[condition["filter"].removeprefix("filter:tasks:")] = condition["value"]
+            if condition["filter"] == "filter:tasks:id":
+                least_id = condition["value"]
+            else:
+                # As strict as the real one, which answers any other form with 500.
+                changed_after = datetime.strptime(condition["value"], "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
         project, size = int(request.query["project"]), int(request.query["page_size"])
         found = [
             task
             for number, task in sorted(self.tasks.items())
-            if task["project"] == project and number > least["id"] and task["updated_at"] > least["updated_at"]
+            if task["project"] == project
+            and number > least_id
+            and datetime.fromisoformat(task["updated_at"]) > changed_after
         ][:size]
         self.listed.append(len(found))
         return web.json_response({"tasks": found, "total": len(found)})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
@@ -22,6 +23,9 @@ _TASK_FIELDS = "id,data,annotations,drafts,created_at,updated_at,project,result,
 _TIMEOUT = aiohttp.ClientTimeout(total=120.0, connect=10.0)
 _CREATED, _NO_CONTENT, _UNAUTHORISED, _NOT_FOUND, _FAILED = 201, 204, 401, 404, 400
 _DETAIL_CHARS = 300
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+"""The only one that the server's filters take; any other is answered with 500."""
+
 _JWT_PARTS = 3
 
 
@@ -110,19 +114,20 @@ class LabelStudio:
         """Change a webhook."""
         return dict(await self._call("PATCH", f"/api/webhooks/{number}/", content))
 
-    async def tasks(self, project: int, changed_after: str | None = None) -> AsyncIterator[dict[str, Any]]:
+    async def tasks(self, project: int, changed_after: datetime | None = None) -> AsyncIterator[dict[str, Any]]:
         """Yield a project's tasks with their annotations and drafts, in order of id.
 
         Parameters
         ----------
-        changed_after : str, optional
+        changed_after : datetime, optional
             Only tasks whose ``updated_at`` is above this; making, changing or deleting an annotation changes its task.
         """
         last = 0
         while True:
             conditions = [_condition("id", "Number", last)]
             if changed_after is not None:
-                conditions.append(_condition("updated_at", "Datetime", changed_after))
+                moment = changed_after.astimezone(UTC).strftime(_TIME_FORMAT)
+                conditions.append(_condition("updated_at", "Datetime", moment))
             # By id above the last one rather than by page: tasks that are deleted meanwhile would shift the pages.
             query = {"filters": {"conjunction": "and", "items": conditions}, "ordering": ["tasks:id"]}
             path = f"/api/tasks?project={project}&fields=all&page=1&page_size={PAGE_SIZE}&include={_TASK_FIELDS}"

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from schemas.feedback import FeedbackEvent
 from schemas.settings import WorkloadSettings
-from ucci_stream.label_studio.client import LabelStudio
+from ucci_stream.label_studio.client import LabelStudio, LabelStudioFailed
 from ucci_stream.label_studio.labeling import task_of
 from ucci_stream.label_studio.reconcile import Author, Plan, Task, plan, read_task
 from ucci_stream.label_studio.topics import SyncTopics
@@ -130,7 +130,12 @@ class Synchroniser:
             When asked to end.
         """
         now, options = self._now(), self._options
-        await self._list(now)
+        try:
+            await self._list(now)
+        except LabelStudioFailed:
+            # The next listing is whole, in case that it was the question for changes which could not be answered.
+            self._full_at = None
+            raise
         requests = await asyncio.to_thread(self._topics.requests, now, options.most)
         # Read after the listing: what a webhook told meanwhile is not told again.
         told = await asyncio.to_thread(self._topics.told)
@@ -159,7 +164,7 @@ class Synchroniser:
 
     async def _list(self, now: datetime) -> None:
         is_full = self._full_at is None or now - self._full_at >= timedelta(seconds=FULL_LISTING_S)
-        since = None if is_full or self._changed_at is None else (self._changed_at - _OVERLAP).isoformat()
+        since = None if is_full or self._changed_at is None else self._changed_at - _OVERLAP
         tasks, faults = {}, {}
         async for document in self._studio.tasks(self._project, since):
             task, lines = read_task(document)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 import pytest
 
@@ -54,7 +55,8 @@ async def test_a_listing_is_whole_however_many_tasks_there_are(server: ScriptedL
         project = int((await studio.create_project({"title": "x"}))["id"])
         assert await studio.create_tasks(project, [{"data": {"query_id": f"q-{n}"}} for n in range(count)]) == count
         listed = [task["id"] async for task in studio.tasks(project)]
-        changed = [task["id"] async for task in studio.tasks(project, server.tasks[listed[-2]]["updated_at"])]
+        changed_at = datetime.fromisoformat(server.tasks[listed[-2]]["updated_at"])
+        changed = [task["id"] async for task in studio.tasks(project, changed_at)]
     assert listed == sorted(server.tasks)
     assert changed == listed[-1:]
 

@@ -261,10 +261,16 @@ async def test_rounds_repeat_until_sigterm_and_take_away_what_nobody_needs(site:
     try:
         async with asyncio.timeout(DEADLINE_S):
             assert json.loads(await asyncio.to_thread(running.stdout.readline))["pushed"] == 3
+            for _ in range(3):
+                # The first listing is whole, those after it are of what has changed.
+                assert json.loads(await asyncio.to_thread(running.stdout.readline))["waiting"] == 3
             await asyncio.to_thread(site.label, range(1))
             removed = 0
             while not removed:
                 removed = json.loads(await asyncio.to_thread(running.stdout.readline))["removed"]
+            site.annotator.annotate(site.annotator.tasks(project)["q-1"]["id"], entities("q-1"))
+            while json.loads(await asyncio.to_thread(running.stdout.readline))["waiting"] != 1:
+                continue
         assert set(site.annotator.tasks(project)) == {"q-1", "q-2"}
         running.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(running.wait, 20.0) == 0
