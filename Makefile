@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo demo-vllm up test test-thorough test-fast test-browser test-vllm lint format bench results docs lock clean
+.PHONY: help setup demo demo-vllm up test test-thorough test-fast test-browser test-vllm test-label-studio lint format bench results docs lock clean
 .DEFAULT_GOAL := help
 
 help:            ## list the targets
@@ -31,19 +31,22 @@ up: $(STAMP)     ## the same stack without traffic, until Ctrl-C
 	$(BIN)/ucci-stream up
 
 test: lint       ## lint, then every test that needs no extra install
-	$(BIN)/python -m pytest -q -m "not vllm and not thorough"
+	$(BIN)/python -m pytest -q -m "not vllm and not label_studio and not thorough"
 
 test-thorough: lint ## the same with more drawn examples and the corners that take minutes
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -q -m "not vllm"
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -q -m "not vllm and not label_studio"
 
 test-fast: $(STAMP) ## unit tests alone: no broker, no kill storms
-	$(BIN)/python -m pytest -q -m "not broker and not browser and not slow and not thorough and not vllm"
+	$(BIN)/python -m pytest -q -m "not broker and not browser and not slow and not thorough and not vllm and not label_studio"
 
 test-browser: $(STAMP) ## the page in a real Chromium (part of `make test`; installs Debian's where root may)
 	$(BIN)/python -m pytest -q -m browser tests/browser
 
 test-vllm: $(STAMP) ## the protocol's conformance suite against real vLLM servers (installs them, 3 GB)
 	$(BIN)/python -m pytest -q -m vllm tests/conformance
+
+test-label-studio: $(STAMP) ## label requests and labels against a real Label Studio (installs it, 1 GB)
+	$(BIN)/python -m pytest -q -m label_studio tests/deploy/label_studio
 
 lint: $(STAMP)   ## ruff, strict types, import rules, spelling
 	$(BIN)/ruff check

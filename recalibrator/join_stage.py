@@ -1,4 +1,4 @@
-"""Results and feedback in, observations out: the join's loop.
+"""Results and feedback in, observations and label requests out: the join's loop.
 
 Each tick commits, first in Kafka the outputs with the input offsets, then in the store the rows with the same offsets.
 A crash in between leaves the store behind the group: what lies between is read again with its outputs held back, so
@@ -7,12 +7,10 @@ that each output comes once. The same mends a failed transaction, a lost store a
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
 from recalibrator.catch_up import Pair
 from recalibrator.core.join import NOTHING_KNOWN, Joined, JoinState, take_feedback, take_result
@@ -20,14 +18,15 @@ from recalibrator.core.labelers import add, judge
 from recalibrator.dead_letter import dead_letter
 from recalibrator.decoding import decode_feedback, decode_result
 from recalibrator.errors import Rewind
-from recalibrator.ports import EndReached, EventLog, JoinStore, LabelerKey, Lag, Record, Stage, StoredRow, Transactions
+from recalibrator.label_requests import closing_records, request_change
+from recalibrator.pending import Pending, Summarizer
+from recalibrator.ports import EndReached, EventLog, JoinStore, LabelerKey, Lag, Record, Stage, Transactions
 from runtime.clock import Clock
 from runtime.records import Count, Input, OutputRecord
 from schemas.errors import DecodeError
 from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent
-from schemas.status import LabelerCounts, LabelerStatus
-from schemas.traffic import TrafficSummary
+from schemas.status import LabelerStatus
 
 STAGE = "join"
 TRAFFIC_INTERVAL_S = 1.0
@@ -44,26 +43,15 @@ _LATEST_MS = 32_503_679_999_999
 """The last millisecond of the year 2999, the latest that an event may carry."""
 
 
-class Summarizer(Protocol):
-    """Counts results; :class:`recalibrator.core.TrafficSummarizer`."""
-
-    def add(self, routed: RoutedEvent) -> None:
-        """Count one result."""
-        ...
-
-    def take(self) -> TrafficSummary | None:
-        """Return the counts and begin anew; None when there was nothing."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class JoinTopics:
-    """The topics of the join, by full name."""
+    """The topics of the join, by full name; without one for label requests nobody is asked."""
 
     results: str
     feedback: str
     observations: str
     dead_letters: str
+    label_requests: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,34 +64,19 @@ class JoinLimits:
         How long an example may wait for a commit.
     retention_s : float
         How long a row that nothing touches is kept.
+    request_retention_s : float
+        How long people are asked for a query's label.
+    requests_max : int
+        Most open label requests of a workload.
     max_record_bytes : int
         Largest record that every output topic takes.
     """
 
     commit_interval_s: float = 0.25
     retention_s: float = 14 * 24 * 3600.0
+    request_retention_s: float = 7 * 24 * 3600.0
+    requests_max: int = 10_000
     max_record_bytes: int = 1_000_000
-
-
-@dataclass(slots=True)
-class _Pending:
-    """What was taken since the last commit; dropped whole when a commit fails.
-
-    ``states`` is a cache of what was loaded or changed, ``absent`` the keys that the store does not have, ``touched``
-    the changed ones with the latest time of their records in Unix milliseconds.
-    """
-
-    states: dict[tuple[int, str], JoinState] = field(default_factory=dict)
-    absent: set[tuple[int, str]] = field(default_factory=set)
-    touched: dict[tuple[int, str], int] = field(default_factory=dict)
-    judged: dict[LabelerKey, LabelerCounts] = field(default_factory=dict)
-    outputs: list[OutputRecord] = field(default_factory=list)
-    summarizers: dict[str, Summarizer] = field(default_factory=dict)
-    records: int = 0
-    since_s: float = math.inf
-
-    def rows(self) -> dict[tuple[int, str], StoredRow]:
-        return {key: StoredRow(self.states[key], ms, key in self.absent) for key, ms in self.touched.items()}
 
 
 class JoinStage(Stage):
@@ -144,7 +117,7 @@ class JoinStage(Stage):
         self._clock = clock
         self._count = count
         self._pairs: dict[int, Pair] = {}
-        self._pending = _Pending()
+        self._pending = Pending()
         self._is_assigned = False
         self._expiry_due_s = clock.monotonic() + EXPIRY_INTERVAL_S
 
@@ -162,8 +135,8 @@ class JoinStage(Stage):
         return self._store.labelers(self._pairs)
 
     def gauges(self) -> Mapping[str, float]:
-        """Return the number of rows stored."""
-        return {"rows": float(self._store.rows)}
+        """Return the numbers of rows stored and of label requests open."""
+        return {"rows": float(self._store.rows), "label_requests_open": float(sum(self._store.open_requests.values()))}
 
     def start(self) -> None:
         """Join the group."""
@@ -183,7 +156,7 @@ class JoinStage(Stage):
         try:
             self._commit()
         except Rewind:
-            self._pending = _Pending()
+            self._pending = Pending()
             self._log.rewind()
 
     def close(self) -> None:
@@ -197,7 +170,7 @@ class JoinStage(Stage):
 
     def assigned(self, committed: Mapping[Input, int | None]) -> Mapping[Input, int]:
         """Take over these partitions: read from what is stored, hold outputs back up to what is committed."""
-        self._pending = _Pending()
+        self._pending = Pending()
         stored = self._store.offsets()
         self._pairs = {}
         for partition in sorted({source.partition for source in committed}):
@@ -220,7 +193,7 @@ class JoinStage(Stage):
 
     def lost(self) -> None:
         """Forget what is not stored."""
-        self._pending = _Pending()
+        self._pending = Pending()
         self._pairs = {}
         self._is_assigned = False
 
@@ -282,6 +255,7 @@ class JoinStage(Stage):
             return
         for note in joined.notes:
             self._note(note)
+        self._tell_labelers(state, joined.state)
         if isinstance(event, RoutedEvent):
             self._summarizer(event.workload).add(event)
             self._count("results", workload=event.workload)
@@ -297,6 +271,17 @@ class JoinStage(Stage):
             assert after.routed is not None
             key = LabelerKey(partition, after.routed.workload, labeler)
             self._pending.judged[key] = add(self._pending.judged.get(key), counts)
+
+    def _tell_labelers(self, before: JoinState, after: JoinState) -> None:
+        topic = self._topics.label_requests
+        if topic is None:
+            return
+        change = request_change(topic, before, after, self._limits.max_record_bytes)
+        if change is None:
+            return
+        self._count("label_requests", workload=change.workload, outcome=change.outcome)
+        if change.record is not None:
+            self._pending.outputs.append(change.record)
 
     def _join(self, state: JoinState, event: RoutedEvent | FeedbackEvent, record: Record) -> Joined:
         if isinstance(event, RoutedEvent):
@@ -369,7 +354,7 @@ class JoinStage(Stage):
         self._store.commit(self._pending.rows(), reached, self._pending.judged)
         for pair in live:
             pair.committed = dict(pair.positions)
-        self._pending = _Pending()
+        self._pending = Pending()
 
     def _summaries(self) -> list[OutputRecord]:
         taken = [(workload, summarizer.take()) for workload, summarizer in sorted(self._pending.summarizers.items())]
@@ -382,8 +367,24 @@ class JoinStage(Stage):
     def _expire(self) -> None:
         # What is pending holds rows as they were loaded; none of them may go meanwhile.
         self.commit()
-        self._pending = _Pending()
+        self._pending = Pending()
         now = self._clock.now().timestamp()
         for kind, rows in self._store.expire(int((now - self._limits.retention_s) * _MILLISECONDS)).items():
             self._count("rows_expired", rows, kind=kind)
+        try:
+            self._expire_requests(int((now - self._limits.request_retention_s) * _MILLISECONDS))
+        except Rewind:
+            self._log.rewind()
         self._expiry_due_s = self._clock.monotonic() + EXPIRY_INTERVAL_S
+
+    def _expire_requests(self, before_ms: int) -> None:
+        """Ask nobody any more what is too old or too much; told first, forgotten then: telling it twice is no harm."""
+        live = [partition for partition, pair in self._pairs.items() if pair.is_live]
+        topic, most = self._topics.label_requests, self._limits.requests_max
+        if topic is None:
+            return
+        while overdue := self._store.overdue_requests(live, before_ms, most):
+            self._transactions.commit(closing_records(topic, overdue), {}, self._log.group())
+            self._store.close_requests(overdue)
+            for workload, expired in Counter(key.workload for key in overdue).items():
+                self._count("label_requests", expired, workload=workload, outcome="expired")

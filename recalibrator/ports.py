@@ -144,6 +144,14 @@ class LabelerKey(NamedTuple):
     labeler: str | None
 
 
+class RequestKey(NamedTuple):
+    """An open label request."""
+
+    partition: int
+    query_id: str
+    workload: str
+
+
 class JoinStore(Protocol):
     """Rows and offsets, stored together."""
 
@@ -170,6 +178,19 @@ class JoinStore(Protocol):
 
     def expire(self, before_ms: int) -> Mapping[str, int]:
         """Delete rows not touched since, and the oldest above the bound; return how many, by kind."""
+        ...
+
+    def overdue_requests(self, partitions: Iterable[int], before_ms: int, most: int) -> Sequence[RequestKey]:
+        """Return open label requests that are older, beyond so many of a workload, or without their row."""
+        ...
+
+    def close_requests(self, keys: Iterable[RequestKey]) -> None:
+        """Hold these label requests no longer for open."""
+        ...
+
+    @property
+    def open_requests(self) -> Mapping[str, int]:
+        """Number of label requests held for open, by workload."""
         ...
 
     @property

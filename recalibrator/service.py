@@ -43,6 +43,7 @@ from schemas.topics import (
     CALIBRATION_HISTORY,
     DEAD_LETTERS,
     FEEDBACK,
+    LABEL_REQUESTS,
     OBSERVATIONS,
     RECALIBRATORS,
     RESULTS,
@@ -58,7 +59,7 @@ END_TIMEOUT_S = 17.0
 
 _WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
 _TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
-_OPTIONAL = (RECALIBRATORS,)
+_OPTIONAL = (RECALIBRATORS, LABEL_REQUESTS)
 _MILLISECONDS = 1_000
 _WAIT_S = 0.5
 
@@ -113,10 +114,10 @@ class Service:
         """
         # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else.
         threadpool_limits(1, "blas")
-        checked = check_topics(self._settings, _TOUCHED, _WRITTEN, _OPTIONAL)
+        checked = check_topics(self._settings, _TOUCHED, (*_WRITTEN, LABEL_REQUESTS), _OPTIONAL)
         for topic in checked.missing:
             _log.warning(
-                "topic does not exist; the status tells less until `ucci-stream topics create` and a restart",
+                "topic does not exist; what needs it rests until `ucci-stream topics create` and a restart",
                 topic=self._topic(topic),
             )
         state = StateDirectory(Path(self._settings.recalibrator.state_dir))
@@ -176,12 +177,24 @@ class Service:
 
     def _join_stage(self, checked: CheckedTopics, state: StateDirectory) -> JoinStage:
         settings, options = self._settings, self._settings.recalibrator
-        topics = JoinTopics(*(self._topic(t) for t in (RESULTS, FEEDBACK, OBSERVATIONS, DEAD_LETTERS)))
+        topics = JoinTopics(
+            results=self._topic(RESULTS),
+            feedback=self._topic(FEEDBACK),
+            observations=self._topic(OBSERVATIONS),
+            dead_letters=self._topic(DEAD_LETTERS),
+            label_requests=None if LABEL_REQUESTS in checked.missing else self._topic(LABEL_REQUESTS),
+        )
         directory = state.of_cluster(checked.cluster_id, settings.topics.prefix)
         return JoinStage(
             {name: workload.fields for name, workload in settings.workloads.items()},
             topics,
-            JoinLimits(options.commit_interval_ms / _MILLISECONDS, options.join_retention_s, checked.max_record_bytes),
+            JoinLimits(
+                commit_interval_s=options.commit_interval_ms / _MILLISECONDS,
+                retention_s=options.join_retention_s,
+                request_retention_s=options.label_request_retention_s,
+                requests_max=options.label_requests_max,
+                max_record_bytes=checked.max_record_bytes,
+            ),
             log=self._event_log(StageName.JOIN, (topics.results, topics.feedback), state),
             transactions=self._transactions(StageName.JOIN, checked, state),
             store=SqliteJoinStore(directory / "join.sqlite3", options.join_max_rows),

@@ -1,9 +1,9 @@
 """The contract as code: whatever crosses a topic, a file or an HTTP body. No I/O, no clock, no chance.
 
 Queries are answered by a small and, where its uncertainty calls for it, a large model
-(:class:`QueryEvent` → :class:`RoutedEvent`); people say what was right (:class:`FeedbackEvent`); both are joined to
-:class:`LabelledExample`, and with :class:`TrafficSummary` and :class:`Command` folded into
-:class:`CalibrationVersion`, by which the routers decide.
+(:class:`QueryEvent` → :class:`RoutedEvent`); people are asked (:class:`LabelRequested`) and say what was right
+(:class:`FeedbackEvent`); both are joined to :class:`LabelledExample`, and with :class:`TrafficSummary` and
+:class:`Command` folded into :class:`CalibrationVersion`, by which the routers decide.
 """
 
 from schemas.calibration import (
@@ -20,6 +20,7 @@ from schemas.command import Command
 from schemas.entities import PairCounts, count_pairs, equal, normalise
 from schemas.errors import ConfigError, DecodeError, UcciError
 from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
 from schemas.query import QueryEvent
 from schemas.routed import Decision, Decisions, LabelRequest, ModelRun, QueryCost, RoutedEvent
@@ -44,6 +45,7 @@ __all__ = [
     "GridSpec",
     "Interval",
     "LabelRequest",
+    "LabelRequested",
     "LabelledExample",
     "ModelCosts",
     "ModelRun",

@@ -80,9 +80,11 @@ def _messages(topic: Topic) -> tuple[str, ...]:
 
 
 def _channel(topic: Topic, prefix: str) -> dict[str, Any]:
-    configuration: dict[str, Any] = {"cleanup.policy": [topic.cleanup]}
+    configuration: dict[str, Any] = {"cleanup.policy": list(topic.policies)}
     if topic.retention_ms is not None:
         configuration["retention.ms"] = topic.retention_ms
+    if topic.tombstone_retention_ms is not None:
+        configuration["delete.retention.ms"] = topic.tombstone_retention_ms
     if topic.roomy:
         configuration["max.message.bytes"] = ROOMY_MAX_MESSAGE_BYTES
     binding: dict[str, Any] = {"topicConfiguration": configuration, "bindingVersion": _KAFKA_BINDING}

@@ -21,6 +21,7 @@ from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.event import Event
 from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
 from schemas.labelled import LabelledExample
 from schemas.numpydoc import parameter_texts, summary
 from schemas.query import QueryEvent
@@ -30,7 +31,7 @@ from schemas.settings import TopicSettings
 from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.traffic import TrafficSummary
 
-CONTRACT_VERSION = "1.0.0"
+CONTRACT_VERSION = "1.1.0"
 """Raised in its second place with every addition; there are no other changes."""
 
 EVENTS: dict[str, type[Event]] = {
@@ -39,6 +40,7 @@ EVENTS: dict[str, type[Event]] = {
         CalibrationVersion,
         Command,
         FeedbackEvent,
+        LabelRequested,
         LabelledExample,
         QueryEvent,
         RecalibratorStatus,

@@ -139,6 +139,11 @@ class RecalibratorSettings(Section):
         How long a result waits for its label.
     join_max_rows : int
         Most results that wait at a time; the oldest are dropped beyond it.
+    label_request_retention_s : float
+        How long people are asked for a query's label; at most as long as the topic of the requests keeps them.
+    label_requests_max : int
+        Most queries of a workload that people are asked to label at a time; the oldest are no longer asked for beyond
+        it.
     """
 
     http_host: Host = "127.0.0.1"
@@ -149,6 +154,8 @@ class RecalibratorSettings(Section):
     commit_interval_ms: Annotated[Integer, Field(ge=10, le=10_000)] = 250
     join_retention_s: Annotated[Number, Field(gt=0.0)] = 14 * 24 * 3600.0
     join_max_rows: Annotated[Integer, Field(ge=1_000)] = 5_000_000
+    label_request_retention_s: Annotated[Number, Field(gt=0.0, le=30 * 24 * 3600.0)] = 7 * 24 * 3600.0
+    label_requests_max: Annotated[Integer, Field(ge=1, le=1_000_000)] = 10_000
 
     @model_validator(mode="after")
     def _loopback_without_keys(self) -> Self:

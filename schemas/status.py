@@ -92,6 +92,8 @@ class LabelStatus(Part):
 
     Parameters
     ----------
+    since : datetime or None
+        When traffic was first seen.
     requested, received, pending : int
         Since the first query.
     effective : float
@@ -104,6 +106,7 @@ class LabelStatus(Part):
         The busiest first; filled in where it is served.
     """
 
+    since: Timestamp | None = None
     requested: Count = 0
     received: Count = 0
     effective: NonNegative = 0.0

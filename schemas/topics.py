@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-CleanupPolicy = Literal["delete", "compact"]
+CleanupPolicy = Literal["delete", "compact", "compact,delete"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,15 @@ class Topic:
     key, value : str
         What the record's key holds, and the type of its value.
     cleanup : str
-        ``delete`` or ``compact``.
+        ``delete``, ``compact`` or both: the last record of each key, for as long as the retention says.
     partitions : int or None
         None: as configured.
     roomy : bool
         Whether the topic must take records larger than the largest input, since headers and answers are added.
     retention_ms : int or None
         None: as the broker's default.
+    tombstone_retention_ms : int or None
+        How long a compacted topic keeps records without value; None: as the broker's default, a day.
     senders, receivers : tuple of str
         Who writes and who reads it, in words.
     """
@@ -37,8 +39,20 @@ class Topic:
     partitions: int | None = None
     roomy: bool = False
     retention_ms: int | None = None
+    tombstone_retention_ms: int | None = None
     senders: tuple[str, ...] = ()
     receivers: tuple[str, ...] = ()
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The cleanup policies, one word each.
+
+        Examples
+        --------
+        >>> LABEL_REQUESTS.policies
+        ('compact', 'delete')
+        """
+        return tuple(self.cleanup.split(","))
 
     @property
     def events(self) -> tuple[str, ...]:
@@ -64,6 +78,7 @@ class Topic:
 
 
 _THIRTY_DAYS_MS = 30 * 24 * 3600 * 1000
+_ONE_HOUR_MS = 3600 * 1000
 
 _ROUTER, _JOIN, _FIT, _API = "router", "join", "fit", "api"
 _OWNERS, _LABELERS, _PEOPLE, _TOOL = "pipeline owners", "labelers", "operators", "ucci-stream"
@@ -123,6 +138,19 @@ RECALIBRATORS = Topic(
     senders=(_JOIN, _FIT, _API),
     receivers=(_API,),
 )
+LABEL_REQUESTS = Topic(
+    "label-requests",
+    "query_id",
+    "LabelRequested",
+    "compact,delete",
+    partitions=1,
+    roomy=True,
+    retention_ms=_THIRTY_DAYS_MS,
+    # Nearly every request ends: kept for a day, the ends alone would be most of what a new replica reads.
+    tombstone_retention_ms=_ONE_HOUR_MS,
+    senders=(_JOIN,),
+    receivers=(_API, _TOOL, _LABELERS),
+)
 DEAD_LETTERS = Topic(
     "dead-letters",
     "as the source",
@@ -143,6 +171,7 @@ TOPICS = (
     STATUS,
     ROUTERS,
     RECALIBRATORS,
+    LABEL_REQUESTS,
     DEAD_LETTERS,
 )
 

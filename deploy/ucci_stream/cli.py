@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,11 +15,10 @@ from rich.table import Table
 
 from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
-from schemas.settings import Settings
-from schemas.settings_text import load_settings, render_settings
-
-STACK_DIRECTORY = Path("ucci-demo")
-"""Where ``demo`` and ``up`` keep their configuration, logs and results."""
+from schemas.label_requested import RequestReason
+from schemas.settings_text import render_settings
+from ucci_stream.label_studio.commands import studio_app
+from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
 
 app = typer.Typer(
     help="Stream queries through an LLM cascade that recalibrates itself. Start with: ucci-stream demo",
@@ -30,16 +28,12 @@ app = typer.Typer(
 )
 topics_app = typer.Typer(help="Create or check the topics. Example: ucci-stream topics create", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
+app.add_typer(studio_app, name="label-studio")
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", help="Path of ucci.toml; by default ./ucci.toml, else that of a running `up` or `demo`."),
-]
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw it to this file as well, PNG or SVG by its ending.")
 ]
 _PICTURES = (".png", ".svg")
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 BrokerOption = Annotated[
     str, typer.Option("--broker", help="auto, kafka (start one from jars) or HOST:PORT of a running one.")
 ]
@@ -47,23 +41,6 @@ ModelsOption = Annotated[str, typer.Option("--models", help="recorded (the two t
 
 out = Console()
 err = Console(stderr=True)
-
-
-def _settings(config: Path | None) -> Settings:
-    if config is None:
-        started = STACK_DIRECTORY / "ucci.toml"
-        config = started if not Path("ucci.toml").exists() and started.exists() else Path("ucci.toml")
-    return load_settings(config, os.environ)
-
-
-def _workload(settings: Settings, name: str | None) -> str:
-    if name is None:
-        if settings.only_workload is None:
-            raise ConfigError([f"--workload: several are configured; give one of {', '.join(settings.workloads)}"])
-        return settings.only_workload
-    if name not in settings.workloads:
-        raise ConfigError([f"--workload: {name} is not configured; give one of {', '.join(settings.workloads)}"])
-    return name
 
 
 @app.command()
@@ -128,8 +105,8 @@ def ask(
     from ucci_stream.answer_view import show_answer
     from ucci_stream.ask import ask as ask_service
 
-    settings = _settings(config)
-    asked = ask_service(settings, text, _workload(settings, workload), timeout_s)
+    settings = settings_of(config)
+    asked = ask_service(settings, text, workload_of(settings, workload), timeout_s)
     show_answer(settings, asked, out, as_json=as_json)
 
 
@@ -141,7 +118,7 @@ def topics_create(config: ConfigOption = None, as_json: JsonFlag = False) -> Non
     """
     from ucci_stream.topic_admin import create_topics
 
-    done = create_topics(_settings(config))
+    done = create_topics(settings_of(config))
     if as_json:
         out.print_json(data={"created": done.created, "existing": done.existing})
         return
@@ -159,7 +136,7 @@ def topics_check(config: ConfigOption = None) -> None:
     """
     from ucci_stream.topic_admin import check_topics
 
-    check_topics(_settings(config))
+    check_topics(settings_of(config))
     out.print("all topics are as they must be")
 
 
@@ -175,7 +152,7 @@ def send(
     """
     from ucci_stream.feed import send_queries
 
-    fed = send_queries(_settings(config), file, err)
+    fed = send_queries(settings_of(config), file, err)
     _say_fed(fed.topic, fed.records, as_json=as_json)
 
 
@@ -191,8 +168,26 @@ def label(
     """
     from ucci_stream.feed import send_feedback
 
-    fed = send_feedback(_settings(config), file, err)
+    fed = send_feedback(settings_of(config), file, err)
     _say_fed(fed.topic, fed.records, as_json=as_json)
+
+
+@app.command("label-queue")
+def label_queue(
+    config: ConfigOption = None,
+    workload: Annotated[str | None, typer.Option(help="Needed where several are configured.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Requests to show.")] = 20,
+    reason: Annotated[RequestReason | None, typer.Option(help="Only those requested for this reason.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what to label next, newest first, and what more labels would buy.
+
+    Example: ucci-stream label-queue --limit 100 --json | jq -c '.requests[]'
+    """
+    from ucci_stream.label_queue import read_queue, show_queue
+
+    settings = settings_of(config)
+    show_queue(read_queue(settings, workload_of(settings, workload), limit, reason), out, as_json=as_json)
 
 
 def _say_fed(topic: str, records: int, *, as_json: bool) -> None:
@@ -216,11 +211,11 @@ def replay(
     """
     from ucci_stream.replay import replay as replay_file
 
-    settings = _settings(config)
+    settings = settings_of(config)
     picture = _picture(plot)
     table = Table("line", "version", "state", "u threshold", "theta", "escalation", "micro-F1", "trigger")
     versions = []
-    for line, version in replay_file(settings.workloads[_workload(settings, workload)], file):
+    for line, version in replay_file(settings.workloads[workload_of(settings, workload)], file):
         versions.append((line, version))
         if as_json:
             sys.stdout.write(version.to_json().decode() + "\n")
@@ -274,8 +269,8 @@ def bootstrap(
     """
     from ucci_stream.bootstrap import bootstrap as bootstrap_workload
 
-    settings, now = _settings(config), datetime.now(UTC)
-    picture, chosen = _picture(plot), settings.workloads[_workload(settings, workload)]
+    settings, now = settings_of(config), datetime.now(UTC)
+    picture, chosen = _picture(plot), settings.workloads[workload_of(settings, workload)]
     if picture is not None:
         from ucci_stream.bootstrap import preview
         from ucci_stream.version_plots import plot_calibration
@@ -299,7 +294,7 @@ def check_config(config: ConfigOption = None) -> None:
 
     Example: ucci-stream check-config --config ucci.toml
     """
-    sys.stdout.write(render_settings(_settings(config)))
+    sys.stdout.write(render_settings(settings_of(config)))
 
 
 def main() -> None:

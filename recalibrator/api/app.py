@@ -16,6 +16,7 @@ from recalibrator.api.answers import error_body, json_answer, refusal
 from recalibrator.api.context import Context
 from recalibrator.api.routes_commands import CommandRoutes
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
+from recalibrator.api.routes_labels import LabelRoutes
 from recalibrator.api.routes_page import PageRoutes
 from recalibrator.api.routes_status import StatusRoutes
 from recalibrator.errors import Refused
@@ -30,7 +31,8 @@ def create_app(context: Context) -> FastAPI:
     # The interactive pages of the framework load scripts from another host.
     app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None)
     commands = CommandRoutes(context)
-    for routes in (StatusRoutes(context), FeedbackRoutes(context), commands, PageRoutes(context, commands)):
+    labels = LabelRoutes(context)
+    for routes in (StatusRoutes(context), labels, FeedbackRoutes(context), commands, PageRoutes(context, commands)):
         app.include_router(routes.router)
     _add_probes(app, context)
     _add_handlers(app)

@@ -1,4 +1,4 @@
-"""What every route works with: settings, keys, the view, the producer, counters and time."""
+"""What every route works with: settings, keys, the view, the label queue, the producer, counters and time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from starlette.requests import Request
 from recalibrator.api.acknowledged import AcknowledgedProducer
 from recalibrator.api.dead_letter_log import DeadLetterLog
 from recalibrator.api.keys import Keys, Scope
+from recalibrator.api.label_queue import LabelQueue
 from recalibrator.api.served import Served
 from recalibrator.api.view import View
 from recalibrator.errors import Refused
@@ -31,6 +32,7 @@ class Context:
     view : View
     letters : DeadLetterLog
     served : Served
+    queue : LabelQueue
     producer : AcknowledgedProducer
     metrics : Metrics
     clock : Clock
@@ -43,6 +45,7 @@ class Context:
     view: View
     letters: DeadLetterLog
     served: Served
+    queue: LabelQueue
     producer: AcknowledgedProducer
     metrics: Metrics
     clock: Clock

@@ -1,14 +1,14 @@
-"""A Label Studio webhook → feedback events. Pure.
+"""Label Studio's annotations → feedback events. Pure.
 
-An annotation flows in; what its author says of the query flows out. Label regions and text areas carry the name of
-the workload's field. The annotation's own time of change is the revision, so that webhook and export tell the same
-event, and what comes out of order does no harm.
+A webhook, or an annotation as the API of Label Studio lists it, flows in; what its author says of the query flows out.
+Label regions and text areas carry the name of the workload's field. The annotation's own time of change is the
+revision, so that webhook and listing tell the same event, and what comes out of order does no harm.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -17,9 +17,19 @@ from schemas.event import decode_error
 from schemas.feedback import FeedbackEvent
 
 SOURCE = "label-studio"
+DELETED = "ANNOTATIONS_DELETED"
 _TAKEN = frozenset({"ANNOTATION_CREATED", "ANNOTATION_UPDATED"})
+_RETRACTED = "retracted"
+_ID_PARTS = 4
 _MICROSECONDS = 1_000_000
 _UNPROCESSABLE = 422
+
+
+class AnnotationKey(NamedTuple):
+    """Which annotation: Label Studio's ids of the project and of the annotation."""
+
+    project: int
+    annotation: int
 
 
 def feedback_of(hook: dict[str, Any]) -> FeedbackEvent | None:
@@ -28,7 +38,7 @@ def feedback_of(hook: dict[str, Any]) -> FeedbackEvent | None:
     Parameters
     ----------
     hook : dict
-        The webhook's body: ``action``, ``annotation``, ``task``.
+        The webhook's body: ``action``, ``annotation``, ``task``, ``project``.
 
     Returns
     -------
@@ -40,13 +50,26 @@ def feedback_of(hook: dict[str, Any]) -> FeedbackEvent | None:
     Refused
         422, naming the field.
     """
-    action = hook.get("action")
-    if not isinstance(action, str):
-        raise _invalid("action", "is required and must be text such as ANNOTATION_CREATED")
-    if action not in _TAKEN:
+    if _action(hook) not in _TAKEN:
         return None
-    annotation, task = _object(hook, "annotation"), _object(hook, "task")
-    return of_annotation(annotation, task)
+    return of_annotation(_object(hook, "annotation"), _object(hook, "task"))
+
+
+def deleted_by(hook: dict[str, Any]) -> list[AnnotationKey]:
+    """Return the annotations that a webhook says were deleted; Label Studio tells their ids and nothing more.
+
+    Raises
+    ------
+    Refused
+        422, naming the field.
+    """
+    if _action(hook) != DELETED:
+        return []
+    project = _number(_object(hook, "project"), "id", "project.id")
+    listed = hook.get("annotations")
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise _invalid("annotations", "is required and must be a list of objects with an id")
+    return [AnnotationKey(project, _number(one, "id", f"annotations.{n}.id")) for n, one in enumerate(listed)]
 
 
 def of_annotation(annotation: dict[str, Any], task: dict[str, Any]) -> FeedbackEvent:
@@ -59,6 +82,9 @@ def of_annotation(annotation: dict[str, Any], task: dict[str, Any]) -> FeedbackE
     """
     changed_at = _moment(annotation)
     revision = max(int(changed_at.timestamp() * _MICROSECONDS), 1)
+    key = AnnotationKey(
+        _number(annotation, "project", "annotation.project"), _number(annotation, "id", "annotation.id")
+    )
     skipped = annotation.get("was_cancelled") is True
     content = {
         "query_id": _query_id(task),
@@ -66,7 +92,7 @@ def of_annotation(annotation: dict[str, Any], task: dict[str, Any]) -> FeedbackE
         "labeler": f"{SOURCE}:{_author(annotation.get('completed_by'))}",
         "labelled_at": changed_at,
         "source": SOURCE,
-        "feedback_id": f"{SOURCE}:{annotation.get('id')}:{revision}",
+        "feedback_id": _feedback_id(key, revision),
         "revision": revision,
     }
     try:
@@ -74,6 +100,58 @@ def of_annotation(annotation: dict[str, Any], task: dict[str, Any]) -> FeedbackE
     except ValidationError as error:
         found = decode_error(error)
         raise Refused(_UNPROCESSABLE, found.reason, str(found), found.field) from None
+
+
+def retraction_of(told: FeedbackEvent, key: AnnotationKey, at: datetime) -> FeedbackEvent:
+    """Return what takes an annotation's label back.
+
+    The revision is the one after what was told last, not the time of the deletion, which nobody knows: told twice it
+    is the same event, and an annotation that its author made since stands above it.
+
+    Parameters
+    ----------
+    told : FeedbackEvent
+        The latest of the annotation.
+    key : AnnotationKey
+    at : datetime
+        When the deletion was noticed.
+    """
+    revision = told.revision + 1
+    return FeedbackEvent(
+        query_id=told.query_id,
+        entities=None,
+        labeler=told.labeler,
+        labelled_at=at,
+        source=SOURCE,
+        feedback_id=f"{_feedback_id(key, revision)}:{_RETRACTED}",
+        revision=revision,
+        retracted=True,
+    )
+
+
+def told_again(event: FeedbackEvent, key: AnnotationKey, above: int) -> FeedbackEvent:
+    """Return an annotation's event under a revision above another, so that it stands in that one's place."""
+    return event.model_copy(update={"revision": above + 1, "feedback_id": _feedback_id(key, above + 1)})
+
+
+def annotation_of(event: FeedbackEvent) -> AnnotationKey | None:
+    """Return the annotation that an event of this module is about; None for events of others."""
+    source, *numbers = (event.feedback_id or "").split(":")[:_ID_PARTS]
+    is_ours = event.source == source == SOURCE and len(numbers) == _ID_PARTS - 1
+    if not is_ours or not all(one.isascii() and one.isdigit() for one in numbers):
+        return None
+    return AnnotationKey(int(numbers[0]), int(numbers[1]))
+
+
+def _feedback_id(key: AnnotationKey, revision: int) -> str:
+    return f"{SOURCE}:{key.project}:{key.annotation}:{revision}"
+
+
+def _action(hook: dict[str, Any]) -> str:
+    action = hook.get("action")
+    if not isinstance(action, str):
+        raise _invalid("action", "is required and must be text such as ANNOTATION_CREATED")
+    return action
 
 
 def _query_id(task: dict[str, Any]) -> str:
@@ -86,8 +164,9 @@ def _query_id(task: dict[str, Any]) -> str:
 
 
 def _author(completed_by: object) -> str:
+    # Webhooks name the author by id, some listings by an object: the same person must be the same labeler.
     if isinstance(completed_by, dict):
-        completed_by = completed_by.get("email") or completed_by.get("id")
+        completed_by = completed_by.get("id") or completed_by.get("email")
     return str(completed_by) if isinstance(completed_by, str | int) else "unknown"
 
 
@@ -135,6 +214,13 @@ def _object(hook: dict[str, Any], name: str) -> dict[str, Any]:
     value = hook.get(name)
     if not isinstance(value, dict):
         raise _invalid(name, "is required and must be an object")
+    return value
+
+
+def _number(holder: dict[str, Any], key: str, field: str) -> int:
+    value = holder.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _invalid(field, "is required and must be a number, as Label Studio gives it")
     return value
 
 

@@ -11,15 +11,18 @@ from pydantic import JsonValue
 
 from recalibrator.api.dead_letter_log import DeadLetter, DeadLetterLog
 from recalibrator.api.figures import Figures, FigureStore
+from recalibrator.api.label_queue import LabelQueue, QueuePage
 from recalibrator.api.served import Served
 from recalibrator.api.versions import VersionLine, changes
 from recalibrator.api.view import View
+from recalibrator.core.label_budget import LabelBudget, label_budget
 from schemas.event import rfc3339
 from schemas.settings import Settings
 from schemas.status import WorkloadStatus
 
 SHOWN_VERSIONS = 20
 SHOWN_LETTERS = 20
+SHOWN_REQUESTS = 8
 
 TONES = {
     "active": "good",
@@ -75,6 +78,8 @@ class Panel:
     hidden_versions: int
     figures: Figures
     letters: Sequence[DeadLetter]
+    queue: QueuePage
+    budget: LabelBudget
 
 
 class Page:
@@ -86,13 +91,17 @@ class Page:
     view : View
     letters : DeadLetterLog
     served : Served
+    queue : LabelQueue
     """
 
-    def __init__(self, settings: Settings, view: View, letters: DeadLetterLog, served: Served) -> None:
+    def __init__(
+        self, settings: Settings, view: View, letters: DeadLetterLog, served: Served, queue: LabelQueue
+    ) -> None:
         self._settings = settings
         self._view = view
         self._letters = letters
         self._served = served
+        self._queue = queue
         self._figures = FigureStore(view)
         self._environment = Environment(
             loader=PackageLoader("recalibrator.api"),
@@ -170,6 +179,8 @@ class Page:
             hidden_versions=max(0, len(lines) - SHOWN_VERSIONS),
             figures=self._figures.of(status),
             letters=self._letters.latest(workload, SHOWN_LETTERS),
+            queue=self._queue.page(workload, now, SHOWN_REQUESTS),
+            budget=label_budget(status),
         )
 
 

@@ -23,7 +23,8 @@ from recalibrator.api.bodies import (
 )
 from recalibrator.api.context import Context
 from recalibrator.api.keys import LOCAL_CALLER
-from recalibrator.api.label_studio import feedback_of
+from recalibrator.api.label_studio import deleted_by, feedback_of
+from recalibrator.api.recent_annotations import RecentAnnotations
 from recalibrator.errors import Refused
 from runtime.errors import BrokerUnreachable
 from schemas.feedback import FeedbackEvent
@@ -63,6 +64,7 @@ class FeedbackRoutes:
         self._context = context
         self._topic = FEEDBACK.name(context.settings.topics.prefix)
         self._limit = context.settings.recalibrator.max_body_bytes
+        self._annotations = RecentAnnotations()
         self.router = APIRouter(tags=["feedback"])
         refusals = documented(400, 401, 403, 408, 413, 415, 422, 429, 503)
         add = self.router.add_api_route
@@ -127,17 +129,24 @@ class FeedbackRoutes:
         """Take one webhook of Label Studio; what is not about an annotation is acknowledged and left."""
         caller = self._context.authorise(request, "feedback")
         require_type(request, JSON_TYPES)
-        event = feedback_of(parse_object(await read_body(request, self._limit)))
-        if event is None:
-            return json_answer({"taken": 0}, _ACCEPTED)
-        self._context.spend(caller, 1)
+        hook = parse_object(await read_body(request, self._limit))
+        created, deleted = feedback_of(hook), deleted_by(hook)
+        now = self._context.clock.now()
+        known = [event for key in deleted if (event := self._annotations.retraction(key, now)) is not None]
+        events = known if created is None else [created]
+        self._context.spend(caller, len(events))
         try:
             async with asyncio.timeout(HOOK_TIMEOUT_S):
-                await self._queue(event)
+                await asyncio.gather(*(self._queue(event) for event in events))
         except TimeoutError:
             raise _broker_away("the broker did not acknowledge in Label Studio's time; reconcile later") from None
-        self._count(event)
-        return json_answer({"taken": 1, "query_id": event.query_id}, _ACCEPTED)
+        for event in events:
+            self._count(event)
+            (self._annotations.forget if event.retracted else self._annotations.remember)(event)
+        if len(known) < len(deleted):
+            self._context.metrics.count("deletions_unknown", len(deleted) - len(known))
+        about = {} if created is None else {"query_id": created.query_id}
+        return json_answer({"taken": len(events), **about}, _ACCEPTED)
 
     def _take_line(self, batch: _Batch, number: int, line: bytes, caller: str) -> None:
         try:

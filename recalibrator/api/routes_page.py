@@ -51,7 +51,7 @@ class PageRoutes:
     def __init__(self, context: Context, commands: CommandRoutes) -> None:
         self._context = context
         self._commands = commands
-        self._page = Page(context.settings, context.view, context.letters, context.served)
+        self._page = Page(context.settings, context.view, context.letters, context.served, context.queue)
         folder = files("recalibrator.api") / "static"
         self._files = {name: (folder / name).read_bytes() for name in _FILES}
         self.router = APIRouter(include_in_schema=False)

@@ -11,6 +11,7 @@ from recalibrator.api.app import create_app
 from recalibrator.api.context import Context
 from recalibrator.api.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.keys import Keys
+from recalibrator.api.label_queue import LabelQueue
 from recalibrator.api.served import Served
 from recalibrator.api.server import HttpServer
 from recalibrator.api.view import View
@@ -24,11 +25,11 @@ from runtime.kafka.client_reports import reports
 from runtime.kafka.compacted_reader import CompactedReader
 from runtime.records import Header
 from schemas.settings import Settings
-from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, RECALIBRATORS, ROUTERS, STATUS, Topic
+from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, LABEL_REQUESTS, RECALIBRATORS, ROUTERS, STATUS, Topic
 
 _POLL_S = 0.1
 
-VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY)
+VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, LABEL_REQUESTS)
 """The compacted topics that the API serves."""
 
 
@@ -71,6 +72,7 @@ class ApiStage(Stage):
         self._count = metrics.count
         self._view = View(tuple(settings.workloads), prefix)
         self._letters = DeadLetterLog(tuple(settings.workloads))
+        self._queue = LabelQueue.configured(settings)
         self._reader = CompactedReader(
             "view",
             [topic.name(prefix) for topic in viewed],
@@ -96,6 +98,7 @@ class ApiStage(Stage):
             self._view,
             self._letters,
             Served(settings, self._view, self._letters),
+            self._queue,
             self._producer,
             metrics,
             clock,
@@ -121,7 +124,8 @@ class ApiStage(Stage):
         """Take what has come; blocks up to 0.1 s."""
         for message in self._reader.poll(_POLL_S):
             topic = str(message.topic())
-            if not self._view.take(topic, message.key(), message.value(), message.timestamp()[1]):
+            key, value = message.key(), message.value()
+            if not (self._view.take(topic, key, value, message.timestamp()[1]) or self._queue.take(topic, key, value)):
                 self._count("view_records_ignored", topic=topic)
         for message in self._tail.poll():
             headers = dict(cast(list[Header] | None, message.headers()) or ())

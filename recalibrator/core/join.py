@@ -44,6 +44,8 @@ class Opinion(Part):
     ----------
     entities : dict or None
         None when it was withdrawn or skipped.
+    skipped : bool
+        Whether the labeler looked and left it.
     revision : int
         The labeler's own count.
     order : int
@@ -52,6 +54,7 @@ class Opinion(Part):
 
     labeler: str | None = None
     entities: Entities | None = None
+    skipped: bool = False
     labelled_at: Timestamp
     revision: Annotated[int, Field(ge=1)] = 1
     order: Annotated[int, Field(ge=1)]
@@ -82,6 +85,13 @@ class JoinState(Part):
         """The opinion that counts, if any does."""
         valid = [opinion for opinion in self.opinions if opinion.entities is not None]
         return max(valid, key=lambda opinion: (opinion.labelled_at, opinion.order), default=None)
+
+    @property
+    def awaits_label(self) -> bool:
+        """Whether a label was requested and nobody has given one or skipped; a withdrawal leaves it awaited again."""
+        if self.routed is None or not self.routed.label.requested:
+            return False
+        return not any(opinion.entities is not None or opinion.skipped for opinion in self.opinions)
 
 
 class Joined(NamedTuple):
@@ -147,6 +157,7 @@ def take_feedback(state: JoinState, feedback: FeedbackEvent, arrived_at: datetim
     taken = Opinion(
         labeler=feedback.labeler,
         entities=None if feedback.retracted else feedback.entities,
+        skipped=not feedback.retracted and feedback.entities is None,
         labelled_at=feedback.labelled_at or arrived_at,
         revision=feedback.revision,
         order=state.received + 1,
@@ -167,7 +178,7 @@ def take_feedback(state: JoinState, feedback: FeedbackEvent, arrived_at: datetim
 
 
 def compact(routed: RoutedEvent) -> RoutedEvent:
-    """Return the result without what the join does not need: texts, metadata, costs, latencies.
+    """Return the result without what the join does not need: metadata, costs, latencies, texts that nobody labels.
 
     Returns
     -------
@@ -176,7 +187,8 @@ def compact(routed: RoutedEvent) -> RoutedEvent:
     """
     return routed.model_copy(
         update={
-            "text": "",
+            # A label that is withdrawn has people asked again, for which they need the text.
+            "text": routed.text if routed.label.requested else "",
             "small": _bare(routed.small),
             "large": _bare(routed.large),
             "cost": _NO_COST,

@@ -148,6 +148,7 @@ def _labels(window: LabelWindow, traffic: TrafficWindow, counters: Counters, eff
     requested = min(MAX_INTEGER, int(traffic.total["labels_requested"]))
     answered = requested if traffic.first_us is None else window.labels_since(traffic.first_us)
     return LabelStatus(
+        since=None if traffic.first_us is None else from_us(traffic.first_us),
         requested=requested,
         received=counters.added,
         effective=effective,

@@ -5,6 +5,7 @@ States flow in and out as compact JSON. A file that cannot be read is set aside,
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 
 from recalibrator.core.join import JoinState
 from recalibrator.errors import StoreDamaged
-from recalibrator.ports import LabelerKey, StoredRow
+from recalibrator.ports import LabelerKey, RequestKey, StoredRow
 from recalibrator.shell import labeler_rows
 from runtime.records import Input
 from schemas.status import LabelerCounts, LabelerStatus
@@ -34,6 +35,14 @@ CREATE TABLE IF NOT EXISTS rows (
     PRIMARY KEY (partition, query_id)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS rows_by_age ON rows (touched_ms);
+CREATE TABLE IF NOT EXISTS requests (
+    partition INTEGER NOT NULL,
+    query_id TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    requested_ms INTEGER NOT NULL,
+    PRIMARY KEY (partition, query_id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS requests_by_age ON requests (workload, requested_ms);
 CREATE TABLE IF NOT EXISTS offsets (
     topic TEXT NOT NULL,
     partition INTEGER NOT NULL,
@@ -42,8 +51,17 @@ CREATE TABLE IF NOT EXISTS offsets (
 ) WITHOUT ROWID;
 """
 _FORMAT = 1
+_MILLISECONDS = 1_000
 _ASKED_AT_ONCE = 500
 _EXPIRED_AT_ONCE = 20_000
+_OVERDUE = """
+SELECT partition, query_id, workload FROM (
+    SELECT *, row_number() OVER (PARTITION BY workload ORDER BY requested_ms DESC, query_id DESC) AS place FROM requests
+    WHERE partition IN (SELECT value FROM json_each(?))
+) AS open WHERE requested_ms < ? OR place > ? OR NOT EXISTS (
+    SELECT 1 FROM rows WHERE rows.partition = open.partition AND rows.query_id = open.query_id
+) ORDER BY requested_ms LIMIT ?
+"""
 KINDS = ("feedback_without_result", "result_without_label", "joined")
 
 
@@ -121,6 +139,7 @@ class SqliteJoinStore:
                     for (partition, query_id), row in rows.items()
                 ),
             )
+            self._note_requests(rows)
             self._database.executemany(
                 "INSERT OR REPLACE INTO offsets (topic, partition, next_offset) VALUES (?, ?, ?)",
                 ((source.topic, source.partition, offset) for source, offset in offsets.items()),
@@ -161,6 +180,44 @@ class SqliteJoinStore:
         self._rows -= sum(counts.values())
         return counts
 
+    @property
+    def open_requests(self) -> dict[str, int]:
+        """Number of label requests held for open, by workload."""
+        return dict(self._database.execute("SELECT workload, count(*) FROM requests GROUP BY workload").fetchall())
+
+    def overdue_requests(self, partitions: Iterable[int], before_ms: int, most: int) -> list[RequestKey]:
+        """Return open label requests that should be open no longer; at most 20,000 at a time, oldest first.
+
+        Parameters
+        ----------
+        partitions : iterable of int
+            Where to look; others may know more of theirs.
+        before_ms : int
+            Unix time in milliseconds: requests older than it.
+        most : int
+            The oldest beyond so many of a workload.
+
+        Raises
+        ------
+        StoreDamaged
+        """
+        with self._guarded():
+            arguments = (json.dumps(sorted(partitions)), before_ms, most, _EXPIRED_AT_ONCE)
+            return [RequestKey(*found) for found in self._database.execute(_OVERDUE, arguments)]
+
+    def close_requests(self, keys: Iterable[RequestKey]) -> None:
+        """Hold these label requests no longer for open.
+
+        Raises
+        ------
+        StoreDamaged
+        OSError
+            When the disk takes no more.
+        """
+        with self._guarded(), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._delete_requests((key.partition, key.query_id) for key in keys)
+
     def close(self) -> None:
         """Close the file."""
         self._database.close()
@@ -177,6 +234,25 @@ class SqliteJoinStore:
             damaged = StoreDamaged(f"{self._path}: {error}; start again to have it read anew from the topics")
             _set_aside(self._path, damaged)
             raise damaged from None
+
+    def _note_requests(self, rows: Mapping[tuple[int, str], StoredRow]) -> None:
+        """Bring the open label requests up to date with the rows; they follow from them alone."""
+        opened, closed = [], []
+        for (partition, query_id), (state, touched_ms, _) in rows.items():
+            if state.routed is None or not state.routed.label.requested:
+                continue
+            if state.awaits_label:
+                # A router whose clock is ahead must not keep its requests open for longer.
+                requested_ms = min(int(state.routed.routed_at.timestamp() * _MILLISECONDS), touched_ms)
+                opened.append((partition, query_id, state.routed.workload, requested_ms))
+            else:
+                closed.append((partition, query_id))
+        insert = "INSERT OR REPLACE INTO requests (partition, query_id, workload, requested_ms) VALUES (?, ?, ?, ?)"
+        self._database.executemany(insert, opened)
+        self._delete_requests(closed)
+
+    def _delete_requests(self, keys: Iterable[tuple[int, str]]) -> None:
+        self._database.executemany("DELETE FROM requests WHERE partition = ? AND query_id = ?", keys)
 
     def _delete(self, which: str, arguments: tuple[int, ...], counts: dict[str, int]) -> None:
         chosen = f"SELECT partition, query_id FROM rows {which}"  # noqa: S608 one of two constants above

@@ -33,6 +33,14 @@ SPECS = (
         "Rows that the join forgot by age or number; joined ones lose nothing.",
         ("kind",),
     ),
+    MetricSpec(
+        "label_requests",
+        "counter",
+        "request",
+        "Label requests opened, answered (skips too), expired by age or number, or too large to ask.",
+        ("workload", "outcome"),
+    ),
+    MetricSpec("label_requests_open", "gauge", "request", "Label requests that the join holds for open."),
     MetricSpec("observations", "counter", "event", "Observations folded.", ("workload", "kind")),
     MetricSpec("versions", "counter", "version", "Calibration versions published.", ("workload", "trigger")),
     MetricSpec(
@@ -57,6 +65,12 @@ SPECS = (
     MetricSpec("ready", "gauge", "bool", "1 when a stage has caught up.", ("stage",)),
     MetricSpec("http_requests", "counter", "request", "HTTP requests answered.", ("route", "status")),
     MetricSpec("feedback", "counter", "event", "Feedback events taken over HTTP and acknowledged.", ("source",)),
+    MetricSpec(
+        "deletions_unknown",
+        "counter",
+        "annotation",
+        "Deleted annotations of Label Studio that this process was not told of; `label-studio sync` finds their query.",
+    ),
     MetricSpec("commands", "counter", "command", "Commands taken over HTTP and acknowledged.", ("action",)),
     MetricSpec("view_records_ignored", "counter", "record", "Records that the API could not show.", ("topic",)),
 )

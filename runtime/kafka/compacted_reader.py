@@ -32,7 +32,7 @@ _ENDED_AT_SHUTDOWN = "closed while a topic was read to its end"
 
 
 class CompactedReader:
-    """A consumer of whole topics of one partition each; used by one thread.
+    """A consumer of whole topics; used by one thread.
 
     Parameters
     ----------
@@ -41,6 +41,8 @@ class CompactedReader:
     topics : sequence of str
     properties : mapping
         See :func:`~runtime.kafka.properties.reader_properties`.
+    partitions : int
+        Of each topic; compacted ones have one, so that their records are in one order.
     """
 
     def __init__(
@@ -52,14 +54,15 @@ class CompactedReader:
         *,
         on_final: Callable[[BrokerError], None],
         closing: Event,
+        partitions: int = 1,
     ) -> None:
         self._name = name
         self._count = count
         self._closing = closing
         self._consumer = Consumer(properties | reports(name, count, on_final))
-        self._positions = {Input(topic, 0): 0 for topic in topics}
+        self._positions = {Input(topic, partition): 0 for topic in topics for partition in range(partitions)}
         # From offset 0 rather than "the beginning": that needs no question to the broker first.
-        self._consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
+        self._consumer.assign([TopicPartition(*source, 0) for source in self._positions])
         self._reached: set[Input] = set()
 
     @property
@@ -88,13 +91,15 @@ class CompactedReader:
         ------
         AccessDenied, BrokerUnreachable
         """
+        return list(self.up_to_end())
+
+    def up_to_end(self) -> Iterator[Message]:
+        """Yield all records up to the ends as of now, as :meth:`read_to_end`, without holding them."""
         deadline_s = time.monotonic() + _BUDGET_S
         ends = {source: self._end(source, deadline_s) for source in self._positions}
-        found: list[Message] = []
         while any(self._positions[source] < end for source, end in ends.items()):
             self._check(deadline_s)
-            found.extend(self.poll(_POLL_S))
-        return found
+            yield from self.poll(_POLL_S)
 
     def close(self) -> None:
         """Close the consumer."""
@@ -126,7 +131,7 @@ class CompactedReader:
 
     def _is_record(self, message: Message) -> bool:
         error = message.error()
-        source = Input(cast(str, message.topic()), 0)
+        source = Input(cast(str, message.topic()), cast(int, message.partition()))
         if error is None:
             self._positions[source] = cast(int, message.offset()) + 1
             return True

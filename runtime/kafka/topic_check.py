@@ -60,7 +60,7 @@ def check_topics(
     touched : sequence of Topic
         All that must be there.
     written : iterable of Topic
-        Those of them whose limit counts.
+        Those whose limit counts, as far as they are there.
     optional : sequence of Topic
         Newer than others: a service that was there before goes on without them until somebody creates them.
 
@@ -83,7 +83,7 @@ def check_topics(
     faults = topic_faults(prefix, [*touched, *(topic for topic in optional if topic not in missing)], facts)
     if faults:
         raise TopicsUnusable(faults)
-    limit = min(_limit(facts[topic.name(prefix)]) for topic in written)
+    limit = min(_limit(facts[topic.name(prefix)]) for topic in written if topic not in missing)
     return CheckedTopics(cluster_id, limit - _FRAME_BYTES, missing)
 
 
@@ -105,7 +105,7 @@ def _faults(topic: Topic, name: str, facts: Mapping[str, TopicFacts]) -> list[st
     found = facts[name]
     faults = []
     policy = found.config.get("cleanup.policy", topic.cleanup)
-    if policy != topic.cleanup:
+    if {word.strip() for word in policy.split(",")} != set(topic.policies):
         faults.append(f"{name}: cleanup.policy is {policy}, needs {topic.cleanup}; alter or delete the topic")
     if topic.partitions is not None and found.partitions != topic.partitions:
         faults.append(f"{name}: has {found.partitions} partitions, needs {topic.partitions}; delete the topic")

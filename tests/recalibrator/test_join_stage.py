@@ -18,13 +18,15 @@ from recalibrator.join_stage import JoinLimits, JoinStage, JoinTopics
 from recalibrator.shell.join_store import SqliteJoinStore
 from runtime.records import Input
 from schemas.event import MAX_RECORD_BYTES
+from schemas.label_requested import LabelRequested
 from schemas.labelled import LabelledExample
+from schemas.routed import LabelRequest
 from schemas.settings import WorkloadSettings
 from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
 from tests.support.recalibrator_memory import FAULTS, Counts, Crash, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 
-TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters")
+TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
 PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
 PARTITIONS = 2
 START_MS = int(START.timestamp() * 1_000)
@@ -103,6 +105,14 @@ class Join:
         values = self.broker.values(TOPICS.observations)
         return [LabelledExample.from_json(value) for value in values if json.loads(value)["kind"] == "labelled"]
 
+    def requests(self) -> dict[str, bytes | None]:
+        """What the topic of the label requests holds once compacted."""
+        records = [record for record in self.broker.outputs if record.topic == TOPICS.label_requests]
+        return {(record.key or b"").decode(): record.value for record in records}
+
+    def open_requests(self) -> dict[str, LabelRequested]:
+        return {key: LabelRequested.from_json(value) for key, value in self.requests().items() if value is not None}
+
     def counted_queries(self) -> int:
         found = (json.loads(value) for value in self.broker.values(TOPICS.observations))
         return sum(part["queries"] for one in found if one["kind"] == "traffic" for part in one["versions"])
@@ -161,6 +171,8 @@ def test_whatever_fails_each_example_dead_letter_and_counted_query_comes_exactly
             quiet.send(topic, number, value)
         quiet.settle()
         expected = final(quiet.examples())
+        asked = quiet.open_requests()
+        assert set(asked) == {f"q-{number}" for number in range(40)} - expected.keys()
     with disturbed_join(tmp_path / "disturbed", seed) as join:
         disturbances = 6
         for topic, number, value in sent:
@@ -172,10 +184,12 @@ def test_whatever_fails_each_example_dead_letter_and_counted_query_comes_exactly
                 join.disturb()
         join.settle()
         examples = join.examples()
+        requests = join.open_requests()
         letters = join.broker.values(TOPICS.dead_letters)
         assert join.counted_queries() == 40
     assert max(Counter((one.query_id, one.revision) for one in examples).values()) == 1
     assert final(examples) == expected
+    assert requests == asked
     assert sorted(letters) == [b"", b"", b"", b"garbage", b"garbage", b"garbage"]
 
 
@@ -277,7 +291,74 @@ def test_rows_that_nothing_touches_leave_after_the_retention_and_later_labels_fi
     join.send(TOPICS.feedback, 1, feedback(1).to_json(), START_MS + 7_200_000)
     join.settle()
     assert join.examples() == []
-    assert join.stage.gauges() == {"rows": 1.0}
+    assert join.stage.gauges() == {"rows": 1.0, "label_requests_open": 0.0}
+    join.store.close()
+
+
+def test_a_label_is_asked_for_until_it_comes_and_again_when_it_is_withdrawn(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.settle()
+    first = join.open_requests()
+    assert first == {"q-1": LabelRequested.from_result(routed(1))}
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    assert join.requests() == {"q-1": None}
+    join.send(TOPICS.feedback, 1, feedback(1, revision=2, retracted=True).to_json())
+    join.settle()
+    assert join.open_requests() == first
+
+
+def test_nobody_is_asked_what_was_not_drawn_or_is_labelled_already(join: Join) -> None:
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.send(TOPICS.results, 2, routed(2, label=LabelRequest(requested=False, probability=0.1)).to_json())
+    join.settle()
+    assert join.requests() == {}
+
+
+def test_requests_end_by_age_and_the_oldest_of_a_workload_by_number(tmp_path: Path) -> None:
+    join = Join(tmp_path, limits=JoinLimits(request_retention_s=3_600.0, requests_max=3))
+    for number in range(6):
+        join.send(TOPICS.results, number, routed(number).to_json(), START_MS + number)
+    join.settle()
+    assert len(join.open_requests()) == 6
+    join.clock.advance(60.0)
+    join.turn()
+    assert set(join.open_requests()) == {"q-3", "q-4", "q-5"}
+    assert join.stage.gauges()["label_requests_open"] == 3.0
+    join.clock.advance(7_200.0)
+    join.turn()
+    assert join.open_requests() == {}
+    assert join.count.totals["label_requests expired photo"] == 6.0
+    join.store.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_however_the_end_of_a_request_fails_it_ends(tmp_path: Path, seed: int) -> None:
+    join = Join(tmp_path / "state", seed, limits=JoinLimits(requests_max=2))
+    for number in range(8):
+        join.send(TOPICS.results, number, routed(number).to_json(), START_MS + number)
+    join.settle()
+    join.budget += [join.draw.choice(FAULTS) for _ in range(4)]
+    for _ in range(12):
+        join.clock.advance(60.0)
+        join.turn()
+    join.budget.clear()
+    join.settle()
+    join.clock.advance(60.0)
+    join.turn()
+    assert set(join.open_requests()) == {"q-6", "q-7"}
+    join.store.close()
+
+
+def test_a_request_too_large_for_the_topic_is_counted_and_stops_nothing(tmp_path: Path) -> None:
+    join = Join(tmp_path, limits=JoinLimits(max_record_bytes=2_000))
+    join.send(TOPICS.results, 1, routed(1, text="x" * 3_000).to_json())
+    join.send(TOPICS.results, 2, routed(2).to_json())
+    join.settle()
+    assert set(join.open_requests()) == {"q-2"}
+    assert join.count.totals["label_requests too_large photo"] == 1.0
     join.store.close()
 
 

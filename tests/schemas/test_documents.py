@@ -137,7 +137,7 @@ def test_every_topic_is_described_with_key_policy_sender_and_receiver(
     channel = described["channels"][topic.suffix]
     assert channel["address"] == f"ucci.{topic.suffix}"
     assert topic.key in channel["description"]
-    assert channel["bindings"]["kafka"]["topicConfiguration"]["cleanup.policy"] == [topic.cleanup]
+    assert channel["bindings"]["kafka"]["topicConfiguration"]["cleanup.policy"] == topic.cleanup.split(",")
     assert channel["bindings"]["kafka"].get("partitions") == topic.partitions
     operations = [
         one for one in described["operations"].values() if one["channel"]["$ref"] == f"#/channels/{topic.suffix}"

@@ -15,6 +15,7 @@ from recalibrator.api.app import create_app
 from recalibrator.api.context import Context
 from recalibrator.api.dead_letter_log import DeadLetterLog
 from recalibrator.api.keys import Keys
+from recalibrator.api.label_queue import LabelQueue
 from recalibrator.api.served import Served
 from recalibrator.api.view import View
 from recalibrator.shell.metrics import Metrics
@@ -69,6 +70,7 @@ class Api:
     producer: KeepingProducer
     view: View
     letters: DeadLetterLog
+    queue: LabelQueue
     clock: HandClock
     settings: Settings
 
@@ -84,17 +86,18 @@ def make_api(missing: tuple[str, ...] = (), workloads: tuple[str, ...] = (WORKLO
     settings = make_settings(workloads, **recalibrator)
     producer, clock = KeepingProducer(), HandClock()
     view = View(tuple(settings.workloads), settings.topics.prefix)
-    letters = DeadLetterLog(tuple(settings.workloads))
+    letters, queue = DeadLetterLog(tuple(settings.workloads)), LabelQueue.configured(settings)
     context = Context(
         settings,
         Keys(settings.recalibrator.api_keys),
         view,
         letters,
         Served(settings, view, letters),
+        queue,
         cast(AcknowledgedProducer, producer),
         Metrics(),
         clock,
         lambda: list(missing),
     )
     client = TestClient(create_app(context), base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
-    return Api(client, producer, view, letters, clock, settings)
+    return Api(client, producer, view, letters, queue, clock, settings)

@@ -17,6 +17,7 @@ from schemas import (
     GridSpec,
     LabelledExample,
     LabelRequest,
+    LabelRequested,
     ModelRun,
     OutcomeCounts,
     QueryCost,
@@ -256,10 +257,24 @@ def commands(draw: st.DrawFn) -> Command:
     )
 
 
+label_requested = st.builds(
+    LabelRequested,
+    query_id=names,
+    workload=names,
+    text=texts,
+    entities=entities,
+    answered_by=st.sampled_from(["small", "large"]),
+    reason=st.sampled_from(["exploration", "monitoring", "audit"]),
+    probability=probabilities,
+    requested_at=timestamps,
+)
+
+
 EVENTS: dict[str, st.SearchStrategy[Any]] = {
     "CalibrationVersion": calibration_versions(),
     "Command": commands(),
     "FeedbackEvent": feedback_events,
+    "LabelRequested": label_requested,
     "LabelledExample": labelled_examples(),
     "QueryEvent": queries,
     "RecalibratorStatus": status_strategies.recalibrator_statuses,

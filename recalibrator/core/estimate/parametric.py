@@ -72,7 +72,8 @@ def _discriminant(x: Floats, count: Floats, hits: Floats, prior: float) -> tuple
         return prior, 0.0
     first, second, first_wrong = float(count @ x), float((count * x) @ x), float(hits @ x)
     apart = first_wrong / wrong - (first - first_wrong) / (whole - wrong)
-    spread = second / whole - (first / whole) ** 2 - wrong * (whole - wrong) * (apart / whole) ** 2
+    share = wrong / whole
+    spread = second / whole - (first / whole) ** 2 - share * (1.0 - share) * apart * apart
     if apart <= 0.0 or spread < _LEAST_SPREAD:
         return prior, 0.0
     slope = min(apart / spread, _STEEPEST_START)

@@ -19,10 +19,11 @@ from recalibrator.core.join import (
 )
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
-from schemas.routed import RoutedEvent
+from schemas.routed import LabelRequest, RoutedEvent
 from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
 
 WORKLOADS = {"photo": FIELDS}
+NOT_REQUESTED = LabelRequest(requested=False, probability=0.1)
 RIGHT = entities("q-1")
 WRONG = entities("q-1", wrong=True)
 
@@ -52,6 +53,25 @@ def fold(events: list[RoutedEvent | FeedbackEvent]) -> tuple[JoinState, list[Lab
         state = joined.state
         examples += [] if joined.example is None else [joined.example]
     return state, examples
+
+
+@given(st.lists(opinions(), max_size=6), st.integers(0, 6))
+def test_a_label_is_awaited_until_somebody_labels_or_skips_whatever_came_first(
+    said: list[FeedbackEvent], place: int
+) -> None:
+    state, _ = fold([*said[:place], routed(1), *said[place:]])
+    known = {opinion.labeler: opinion for opinion in state.opinions}
+    assert state.awaits_label == all(one.entities is None and not one.skipped for one in known.values())
+    last = {one.labeler: one for one in sorted(said, key=lambda one: one.revision)}
+    if not any(one.revision == last[one.labeler].revision and one is not last[one.labeler] for one in said):
+        assert state.awaits_label == all(one.retracted for one in last.values())
+
+
+def test_a_label_that_was_not_requested_is_not_awaited() -> None:
+    state, _ = fold([routed(1, label=NOT_REQUESTED)])
+    assert not state.awaits_label
+    state, _ = fold([feedback(1)])
+    assert not state.awaits_label
 
 
 def contribution(examples: list[LabelledExample]) -> LabelledExample | None:
@@ -167,7 +187,8 @@ def test_the_opinions_kept_of_one_query_are_bounded() -> None:
 def test_what_the_join_keeps_of_a_result_gives_the_same_example_as_the_whole_result() -> None:
     whole = routed(1, metadata={"user": "u"})
     bare = compact(whole)
-    assert bare.text == ""
+    assert compact(whole.model_copy(update={"label": NOT_REQUESTED})).text == ""
+    assert bare.text == whole.text, "whom a withdrawal has asked again needs the text"
     assert bare.metadata is None
     assert LabelledExample.from_events(bare, feedback(1), fields=FIELDS) == LabelledExample.from_events(
         whole, feedback(1), fields=FIELDS

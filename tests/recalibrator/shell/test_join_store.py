@@ -75,6 +75,46 @@ def test_the_untouched_leave_by_age_then_the_oldest_above_the_bound_each_counted
     assert set(store.load(0, [f"q-{n}" for n in range(20)])) == {f"q-{n}" for n in range(6, 16)}
 
 
+def test_open_requests_follow_from_the_rows_and_leave_by_age_number_or_with_their_row(store: SqliteJoinStore) -> None:
+    start_ms = int(START.timestamp() * 1_000)
+
+    def waiting(number: int) -> StoredRow:
+        return StoredRow(take_result(NOTHING_KNOWN, routed(number), {"photo": FIELDS}).state, start_ms + 10**6, True)
+
+    store.commit({(n % 2, f"q-{n}"): waiting(n) for n in range(6)}, {})
+    store.commit({(1, "q-5"): StoredRow(state(5), start_ms, False)}, {})
+    assert store.open_requests == {"photo": 5}
+    assert [key.query_id for key in store.overdue_requests([0, 1], start_ms, 3)] == ["q-0", "q-1"]
+    assert [key.query_id for key in store.overdue_requests([0, 1], start_ms + 2_500, 9)] == ["q-0", "q-1", "q-2"]
+    assert [key.query_id for key in store.overdue_requests([1], start_ms + 2_500, 9)] == ["q-1"]
+    store.expire(start_ms + 1)
+    assert store.overdue_requests([0, 1], 0, 9) == []
+    store.expire(start_ms + 10**7)
+    gone = store.overdue_requests([0, 1], 0, 9)
+    assert [key.query_id for key in gone] == ["q-0", "q-1", "q-2", "q-3", "q-4"]
+    store.close_requests(gone)
+    assert store.open_requests == {}
+
+
+def test_a_file_from_before_label_requests_is_taken_over_as_it_is(path: Path) -> None:
+    before = SqliteJoinStore(path, 10)
+    put(before, 1)
+    before.close()
+    database = sqlite3.connect(path)
+    database.execute("DROP TABLE requests")
+    database.close()
+    store = SqliteJoinStore(path, 10)
+    assert store.load(0, ["q-1"]) == {"q-1": state(1)}
+    assert store.open_requests == {}
+    store.close()
+
+
+def test_a_router_whose_clock_is_ahead_keeps_no_request_open_for_longer(store: SqliteJoinStore) -> None:
+    ahead = take_result(NOTHING_KNOWN, routed(10**6), {"photo": FIELDS}).state
+    store.commit({(0, "q"): StoredRow(ahead, 5_000, True)}, {})
+    assert len(store.overdue_requests([0], 5_001, 9)) == 1
+
+
 @pytest.mark.parametrize("content", [b"not a database at all, but long enough to be looked at" * 20, b"\0" * 5_000])
 def test_a_file_that_is_no_database_is_set_aside_and_an_empty_one_begun(path: Path, content: bytes) -> None:
     path.write_bytes(content)

@@ -1,0 +1,214 @@
+"""Label Studio's HTTP API, as much of it as is needed here: requests in, documents out, every failure one clear line.
+
+Its own client library brings an image and a data-frame library with it; a dozen calls need neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+
+from schemas.errors import ConfigError, UcciError
+
+PAGE_SIZE = 200
+# The server picks by these names from tasks and from the annotations within them alike.
+_TASK_FIELDS = "id,data,annotations,drafts,created_at,updated_at,project,result,was_cancelled,completed_by"
+_TIMEOUT = aiohttp.ClientTimeout(total=120.0, connect=10.0)
+_CREATED, _NO_CONTENT, _UNAUTHORISED, _NOT_FOUND, _FAILED = 201, 204, 401, 404, 400
+_DETAIL_CHARS = 300
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+"""The only one that the server's filters take; any other is answered with 500."""
+
+_JWT_PARTS = 3
+
+
+class LabelStudioFailed(UcciError):
+    """Label Studio did not answer, or not as it should; the line says what to look at."""
+
+    exit_code = 1
+
+
+class Interrupted(UcciError):
+    """The command was asked to end; what was done so far stays done."""
+
+    exit_code = 0
+
+
+class LabelStudio:
+    """One Label Studio server; an asynchronous context manager.
+
+    Parameters
+    ----------
+    url : str
+        Its address.
+    token : str
+        A personal access token, or a legacy token where the organisation still allows them.
+    closing : asyncio.Event, optional
+        When set, no further request is begun.
+
+    Raises
+    ------
+    ConfigError
+        When the address is none.
+    """
+
+    def __init__(self, url: str, token: str, closing: asyncio.Event | None = None) -> None:
+        if urlsplit(url).scheme not in {"http", "https"}:
+            raise ConfigError([f"--url: {url!r} is not an address such as http://127.0.0.1:8080"])
+        self._url = url.rstrip("/")
+        self._token = token.strip()
+        self._closing = closing
+        # A personal access token buys short-lived access tokens; a legacy token is sent as it is.
+        self._is_personal = self._token.count(".") == _JWT_PARTS - 1
+        self._authorization = "" if self._is_personal else f"Token {self._token}"
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def projects(self, title: str) -> list[dict[str, Any]]:
+        """Return the projects whose title holds this one."""
+        found = await self._call("GET", f"/api/projects/?page_size=1000&title={quote(title)}")
+        return list(found["results"])
+
+    async def project(self, number: int) -> dict[str, Any]:
+        """Return one project.
+
+        Raises
+        ------
+        LabelStudioFailed
+        """
+        return dict(await self._call("GET", f"/api/projects/{number}/"))
+
+    async def create_project(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Create a project."""
+        return dict(await self._call("POST", "/api/projects/", content))
+
+    async def change_project(self, number: int, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Change some settings of a project."""
+        return dict(await self._call("PATCH", f"/api/projects/{number}/", content))
+
+    async def webhooks(self, project: int) -> list[dict[str, Any]]:
+        """Return a project's webhooks."""
+        return list(await self._call("GET", f"/api/webhooks/?project={project}"))
+
+    async def create_webhook(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Create a webhook."""
+        return dict(await self._call("POST", "/api/webhooks/", content))
+
+    async def change_webhook(self, number: int, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Change a webhook."""
+        return dict(await self._call("PATCH", f"/api/webhooks/{number}/", content))
+
+    async def tasks(self, project: int, changed_after: datetime | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Yield a project's tasks with their annotations and drafts, in order of id.
+
+        Parameters
+        ----------
+        changed_after : datetime, optional
+            Only tasks whose ``updated_at`` is above this; making, changing or deleting an annotation changes its task.
+        """
+        last = 0
+        while True:
+            conditions = [_condition("id", "Number", last)]
+            if changed_after is not None:
+                moment = changed_after.astimezone(UTC).strftime(_TIME_FORMAT)
+                conditions.append(_condition("updated_at", "Datetime", moment))
+            # By id above the last one rather than by page: tasks that are deleted meanwhile would shift the pages.
+            query = {"filters": {"conjunction": "and", "items": conditions}, "ordering": ["tasks:id"]}
+            path = f"/api/tasks?project={project}&fields=all&page=1&page_size={PAGE_SIZE}&include={_TASK_FIELDS}"
+            page = (await self._call("GET", f"{path}&query={quote(json.dumps(query))}"))["tasks"]
+            for task in page:
+                yield task
+            if len(page) < PAGE_SIZE:
+                return
+            last = page[-1]["id"]
+
+    async def has_annotation(self, number: int) -> bool:
+        """Return whether an annotation still exists."""
+        status, _ = await self._request("GET", f"/api/annotations/{number}/", None, allowed=(_NOT_FOUND,))
+        return status != _NOT_FOUND
+
+    async def create_tasks(self, project: int, tasks: Sequence[Mapping[str, Any]]) -> int:
+        """Create tasks; returns how many."""
+        return int((await self._call("POST", f"/api/projects/{project}/import", tasks))["task_count"])
+
+    async def delete_tasks(self, project: int, tasks: Sequence[int]) -> None:
+        """Delete tasks with all that belongs to them."""
+        selected = {"selectedItems": {"all": False, "included": list(tasks)}}
+        await self._call("POST", f"/api/dm/actions?id=delete_tasks&project={project}", selected)
+
+    async def _call(self, method: str, path: str, content: Any = None) -> Any:
+        _, document = await self._request(method, path, content)
+        return document
+
+    async def _request(self, method: str, path: str, content: Any, allowed: Sequence[int] = ()) -> tuple[int, Any]:
+        if self._closing is not None and self._closing.is_set():
+            raise Interrupted("ended")
+        if not self._authorization:
+            await self._refresh()
+        status, text = await self._send(method, path, content, {"Authorization": self._authorization})
+        if status == _UNAUTHORISED and self._is_personal:
+            await self._refresh()
+            status, text = await self._send(method, path, content, {"Authorization": self._authorization})
+        if status >= _FAILED and status not in allowed:
+            raise LabelStudioFailed(_refused(method, path, status, text))
+        return status, _document(method, path, text) if text and status < _FAILED else None
+
+    async def _refresh(self) -> None:
+        """Buy an access token; it is good for some minutes."""
+        path = "/api/token/refresh/"
+        status, text = await self._send("POST", path, {"refresh": self._token}, {})
+        if status >= _FAILED:
+            raise LabelStudioFailed(_refused("POST", path, status, text))
+        self._authorization = f"Bearer {_document('POST', path, text)['access']}"
+
+    async def _send(self, method: str, path: str, content: Any, headers: Mapping[str, str]) -> tuple[int, str]:
+        assert self._session is not None
+        try:
+            async with self._session.request(method, self._url + path, json=content, headers=headers) as answer:
+                return answer.status, await answer.text()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = str(error) or type(error).__name__
+            raise LabelStudioFailed(f"no answer from Label Studio at {self._url} ({reason}); check --url") from None
+
+
+def _condition(field: str, kind: str, value: object) -> dict[str, Any]:
+    return {"filter": f"filter:tasks:{field}", "operator": "greater", "type": kind, "value": value}
+
+
+def _document(method: str, path: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise LabelStudioFailed(f"{method} {_short(path)}: Label Studio's answer is no JSON; check --url") from None
+
+
+def _refused(method: str, path: str, status: int, text: str) -> str:
+    try:
+        found = json.loads(text)
+        detail = json.dumps(found.get("validation_errors") or found.get("detail") or found)
+    except (ValueError, AttributeError):
+        detail = " ".join(text.split())
+    remedy = ""
+    if status == _UNAUTHORISED:
+        remedy = "; check --token: legacy tokens work only where the organisation allows them, personal ones everywhere"
+    return f"Label Studio refused {method} {_short(path)} with {status}: {detail[:_DETAIL_CHARS]}{remedy}"
+
+
+def _short(path: str) -> str:
+    return path.partition("?")[0]

@@ -1,0 +1,51 @@
+"""What several subcommands take: the configuration, the workload, JSON for scripts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from schemas.errors import ConfigError
+from schemas.settings import Settings
+from schemas.settings_text import load_settings
+
+STACK_DIRECTORY = Path("ucci-demo")
+"""Where ``demo`` and ``up`` keep their configuration, logs and results."""
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="Path of ucci.toml; by default ./ucci.toml, else that of a running `up` or `demo`."),
+]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def settings_of(config: Path | None) -> Settings:
+    """Return the settings in force.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if config is None:
+        started = STACK_DIRECTORY / "ucci.toml"
+        config = started if not Path("ucci.toml").exists() and started.exists() else Path("ucci.toml")
+    return load_settings(config, os.environ)
+
+
+def workload_of(settings: Settings, name: str | None) -> str:
+    """Return the workload that is meant; none need be named where there is one only.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if name is None:
+        if settings.only_workload is None:
+            raise ConfigError([f"--workload: several are configured; give one of {', '.join(settings.workloads)}"])
+        return settings.only_workload
+    if name not in settings.workloads:
+        raise ConfigError([f"--workload: {name} is not configured; give one of {', '.join(settings.workloads)}"])
+    return name

@@ -1,0 +1,68 @@
+"""LabelRequested: a query whose right entities people are asked for; withdrawn by a record without value."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from schemas.entities import Entities
+from schemas.event import Event, Probability, QueryId, Timestamp, WorkloadName
+from schemas.routed import LabelReason, ModelRole, RoutedEvent
+
+RequestReason = Literal["exploration", "monitoring", "audit"]
+
+_REASONS: dict[LabelReason, RequestReason] = {"exploration": "exploration", "random": "monitoring", "audit": "audit"}
+
+
+class LabelRequested(Event):
+    """A query that waits for a label, with all that a labeler needs (key: query_id).
+
+    Parameters
+    ----------
+    query_id : str
+        What the feedback must name.
+    workload : str
+    text : str
+        The query.
+    entities : dict
+        The served answer, to start from.
+    answered_by : str
+        Which model gave it.
+    reason : str
+        ``exploration``: the large model was run to compare; ``monitoring``: drawn at random, to watch the quality
+        served; ``audit``: labels so far contradict each other or the models, and this one is to decide.
+    probability : float
+        With which the request was drawn, whatever the answer.
+    requested_at : datetime
+        When the query was routed.
+    """
+
+    sent_by_others: ClassVar[bool] = False
+
+    query_id: QueryId
+    workload: WorkloadName
+    text: str
+    entities: Entities
+    answered_by: ModelRole
+    reason: RequestReason
+    probability: Probability
+    requested_at: Timestamp
+
+    @classmethod
+    def from_result(cls, routed: RoutedEvent) -> Self:
+        """Return the request that a result carries.
+
+        Parameters
+        ----------
+        routed : RoutedEvent
+            With ``label.requested`` true.
+        """
+        return cls(
+            query_id=routed.query_id,
+            workload=routed.workload,
+            text=routed.text,
+            entities=routed.entities,
+            answered_by=routed.answered_by,
+            reason=_REASONS[routed.label.reason or "random"],
+            probability=routed.label.probability,
+            requested_at=routed.routed_at,
+        )

@@ -1,0 +1,22 @@
+"""What people are asked: all that a labeler needs, and why."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from schemas.label_requested import LabelRequested
+from schemas.routed import LabelReason, LabelRequest
+from tests.support.recalibrator_events import routed
+
+
+@pytest.mark.parametrize(
+    ("drawn", "shown"), [("random", "monitoring"), ("exploration", "exploration"), ("audit", "audit")]
+)
+def test_a_request_says_what_to_label_and_why(drawn: LabelReason, shown: str) -> None:
+    result = routed(1, label=LabelRequest(requested=True, probability=0.1, reason=drawn))
+    request = LabelRequested.from_result(result)
+    assert (request.query_id, request.text, request.entities) == (result.query_id, result.text, result.entities)
+    assert (request.reason, request.probability, request.requested_at) == (shown, 0.1, result.routed_at)
+    assert set(get_args(LabelReason)) == {"random", "exploration", "audit"}
