@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from schemas.canonical import digest
 from schemas.deciding import Plan, interpolate
@@ -31,11 +31,14 @@ from schemas.event import (
     WorkloadName,
 )
 from schemas.json_value import JsonObject
-from schemas.routed import Decision, Decisions, LabelRequest
+from schemas.routed import Decision, Decisions, LabelReason, LabelRequest
 
 MAX_KNOTS = 4_096
 ESCALATE_ALL = -1.0
 ESCALATE_NONE = 1.0
+
+_AUDIT_SALT = "audit:"
+"""Begins the salt of the audit's draw, which makes it independent of those of exploration and labels."""
 
 CalibrationState = Literal["active", "cold_start", "infeasible"]
 
@@ -161,7 +164,11 @@ class Evidence(Part):
 
 
 class CalibrationVersion(Event):
-    """One version of the calibration of one workload (key: workload)."""
+    """One version of the calibration of one workload (key: workload).
+
+    While ``audit_probability`` is above 0, labels are suspected: trusted people are to label all explored queries, and
+    this share of those above the threshold. In records of earlier releases it is absent.
+    """
 
     workload: WorkloadName
     version: Ordinal
@@ -172,6 +179,7 @@ class CalibrationVersion(Event):
     exploration_probability: Probability
     label_probability_kept: Probability
     label_probability_escalated: Probability
+    audit_probability: Probability = 0.0
     target: Target
     state: CalibrationState
     signal: Signal
@@ -195,6 +203,14 @@ class CalibrationVersion(Event):
         if self.exploration_probability > min(self.label_probability_kept, self.label_probability_escalated):
             raise ValueError("exploration_probability: must not exceed the label probabilities")
         return self
+
+    @model_serializer(mode="wrap")
+    def _as_sealed(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what an earlier release did not know, or its digest would no longer fit."""
+        fields: dict[str, Any] = dump(self)
+        if "audit_probability" not in self.model_fields_set:
+            fields.pop("audit_probability", None)
+        return fields
 
     @classmethod
     def sealed(cls, **content: Any) -> Self:
@@ -351,19 +367,30 @@ class CalibrationVersion(Event):
         )
 
     def request_label(self, decision: Decision, query_id: str) -> LabelRequest:
-        """Decide whether people are asked for this query's gold entities.
+        """Decide whether people are asked for this query's gold entities, and which people.
 
-        Exploration is drawn inside this draw (the same hash), so explored queries are always labelled, and their
-        marginal probability given u is that of the kept side.
+        Exploration is drawn inside the label draw (the same hash), so explored queries are always labelled, and their
+        marginal probability given u is that of the kept side: while an audit is open, trusted people are asked for
+        them all. Above the threshold an audit is drawn by another hash, which adds to the probability of a label.
+
+        Returns
+        -------
+        LabelRequest
+            ``probability`` is that of being labelled for any reason, given u.
         """
+        audit = self.audit_probability if decision.reason in ("threshold", "infeasible") else 0.0
+        audited = audit > 0.0 and uniform(query_id, _AUDIT_SALT + self.workload) < audit
         if decision.reason == "cold_start":
             probability = max(self.label_probability_kept, self.label_probability_escalated)
         elif decision.reason in ("kept", "exploration"):
             probability = self.label_probability_kept
         else:
             probability = self.label_probability_escalated
-        requested = uniform(query_id, self.workload) < probability
-        reason = None
+        requested = audited or uniform(query_id, self.workload) < probability
+        probability += (1.0 - probability) * audit
+        reason: LabelReason | None = None
         if requested:
-            reason = "exploration" if decision.reason == "exploration" else "random"
+            explored = decision.reason == "exploration"
+            audited = audited or (explored and self.audit_probability > 0.0)
+            reason = "audit" if audited else "exploration" if explored else "random"
         return LabelRequest._trusted(requested=requested, probability=probability, reason=reason)  # noqa: SLF001 - as above

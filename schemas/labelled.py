@@ -22,7 +22,7 @@ from schemas.event import (
     WorkloadName,
 )
 from schemas.feedback import FeedbackEvent
-from schemas.routed import DecisionReason, ModelRun, RoutedEvent
+from schemas.routed import DecisionReason, LabelReason, ModelRun, RoutedEvent
 
 
 class OutcomeCounts(Part):
@@ -57,6 +57,8 @@ class LabelledExample(Event):
         Number of gold pairs.
     large_probability, label_probability : float
         Propensities: that the large model ran, and that the label was requested.
+    label_reason : str or None
+        Why the label was requested: that of an ``audit`` comes from people whom the operator trusts.
     agree : bool or None
         Whether both models gave equal entities; null when the large one did not run.
     revision : int
@@ -80,6 +82,7 @@ class LabelledExample(Event):
     large_probability: Probability
     label_probability: Probability
     label_requested: Flag
+    label_reason: LabelReason | None = None
     reason: DecisionReason
     agree: Flag | None = None
     routed_at: Timestamp
@@ -146,6 +149,7 @@ class LabelledExample(Event):
             large_probability=routed.decision.large_probability,
             label_probability=routed.label.probability,
             label_requested=routed.label.requested,
+            label_reason=routed.label.reason,
             reason=routed.decision.reason,
             agree=agree,
             routed_at=routed.routed_at,

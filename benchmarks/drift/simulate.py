@@ -1,11 +1,13 @@
 """The walk: a stream and a policy flow in, what was routed how flows out.
 
 Queries go by in chunks; within one, the policy stands still. Exploration is drawn inside the label draw, so that
-explored queries are labelled. A policy sees u and agreement of a chunk once it is over, and labels once they came.
+explored queries are labelled; audits are drawn apart. A policy sees u and agreement of a chunk once it is over, and
+labels once they came.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.drift.streams import Stream
+from benchmarks.drift.world import Answers
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -49,7 +52,8 @@ class Labels(NamedTuple):
         The policy's own number of what routed it.
     gold, small, large : ndarray of int
         Gold pairs, and hits of both answers, as told.
-    large_ran, escalated, agree : ndarray of bool
+    large_ran, escalated, agree, audited : ndarray of bool
+        Audited: asked of trusted people, whose labels are true.
     probability, pair_probability : ndarray
         Of being labelled given u, and of being labelled with both models run.
     """
@@ -66,6 +70,7 @@ class Labels(NamedTuple):
     large_ran: Bools
     escalated: Bools
     agree: Bools
+    audited: Bools
     probability: Floats
     pair_probability: Floats
 
@@ -84,9 +89,13 @@ class Alarm(NamedTuple):
 
 
 class Policy(Protocol):
-    """What the benchmark asks of a policy."""
+    """What the benchmark asks of a policy.
+
+    While ``audit`` is above 0, trusted people label all explored queries and this share of the escalated ones.
+    """
 
     exploration: float
+    audit: float
     version: int
     alarms: list[Alarm]
 
@@ -112,8 +121,10 @@ class Routed:
 
     Parameters
     ----------
-    escalated, large_ran, label_requested : ndarray of bool
+    escalated, large_ran, label_requested, audited : ndarray of bool
         ``large_ran`` holds exploration too; the large answer is then served.
+    audit : ndarray
+        Probability of an audit where a query escalates.
     routed_error : ndarray
         g(u) in force, NaN where there was none.
     version : ndarray of int
@@ -123,6 +134,8 @@ class Routed:
     escalated: Bools
     large_ran: Bools
     label_requested: Bools
+    audited: Bools
+    audit: Floats
     routed_error: Floats
     version: Ints
     alarms: list[Alarm] = field(default_factory=list)
@@ -130,8 +143,8 @@ class Routed:
     @classmethod
     def blank(cls, queries: int) -> Routed:
         """Return columns to fill."""
-        none = np.zeros((3, queries), dtype=bool)
-        return cls(none[0], none[1], none[2], np.full(queries, np.nan), np.zeros(queries, dtype=np.int64))
+        none = np.zeros((4, queries), dtype=bool)
+        return cls(*none, np.zeros(queries), np.full(queries, np.nan), np.zeros(queries, dtype=np.int64))
 
 
 def walk(stream: Stream, start: Stream, policy: Policy) -> Routed:
@@ -177,6 +190,10 @@ def _route(stream: Stream, routed: Routed, policy: Policy, chunk: slice) -> None
     routed.escalated[chunk] = escalated
     routed.large_ran[chunk] = escalated | (drawn < policy.exploration)
     routed.label_requested[chunk] = drawn < np.where(escalated, LABELLED_ESCALATED, LABELLED_KEPT)
+    routed.audit[chunk] = policy.audit
+    drawn_for_audit = np.where(escalated, stream.audit_draw[chunk] < policy.audit, policy.audit > 0.0)
+    routed.audited[chunk] = routed.large_ran[chunk] & drawn_for_audit
+    routed.label_requested[chunk] |= routed.audited[chunk]
     routed.version[chunk] = policy.version
     error = policy.error_probability(u)
     if error is not None:
@@ -184,7 +201,12 @@ def _route(stream: Stream, routed: Routed, policy: Policy, chunk: slice) -> None
 
 
 def _labels(stream: Stream, routed: Routed, policy: Policy, number: Ints) -> Labels:
-    escalated = routed.escalated[number]
+    escalated, audited = routed.escalated[number], routed.audited[number]
+    wanted = LABELLED_ESCALATED + (1.0 - LABELLED_ESCALATED) * routed.audit[number]
+
+    def as_labelled(answers: Callable[[Answers], Ints]) -> Ints:
+        return np.where(audited, answers(stream.truth)[number], answers(stream.told)[number])
+
     return Labels(
         number=number,
         at_s=stream.at_s[number],
@@ -192,14 +214,15 @@ def _labels(stream: Stream, routed: Routed, policy: Policy, number: Ints) -> Lab
         u=stream.u[number],
         routed_error=routed.routed_error[number],
         version=routed.version[number],
-        gold=stream.told.gold[number],
-        small=stream.told.small[number],
-        large=stream.told.large[number],
+        gold=as_labelled(lambda answers: answers.gold),
+        small=as_labelled(lambda answers: answers.small),
+        large=as_labelled(lambda answers: answers.large),
         large_ran=routed.large_ran[number],
         escalated=escalated,
         agree=stream.told.agree[number],
-        probability=np.where(escalated, LABELLED_ESCALATED, LABELLED_KEPT),
-        pair_probability=np.where(escalated, LABELLED_ESCALATED, policy.exploration),
+        audited=audited,
+        probability=np.where(escalated, wanted, LABELLED_KEPT),
+        pair_probability=np.where(escalated, wanted, policy.exploration),
     )
 
 
@@ -220,6 +243,7 @@ def _offline_labels(start: Stream) -> Labels:
         large_ran=both,
         escalated=both,
         agree=start.truth.agree,
+        audited=np.zeros(queries, dtype=bool),
         probability=probability,
         pair_probability=probability,
     )

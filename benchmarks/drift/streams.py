@@ -20,6 +20,8 @@ Ints = NDArray[np.int64]
 BLOCK = 2_000
 SECONDS_A_QUERY = 0.1
 MEAN_DELAY_S = 200.0
+_AUDIT_STREAM = 1
+"""A stream of chance of its own, which leaves all other draws as they were."""
 OFFLINE_QUERIES = 2 * BLOCK
 
 
@@ -35,6 +37,8 @@ class Stream:
         Uncertainty, in (0, 1).
     draw : ndarray
         Uniform; a query is explored below one probability and labelled below a larger one.
+    audit_draw : ndarray
+        Uniform, apart from all else; a query that both models answer is audited below some probability.
     truth : Answers
         What both models answered.
     told : Answers
@@ -49,6 +53,7 @@ class Stream:
     label_at_s: Floats
     u: Floats
     draw: Floats
+    audit_draw: Floats
     truth: Answers
     told: Answers
     expected: Floats
@@ -112,6 +117,7 @@ def _drawn(
         label_at_s=np.where(comes, at_s + delay_s, np.inf),
         u=1.0 / (1.0 + np.exp(-logit)),
         draw=rng.uniform(size=queries),
+        audit_draw=np.random.default_rng([seed, _AUDIT_STREAM]).uniform(size=queries),
         truth=truth,
         told=_told(rng, truth, labelers.careless(progress), labelers.flattering(progress)),
         expected=(1.0 - conditions.lost) * behind_seen.expected() + conditions.lost * mean,

@@ -40,6 +40,10 @@ class Published:
         """Return a former version, or None when it is not or no longer known."""
         return self._versions.get(version)
 
+    def audit_probabilities(self) -> dict[int, float]:
+        """Return by number what the versions known have audited, those that audit nothing left out."""
+        return {number: one.audit_probability for number, one in self._versions.items() if one.audit_probability > 0.0}
+
     def publish(
         self,
         created_us: int,
@@ -49,6 +53,8 @@ class Published:
         evidence: Evidence,
         costs: ModelCosts | None,
         exploration: float | None = None,
+        *,
+        audit: float = 0.0,
     ) -> CalibrationVersion:
         """Seal a version under the next number and put it in force; it explores as configured unless told otherwise."""
         sampling, parent = self._settings.sampling, self.current
@@ -63,6 +69,7 @@ class Published:
             exploration_probability=sampling.exploration_probability if exploration is None else exploration,
             label_probability_kept=sampling.label_probability_kept,
             label_probability_escalated=sampling.label_probability_escalated,
+            audit_probability=audit,
             target=self._settings.target,
             state=state,
             signal=self._settings.signal,

@@ -13,11 +13,10 @@ from typing import Any, Self
 import numpy as np
 from pydantic import JsonValue
 
+from recalibrator.core.beliefs import Beliefs
 from recalibrator.core.commands import Holds, interpret
-from recalibrator.core.decide.certify import Certifier
-from recalibrator.core.decide.explore import exploration_now
 from recalibrator.core.decide.hysteresis import reason_to_publish
-from recalibrator.core.decide.panel import Alarm, Panel
+from recalibrator.core.decide.label_gate import News
 from recalibrator.core.decide.threshold import Choice, Policies, choose, weigh
 from recalibrator.core.estimate.outlook import Outlook, look_out
 from recalibrator.core.estimate.smooth import Floats
@@ -40,8 +39,6 @@ from schemas.traffic import TrafficSummary
 Observation = LabelledExample | TrafficSummary | Command
 
 _SNAPSHOT_FORMAT = 1
-_FRESH_LABELS_BETWEEN_CHANGES = 200
-_TRAFFIC_KEPT_LEAST = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +79,14 @@ class Recalibrator:
         self._grid = Grid(tuning.grid)
         self._window = LabelWindow(self._grid, settings.target.micro_f1, settings.fields, tuning.window_labels)
         self._traffic = TrafficWindow(self._grid, tuning.window_queries)
-        self._panel = Panel(self._grid.cells)
+        self._beliefs = Beliefs(settings, tuning, self._window, self._traffic)
         self._published = Published(settings, tuning.kept_versions)
-        self._certifier = self._new_certifier()
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._holds = Holds()
         self._counters = Counters()
         self._now_us = 0
-        self._changed_us: int | None = None
-        self._labels_since_change = 0
         self._labels_until_fit = tuning.refit_labels_least
         self._queries_until_fit = float(tuning.refit_queries)
-
-    def _new_certifier(self) -> Certifier | None:
-        target, sampling = self.settings.target, self.settings.sampling
-        if target.certified is None:
-            return None
-        least = min(
-            sampling.exploration_probability, sampling.label_probability_kept, sampling.label_probability_escalated
-        )
-        return Certifier(self._grid.cells + 1, target.micro_f1, len(self.settings.fields), least, target.certified)
 
     @property
     def current(self) -> CalibrationVersion | None:
@@ -144,18 +129,13 @@ class Recalibrator:
         self._counters.count(change, example.label_requested)
         if change in ("duplicate", "too_late") or not example.label_requested:
             return None
-        alarms: list[Alarm] = []
+        believed = example.label_reason == "audit" or not self._window.sets_aside(routed_us)
+        self._labels_until_fit -= believed
         if change == "added":
-            error = 0.0 if example.small_exact else 1.0
-            predicted = example.error_probability
-            alarms = self._panel.on_label(predicted, error, example.agree, routed_us, self._now_us)
-            self._labels_since_change += self._changed_us is not None and routed_us >= self._changed_us
-            if self._certifier is not None:
-                cell = self._grid.cells if example.uncertainty is None else self._grid.index(example.uncertainty)
-                self._certifier.observe(example, cell, routed_us)
-        self._labels_until_fit -= 1
-        if alarms and self._heed(alarms):
-            return self._refit(drifted=True)
+            may_ask = self._may_ask
+            learnt = self._beliefs.on_label(example, routed_us, self._now_us, believed=believed, may_ask=may_ask)
+            if learnt.due or learnt.news is not None:
+                return self._refit(drifted=learnt.due, news=learnt.news)
         return self._refit() if self._labels_until_fit <= 0 else None
 
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:
@@ -163,51 +143,41 @@ class Recalibrator:
         self._now_us = max(self._now_us, batch.last_us)
         self._counters.on_traffic(batch.sums["labels_requested"])
         self._queries_until_fit -= batch.sums["queries"]
-        alarms = self._panel.on_traffic(batch.cell, batch.counts, batch.last_us)
-        if alarms and self._heed(alarms):
+        audits = self._published.audit_probabilities()
+        if self._beliefs.on_traffic(summary, batch, audits, self._now_us, may_ask=self._may_ask):
             return self._refit(drifted=True)
-        return self._refit() if self._queries_until_fit <= 0.0 else None
+        return self._refit() if self._queries_until_fit <= 0.0 or self._audit_changed else None
 
-    def _heed(self, alarms: list[Alarm]) -> bool:
-        """Forget what the alarms have made obsolete; returns whether a refit is due at once."""
-        for alarm in alarms:
-            if alarm.meaning == "traffic" and self._traffic.queries_since(alarm.began_us) >= _TRAFFIC_KEPT_LEAST:
-                self._traffic.forget_before(alarm.began_us)
-            # A second alarm soon after the first is the same change, seen once more.
-            first = self._changed_us is None or self._labels_since_change >= _FRESH_LABELS_BETWEEN_CHANGES
-            # Suspect labels are believed until somebody says otherwise: both models failing alike looks the same.
-            if alarm.meaning != "traffic" and first and alarm.began_us > (self._changed_us or 0):
-                self._changed_us = alarm.began_us
-                self._labels_since_change = self._window.labels_since(alarm.began_us)
-                if self._certifier is not None:
-                    self._certifier.restart(self._now_us)
-        return bool(alarms)
+    @property
+    def _may_ask(self) -> bool:
+        """Whether an audit could be published."""
+        return self.current is not None and not self._holds.any
+
+    @property
+    def _audit(self) -> float:
+        """The share of pairs to audit that the next version tells; none while people hold a version in force."""
+        return 0.0 if self._holds.any else self._beliefs.gate.audit_probability
+
+    @property
+    def _audit_changed(self) -> bool:
+        return self._may_ask and self.current is not None and self.current.audit_probability != self._audit
 
     def look(self) -> View:
         """Estimate and weigh everything as it stands, without deciding anything."""
         current = self.current
         serving = None if current is None else current.uncertainty_threshold
-        outlook = look_out(self._window, self._traffic, serving, self._changed_us, self.tuning)
-        exploration = self._exploration()
+        change, certifier = self._beliefs.change, self._beliefs.certifier
+        outlook = look_out(self._window, self._traffic, serving, change.began_us, self.tuning, settled=change.settled)
+        exploration = self._beliefs.exploration()
         policies = weigh(outlook, self._grid.edges, self.settings.target.micro_f1, exploration)
         choice = choose(policies, self.settings.target.safety)
-        if self._certifier is not None:
-            choice = self._certifier.cap(choice)
+        if certifier is not None:
+            choice = certifier.cap(choice)
         return View(outlook, exploration, policies, choice)
 
-    def _exploration(self) -> float:
-        most = self.settings.sampling.exploration_probability
-        if self._certifier is not None:
-            return most  # its proofs live on explored queries
-        return exploration_now(
-            most,
-            (detector.state for detector in self._panel.detectors),
-            None if self._changed_us is None else self._labels_since_change,
-            quiet_share=self.tuning.quiet_exploration,
-            alert_labels=self.tuning.alert_labels,
-        )
-
-    def _refit(self, *, drifted: bool = False, commanded: str | None = None) -> CalibrationVersion | None:
+    def _refit(
+        self, *, drifted: bool = False, commanded: str | None = None, news: News | None = None
+    ) -> CalibrationVersion | None:
         """Fit, and publish when there is evidence and reason enough, or when commanded."""
         tuning = self.tuning
         if not len(self._window):
@@ -218,19 +188,32 @@ class Recalibrator:
         pace = int(tuning.refit_share * support.effective_labels)
         self._labels_until_fit = min(tuning.refit_labels_most, max(tuning.refit_labels_least, pace))
         self._queries_until_fit = float(tuning.refit_queries)
-        self._panel.expect(view.outlook.shift.agreement, support.error_given_agreement)
+        self._beliefs.panel.expect(view.outlook.shift.agreement, view.outlook.error_given)
         self._counters.effective_labels = support.effective_labels
-        trigger = commanded or self._trigger(view, drifted=drifted)
+        trigger = commanded or self._trigger(view, drifted=drifted, news=news)
         if trigger is None or support.labels < tuning.minimum_bootstrap_labels or not support.pairs:
-            return None
+            return self._tell_audit()
         return self._publish(view, trigger)
 
-    def _trigger(self, view: View, *, drifted: bool) -> str | None:
+    def _tell_audit(self) -> CalibrationVersion | None:
+        """Let routers begin or end an audit under what is in force, when too little is known for a new fit."""
+        current = self.current
+        if current is None or not self._audit_changed:
+            return None
+        proof = current.evidence.model_copy(update={"trigger": "audit"})
+        threshold, exploration = current.uncertainty_threshold, current.exploration_probability
+        return self._published.publish(
+            self._now_us, current.map, threshold, current.state, proof, current.costs, exploration, audit=self._audit
+        )
+
+    def _trigger(self, view: View, *, drifted: bool, news: News | None) -> str | None:
         support, current, tuning = view.outlook.support, self.current, self.tuning
         if self._holds.any or support.effective_labels < tuning.minimum_labels:
             return None
         if current is None:
             return "first_fit" if support.effective_pairs >= tuning.minimum_pairs else None
+        if news is not None or self._audit_changed:
+            return news or "audit"
         if self._map_in_force is None or self._map_in_force[0] is not current:
             self._map_in_force = current, current.error_probability(self._grid.centres)
         fitted, before = view.outlook.map, self._map_in_force[1]
@@ -249,7 +232,7 @@ class Recalibrator:
     def _publish(self, view: View, trigger: str) -> CalibrationVersion:
         model_costs = costs(self.settings, self._traffic)
         scores = calibration_error(self._window, self.tuning.half_life_fast)
-        drift = self._panel.status(None).state
+        drift = self._beliefs.panel.status(None).state
         found = evidence(
             trigger,
             view.outlook,
@@ -261,9 +244,7 @@ class Recalibrator:
             drift,
             view.exploration,
         )
-        if self._certifier is not None:
-            proof = self._certifier.details(view.policies.thresholds)
-            found = found.model_copy(update={"details": {**found.details, "certified": proof}})
+        found = found.model_copy(update={"details": {**found.details, **self._more(view)}})
         return self._published.publish(
             self._now_us,
             view.outlook.map,
@@ -272,7 +253,18 @@ class Recalibrator:
             found,
             model_costs,
             view.exploration,
+            audit=self._audit,
         )
+
+    def _more(self, view: View) -> dict[str, JsonValue]:
+        """Return what the evidence says of a proof and of suspected labels, where there are any."""
+        certifier, gate = self._beliefs.certifier, self._beliefs.gate
+        told: dict[str, JsonValue] = {}
+        if certifier is not None:
+            told["certified"] = certifier.details(view.policies.thresholds)
+        if gate.suspicion is not None or gate.spans:
+            told["label_audit"] = gate.details(self._window)
+        return told
 
     def _obey(self, command: Command) -> CalibrationVersion | None:
         self._now_us = max(self._now_us, to_us(command.issued_at))
@@ -292,7 +284,9 @@ class Recalibrator:
             threshold = given_threshold(command, command.map)
             told: dict[str, JsonValue] = {"issued_by": command.issued_by, "reason": command.reason}
             proof = Evidence(trigger=command.action, details=told | ({} if act.of is None else {"content_of": act.of}))
-            return self._published.publish(self._now_us, command.map, threshold, "active", proof, model_costs)
+            return self._published.publish(
+                self._now_us, command.map, threshold, "active", proof, model_costs, audit=self._audit
+            )
         former = None if act.of is None else self._published.find(act.of)
         if act.deed != "republish" or former is None:
             return None
@@ -300,7 +294,7 @@ class Recalibrator:
             update={"trigger": command.action, "details": {**former.evidence.details, "content_of": former.version}}
         )
         return self._published.publish(
-            self._now_us, former.map, former.uncertainty_threshold, former.state, proof, model_costs
+            self._now_us, former.map, former.uncertainty_threshold, former.state, proof, model_costs, audit=self._audit
         )
 
     def status(self) -> WorkloadStatus:
@@ -313,7 +307,8 @@ class Recalibrator:
             None if view is None else view.policies,
             window=self._window,
             traffic=self._traffic,
-            panel=self._panel,
+            panel=self._beliefs.panel,
+            gate=self._beliefs.gate,
             holds=self._holds,
             counters=self._counters,
             now_us=self._now_us,
@@ -327,14 +322,11 @@ class Recalibrator:
             "workload": self.settings.name,
             "window": self._window.state(),
             "traffic": self._traffic.state(),
-            "panel": self._panel.state(),
+            **self._beliefs.state(),
             "published": self._published.state(),
-            "certifier": None if self._certifier is None else self._certifier.state(),
             "holds": asdict(self._holds),
             "counters": asdict(self._counters),
             "now_us": self._now_us,
-            "changed_us": self._changed_us,
-            "labels_since_change": self._labels_since_change,
             "labels_until_fit": self._labels_until_fit,
             "queries_until_fit": self._queries_until_fit,
         }
@@ -366,15 +358,11 @@ class Recalibrator:
         core = cls(settings, tuning)
         core._window.load(state["window"])
         core._traffic.load(state["traffic"])
-        core._panel.load(state["panel"])
+        core._beliefs.load(state)
         core._published.load(state["published"])
-        if core._certifier is not None and state.get("certifier") is not None:
-            core._certifier.load(state["certifier"])
         core._holds = Holds(**state["holds"])
         core._counters = Counters(**state["counters"])
         core._now_us = state["now_us"]
-        core._changed_us = state["changed_us"]
-        core._labels_since_change = state["labels_since_change"]
         core._labels_until_fit = state["labels_until_fit"]
         core._queries_until_fit = state["queries_until_fit"]
         return core

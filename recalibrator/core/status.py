@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.core.commands import Holds
+from recalibrator.core.decide.label_gate import LabelGate
 from recalibrator.core.decide.panel import Panel
 from recalibrator.core.decide.threshold import Policies
 from recalibrator.core.estimate.outlook import Support
@@ -87,6 +88,7 @@ def workload_status(
     window: LabelWindow,
     traffic: TrafficWindow,
     panel: Panel,
+    gate: LabelGate,
     holds: Holds,
     counters: Counters,
     now_us: int,
@@ -95,19 +97,20 @@ def workload_status(
     """Put the status together; micro-F1 is that of the version in force, with a 95 % interval."""
     effective = 0.0 if support is None else support.effective_labels
     stale = counters.requested_since_label >= tuning.stale_requests
-    state = _state(current, holds, panel.labels_suspected, effective, stale, tuning)
+    suspected = gate.suspicion is not None or (panel.labels_suspected and gate.is_unanswered)
+    state = _state(current, holds, suspected, effective, stale, tuning)
     quality = None
     if policies is not None and support is not None and support.labels >= _LEAST_LABELS_TO_QUOTE:
         index = 0 if current is None else policies.index(current.uncertainty_threshold)
         quality = micro_f1_interval(policies, index, _Z95)
     cost = _cost(settings, traffic)
-    known: DriftState | None = (
-        "stale" if stale else "insufficient_labels" if effective < tuning.minimum_labels else None
-    )
+    known: DriftState | None = "insufficient_labels" if effective < tuning.minimum_labels else None
     return WorkloadStatus(
         workload=settings.name,
         state=state,
-        sentence=_sentence(state, settings, current, quality, effective, holds, counters, tuning),
+        sentence=gate.sentence(window)
+        if state == "bad_labels_suspected"
+        else _sentence(state, settings, current, quality, effective, holds, counters, tuning),
         calibration_version=None if current is None else current.version,
         uncertainty_threshold=None if current is None else current.uncertainty_threshold,
         threshold=None if current is None else current.threshold,
@@ -117,11 +120,11 @@ def workload_status(
         escalation_rate=traffic.escalation_rate,
         cost=cost,
         labels=_labels(window, traffic, counters, effective),
-        drift=panel.status(known),
+        drift=panel.status("stale" if stale else known),
         calibration_error=calibration_error(window, tuning.half_life_fast),
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(now_us) if now_us else None,
-        details=counters.details(),
+        details={**counters.details(), "label_audit": gate.details(window)},
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
@@ -146,7 +149,9 @@ def _state(
 def _labels(window: LabelWindow, traffic: TrafficWindow, counters: Counters, effective: float) -> LabelStatus:
     """Count labels asked for and got; pending are those asked for since traffic was first seen and not yet in."""
     requested = min(MAX_INTEGER, int(traffic.total["labels_requested"]))
-    answered = requested if traffic.first_us is None else window.labels_since(traffic.first_us)
+    answered = requested
+    if traffic.first_us is not None:
+        answered = window.labels_since(traffic.first_us) + window.set_aside_since(traffic.first_us)
     return LabelStatus(
         since=None if traffic.first_us is None else from_us(traffic.first_us),
         requested=requested,
@@ -216,12 +221,10 @@ def _sentence(
     first = "new versions are paused" if holds.paused else f"a first version needs about {need} labels more"
     holding = quality is None or quality.estimate >= settings.target.micro_f1 - _TOLERANCE
     asked = round(counters.requested_since_label)
-    sentences: dict[WorkloadState, str] = {
+    sentences = {
         "cold_start": f"Both models answer every query: {first}.",
         "paused": f"New versions are paused; version {number} decides, with an estimated micro-F1 of {now}.",
         "pinned": f"Version {number} is pinned, with an estimated micro-F1 of {now} for a target of {goal}.",
-        "bad_labels_suspected": "Labels contradict answers on which both models agree: check the labelers, or both "
-        "models fail alike.",
         "infeasible": f"No threshold reaches {goal}: queries escalate where it helps, for an estimated {now}.",
         "label_starved": f"{effective:.0f} effective labels are too few to move the threshold; "
         f"{tuning.minimum_labels:g} are needed.",

@@ -59,6 +59,18 @@ class Tuning:
         Share of the configured exploration that is enough while nothing has changed lately.
     alert_labels : int
         Labels since a change after which it no longer counts as lately.
+    audit_answers, audit_requests : int
+        Trusted answers after which an audit is decided at the latest, and those asked for, since some stay away.
+    audit_queries : int
+        Queries within which they are asked for.
+    audit_bound : float
+        Of the log likelihood ratio at which an audit is decided earlier.
+    audit_patience : int
+        Ordinary labels of queries routed since an audit began, after which it is decided by the answers there are.
+    audit_again_labels : int
+        Labels in quarantine after which trusted people are asked anew.
+    audit_release_bound : float
+        Of the log likelihood ratio at which labels in quarantine count as good again.
     kept_versions : int
         Versions whose content can be activated again.
     """
@@ -90,6 +102,13 @@ class Tuning:
     stale_requests: int = 400
     quiet_exploration: float = 0.4
     alert_labels: int = 600
+    audit_answers: int = 40
+    audit_requests: int = 60
+    audit_queries: int = 1_500
+    audit_bound: float = 3.0
+    audit_patience: int = 1_000
+    audit_again_labels: int = 1_000
+    audit_release_bound: float = 8.0
     kept_versions: int = 50
 
 

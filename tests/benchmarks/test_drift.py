@@ -29,7 +29,7 @@ class Fixed:
     """A policy that never moves and notes what it is shown."""
 
     def __init__(self, threshold: float, exploration: float = 0.03) -> None:
-        self.threshold, self.exploration, self.version = threshold, exploration, 1
+        self.threshold, self.exploration, self.audit, self.version = threshold, exploration, 0.0, 1
         self.alarms: list[Alarm] = []
         self.labels: list[Labels] = []
         self.offline = 0
@@ -181,6 +181,27 @@ def test_scan_takes_the_largest_feasible_threshold_though_feasibility_comes_and_
     kept, escalated = np.array([2.0, -1.0, -1.0, -9.0]), np.array([0.0, 0.5, 0.0, 0.0])
     assert scan(u, kept, escalated) == 0.3
     assert scan(u, np.full(4, -1.0), np.zeros(4)) == -1.0
+
+
+def test_trusted_people_tell_the_truth_of_what_is_audited_and_the_propensity_says_how_often() -> None:
+    drawn = stream("label_noise", 5, 20 * BLOCK)
+    plain, audited = Fixed(0.02), Fixed(0.02)
+    audited.audit = 0.3
+    without, routed = walk(drawn, offline(5), plain), walk(drawn, offline(5), audited)
+    np.testing.assert_array_equal(routed.escalated, without.escalated)
+    np.testing.assert_array_equal(routed.large_ran, without.large_ran)
+    assert (routed.label_requested >= without.label_requested).all()
+    assert not (routed.audited & ~routed.large_ran).any()
+    assert routed.audited[routed.large_ran & ~routed.escalated].all()
+    share = routed.label_requested[routed.escalated].mean()
+    wanted = 1.0 - 0.9 * 0.7
+    assert abs(share - wanted) < 5.0 * np.sqrt(wanted * (1.0 - wanted) / routed.escalated.sum())
+    for labels in audited.labels:
+        trusted = labels.audited
+        np.testing.assert_array_equal(labels.small[trusted], drawn.truth.small[labels.number[trusted]])
+        np.testing.assert_array_equal(labels.small[~trusted], drawn.told.small[labels.number[~trusted]])
+        np.testing.assert_allclose(labels.probability[labels.escalated], wanted)
+    assert any((labels.small != drawn.told.small[labels.number]).any() for labels in audited.labels)
 
 
 def test_label_memory_keeps_the_latest_by_the_time_of_the_query_not_of_arrival() -> None:

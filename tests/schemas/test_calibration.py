@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import CalibrationMap, CalibrationVersion, Decision, Evidence, LabelRequest, Signal, Target
+from schemas.canonical import digest
 from schemas.draws import digest_bound, keyed, uniform
 from tests.support import strategies
 
@@ -150,6 +152,40 @@ def test_draws_come_as_often_as_their_probabilities_say() -> None:
     }
     for probability, share in shares.items():
         assert abs(share - probability) < 5 * math.sqrt(probability * (1 - probability) / n)
+
+
+def test_an_audit_adds_to_labels_above_the_threshold_alone_as_often_as_the_propensity_says() -> None:
+    audited, plain, n = sealed(audit_probability=0.2), sealed(), 20_000
+    ids = [f"q-{number}" for number in range(n)]
+    escalated = audited.decide(0.7, "q")
+    requests = [audited.request_label(escalated, query_id) for query_id in ids]
+    (probability,) = {request.probability for request in requests}
+    assert probability == pytest.approx(1.0 - (1.0 - ESCALATED) * (1.0 - 0.2))
+    share = sum(request.requested for request in requests) / n
+    assert abs(share - probability) < 5 * math.sqrt(probability * (1 - probability) / n)
+    share = sum(request.reason == "audit" for request in requests) / n
+    assert abs(share - 0.2) < 5 * math.sqrt(0.2 * 0.8 / n)
+    for query_id in ids[:2_000]:
+        decision = audited.decide(0.2, query_id)
+        request, without = audited.request_label(decision, query_id), plain.request_label(decision, query_id)
+        assert (request.requested, request.probability) == (without.requested, without.probability)
+        assert request.reason == ("audit" if decision.reason == "exploration" else without.reason)
+        failed = audited.decide(None, query_id)
+        assert audited.request_label(failed, query_id) == plain.request_label(failed, query_id)
+
+
+def test_a_version_of_before_audits_keeps_its_digest_through_every_form() -> None:
+    unsealed = json.loads(sealed().to_json())
+    unsealed.pop("audit_probability", None)
+    old = {**unsealed, "digest": digest(unsealed)}
+    version = CalibrationVersion.from_json(json.dumps(old))
+    assert version.audit_probability == 0.0
+    assert CalibrationVersion.from_json(version.to_json()) == version
+    assert CalibrationVersion.model_validate(version.model_dump(mode="json")) == version
+    new = sealed(audit_probability=0.0)
+    assert json.loads(new.to_json())["audit_probability"] == 0.0
+    with pytest.raises(ValueError, match="digest"):
+        CalibrationVersion.model_validate({**new.model_dump(mode="json"), "audit_probability": 0.5})
 
 
 def test_draws_are_uniform_and_independent_between_workloads() -> None:

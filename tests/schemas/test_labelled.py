@@ -72,6 +72,7 @@ def test_an_example_holds_counts_propensities_and_agreement(reason: str) -> None
     found = {name: {} if answer == "failed" else answer for name, answer in (("small", small), ("large", large))}
     assert (example.uncertainty, example.reason, example.calibration_version) == (u, reason, 4)
     assert (example.large_probability, example.label_probability, example.label_requested) == (propensity, 0.05, True)
+    assert example.label_reason == "random"
     expected = count_pairs(found["small"], GOLD)
     assert (example.small.true_positives, example.small.predicted) == expected[:2]
     assert example.gold_count == expected.gold == 2

@@ -61,13 +61,14 @@ def example(
 ) -> tuple[Decision, LabelledExample]:
     """Route one query by a version (both models run without one) and return the decision and its label."""
     large_probability, reason, label_probability, requested = 1.0, "cold_start", 1.0, True
-    predicted = None
+    predicted = label_reason = None
     decision = Decision(escalated=True, reason="cold_start", uncertainty=answers.uncertainty, large_probability=1.0)
     if version is not None:
         decision = version.decide(answers.uncertainty, query_id)
         request = version.request_label(decision, query_id)
         large_probability, reason = decision.large_probability, decision.reason
         label_probability, requested, predicted = request.probability, request.requested, decision.error_probability
+        label_reason = request.reason
     large = OutcomeCounts(true_positives=answers.large[0], predicted=answers.large[1]) if decision.escalated else None
     return decision, LabelledExample(
         query_id=query_id,
@@ -82,6 +83,7 @@ def example(
         large_probability=large_probability,
         label_probability=label_probability,
         label_requested=requested,
+        label_reason=label_reason,
         reason=reason,
         agree=answers.agree if decision.escalated else None,
         routed_at=routed_at,
@@ -151,6 +153,7 @@ def drive(
     mean_delay: float = 100.0,
     first: int = 0,
     tenths_a_query: int = 1,
+    tell: Callable[[int, LabelledExample], LabelledExample | None] = lambda _, label: label,
 ) -> Run:
     """Stream queries through a core; one query every tenth of a second of event time.
 
@@ -160,6 +163,8 @@ def drive(
         From a query's number to its answers.
     mean_delay : float
         Of labels, in queries.
+    tell : callable
+        From a query's number and its true label to what the labeler says, None for nothing.
     """
     run, grid, workload = Run(), Grid(core.tuning.grid), core.settings.name
     pending: list[tuple[float, int, LabelledExample]] = []
@@ -178,8 +183,9 @@ def drive(
         decision, label = example(answers, query_id, workload, now, version=core.current, labelled_at=labelled_at)
         run.thresholds.append(-1.0 if core.current is None else core.current.uncertainty_threshold)
         rows.append((now, answers, decision, label))
-        if label.label_requested:
-            heapq.heappush(pending, (number + float(delay), number, label))
+        told = tell(number, label) if label.label_requested else None
+        if told is not None:
+            heapq.heappush(pending, (number + float(delay), number, told))
         if len(rows) == batch:
             observed(routed_batch(grid, workload, rows), number)
             rows = []

@@ -90,6 +90,11 @@ class Ours:
         return self._current().exploration_probability
 
     @property
+    def audit(self) -> float:
+        """The audit probability in force."""
+        return self._current().audit_probability
+
+    @property
     def version(self) -> int:
         """Number of the version in force, 0 before there is one."""
         return 0 if self.core.current is None else self.core.current.version
@@ -159,6 +164,7 @@ class Ours:
             large_probability=1.0 if row.escalated else self.exploration,
             label_probability=row.probability,
             label_requested=True,
+            label_reason="audit" if row.audited else "exploration" if reason == "exploration" else "random",
             reason=reason,
             agree=row.agree if ran else None,
             routed_at=_time(row.at_s),

@@ -33,7 +33,7 @@ class Static:
     """
 
     def __init__(self, margin: float = 0.0) -> None:
-        self.exploration = 0.0
+        self.exploration, self.audit = 0.0, 0.0
         self.version = 1
         self.alarms: list[Alarm] = []
         self._target = TARGET + margin
@@ -89,7 +89,7 @@ class Reselected(AsReleased):
 
     def __init__(self, margin: float = 0.0) -> None:
         super().__init__(margin)
-        self.exploration = EXPLORED
+        self.exploration, self.audit = EXPLORED, 0.0
         self._labels = LabelMemory(5_000)
         self._since_selected = 0
 

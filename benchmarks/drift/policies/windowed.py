@@ -77,7 +77,7 @@ class Windowed(ABC):
     """
 
     def __init__(self, margin: float = 0.0, window: int = 4_000) -> None:
-        self.exploration = EXPLORED
+        self.exploration, self.audit = EXPLORED, 0.0
         self.version = 0
         self.alarms: list[Alarm] = []
         self.threshold = _ESCALATE_ALL

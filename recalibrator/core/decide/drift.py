@@ -95,6 +95,10 @@ class Detector:
         falling = -gain - log(1.0 - predicted + predicted / odds)
         return self._step(rising, falling, 1, now_us)
 
+    def observe_ratio(self, gain: float, now_us: int) -> int | None:
+        """Take one outcome in by its log likelihood ratio of after the change over before; see :meth:`observe`."""
+        return self._step(gain, -gain, 1, now_us)
+
     def observe_many(
         self, predicted: NDArray[np.float64], trials: NDArray[np.float64], hits: NDArray[np.float64], now_us: int
     ) -> int | None:

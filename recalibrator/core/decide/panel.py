@@ -2,18 +2,20 @@
 
 Traffic and labels flow in, alarms flow out. An alarm of agreement or of errors means that outcomes have changed (the
 labels before are discounted and all is fitted anew); one of u that the mix of queries has (the traffic before is
-forgotten); one of errors among agreeing answers that labels are bad or both models fail alike: people are told, and the
-labels are believed, since a common failure would go unseen otherwise.
+forgotten); one of errors given agreement that labels are bad or both models have changed alike: which of the two,
+trusted people are asked (see :mod:`recalibrator.core.decide.label_gate`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recalibrator.core.decide.audit import chances_of
 from recalibrator.core.decide.drift import Detector, Watch
 from recalibrator.core.observe.columns import pack, unpack
 from schemas.status import DriftState, DriftStatus
@@ -24,7 +26,8 @@ _AGREEMENT = Watch("agreement", "P(both answers equal | u) on unlabelled pairs",
 _MIDDLE = Watch("uncertainty_median", "share of queries with u above its former median", False, 1.35, 9.5, True, 3_000)
 _TAIL = Watch("uncertainty_tail", "share of queries with u in its former top fifth", False, 1.35, 9.5, True, 3_000)
 _ERRORS = Watch("label_residual", "errors of labelled queries against g(u) as routed", True, 1.7, 8.5, True, 400)
-_ALIKE = Watch("error_given_agreement", "errors of labelled queries with equal answers", True, 4.0, 10.0, False, 400)
+_ALIKE = Watch("error_given_agreement", "errors of labelled queries with equal answers", True, 2.2, 8.0, False, 400)
+_KIND = Watch("right_given_disagreement", "right small answers where the large differs", True, 2.5, 10.0, False, 400)
 
 _REFERENCE_QUERIES = 2_000
 
@@ -36,10 +39,13 @@ class Alarm:
     detector: str
     meaning: Meaning
     began_us: int
+    by_labels: bool = False
+    agreeing: bool = True
+    """Of labels: whether errors are too many where answers agree, or too few where they differ."""
 
 
 class Panel:
-    """The five detectors of one workload and their references.
+    """The six detectors of one workload and their references.
 
     Parameters
     ----------
@@ -48,22 +54,45 @@ class Panel:
 
     def __init__(self, cells: int) -> None:
         self._cells = cells
-        self._agreement, self._errors, self._alike = Detector(_AGREEMENT), Detector(_ERRORS), Detector(_ALIKE)
+        self._agreement, self._errors = Detector(_AGREEMENT), Detector(_ERRORS)
+        self._alike, self._kind = Detector(_ALIKE), Detector(_KIND)
         self._quantiles = ((0.5, Detector(_MIDDLE)), (0.8, Detector(_TAIL)))
         self._expected: NDArray[np.float64] | None = None
-        self._error_given_agreement: float | None = None
+        self._error_given: NDArray[np.float64] | None = None
+        self._label_channels = ((self._alike, True), (self._kind, False))
+        self._gains: list[NDArray[np.float64]] = []
         self._reference = np.zeros(cells)
         self._cuts: list[tuple[int, float]] = []
 
     @property
     def detectors(self) -> tuple[Detector, ...]:
         """All of them, label-free ones first."""
-        return (self._agreement, *(detector for _, detector in self._quantiles), self._errors, self._alike)
+        return (self._agreement, *(detector for _, detector in self._quantiles), self._errors, self._alike, self._kind)
 
-    def expect(self, agreement: NDArray[np.float64], error_given_agreement: float | None) -> None:
-        """Set what the next pairs and labels are compared with: what the version in force was fitted on."""
-        self._expected = agreement
-        self._error_given_agreement = error_given_agreement
+    def expect(self, agreement: NDArray[np.float64], error_given: NDArray[np.float64]) -> None:
+        """Set what the next pairs and labels are compared with.
+
+        Parameters
+        ----------
+        agreement : ndarray, shape (cells,)
+            P(agree | u).
+        error_given : ndarray, shape (2, cells)
+            P(the small answer is wrong | u, the answers differ), and where they are equal.
+        """
+        self._expected, self._error_given = agreement, error_given
+        self._gains = [
+            _gains(agreement, error_given, detector.watch.odds, agreeing) for detector, agreeing in self._label_channels
+        ]
+
+    @property
+    def agreement(self) -> NDArray[np.float64] | None:
+        """P(agree | u) as expected, shape (cells,); None before the first fit."""
+        return self._expected
+
+    def restart_label_channels(self) -> None:
+        """Begin watching labels given agreement anew: a suspicion has ended."""
+        self._alike.restart()
+        self._kind.restart()
 
     def on_traffic(self, cell: NDArray[np.intp], counts: NDArray[np.int64], now_us: int) -> list[Alarm]:
         """Take one summary in.
@@ -112,27 +141,29 @@ class Panel:
             self._cuts.append((cell, float(np.clip(above[cell], 0.01, 0.99))))
 
     def on_label(
-        self, predicted: float | None, error: float, agree: bool | None, routed_us: int, now_us: int
+        self, predicted: float | None, error: float, agree: bool | None, cell: int | None, routed_us: int, now_us: int
     ) -> list[Alarm]:
-        """Take one requested label in: g(u) as routed, whether the small answer erred, whether both agreed."""
+        """Take one requested label in: g(u) as routed, whether the small answer erred, whether both agreed, and u."""
         alarms = []
         # What was routed before the last alarm has been told already and must not tell it twice.
         fresh = self._errors.alarmed_us is None or routed_us > self._errors.alarmed_us
         if predicted is not None and fresh:
             began = self._errors.observe(min(0.98, max(0.02, predicted)), error, now_us)
             if began is not None:
-                alarms.append(Alarm(_ERRORS.name, "outcomes", began))
-        if agree and self._error_given_agreement is not None:
-            expected = min(0.9, max(0.01, self._error_given_agreement))
-            began = self._alike.observe(expected, error, now_us)
-            if began is not None:
-                alarms.append(Alarm(_ALIKE.name, "labels", began))
+                alarms.append(Alarm(_ERRORS.name, "outcomes", began, by_labels=True))
+        if cell is None or not self._gains:
+            return alarms
+        for (detector, agreeing), gains in zip(self._label_channels, self._gains, strict=True):
+            if agree is None or agree is agreeing:
+                began = detector.observe_ratio(float(gains[int(agree is not None), int(error), cell]), now_us)
+                if began is not None:
+                    alarms.append(Alarm(detector.watch.name, "labels", began, by_labels=True, agreeing=agreeing))
         return alarms
 
     @property
     def labels_suspected(self) -> bool:
-        """Whether errors among agreeing answers have lately become too many."""
-        return self._alike.state == "drifted"
+        """Whether labels have lately come to contradict what was known given agreement."""
+        return "drifted" in (self._alike.state, self._kind.state)
 
     def status(self, overruled_by: DriftState | None) -> DriftStatus:
         """Return all detectors and the worst of their states, unless something else is to be said first."""
@@ -146,17 +177,40 @@ class Panel:
         return {
             "detectors": [detector.dump() for detector in self.detectors],
             "expected": None if self._expected is None else pack(self._expected),
-            "error_given_agreement": self._error_given_agreement,
+            "error_given": None if self._error_given is None else pack(self._error_given),
             "reference": pack(self._reference),
             "cuts": [list(cut) for cut in self._cuts],
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take a former :meth:`state` back."""
-        for detector, values in zip(self.detectors, state["detectors"], strict=True):
+        # Earlier releases had fewer detectors; those they had come first.
+        for detector, values in zip(self.detectors, state["detectors"], strict=False):
             detector.load(values)
         expected = state["expected"]
         self._expected = None if expected is None else unpack(expected, np.zeros(self._cells))
-        self._error_given_agreement = state["error_given_agreement"]
+        given = state.get("error_given")
+        if self._expected is not None and given is not None:
+            self.expect(self._expected, unpack(given, np.zeros((2, self._cells))))
         self._reference = unpack(state["reference"], np.zeros(self._cells))
         self._cuts = [(int(cell), float(share)) for cell, share in state["cuts"]]
+
+
+def _gains(
+    agreement: NDArray[np.float64], error_given: NDArray[np.float64], odds: float, agreeing: bool
+) -> NDArray[np.float64]:
+    """Return what one label adds to the log likelihood ratio of suspected errors, for every label there can be.
+
+    Returns
+    -------
+    ndarray, shape (2, 2, cells)
+        By whether agreement is known (and then as suspected), by whether the small answer is wrong, by cell.
+    """
+    every = np.arange(len(agreement))
+    gains = np.empty((2, 2, len(agreement)))
+    for known, gain in zip((None, agreeing), gains, strict=True):
+        chances = chances_of(agreement, error_given, every, known, agreeing=agreeing)
+        before, after = chances.at(0.0)[0], chances.at(log(odds) if agreeing else -log(odds))[0]
+        np.log((1.0 - after) / (1.0 - before), out=gain[0])
+        np.log(after / before, out=gain[1])
+    return gains

@@ -12,6 +12,7 @@ import numpy as np
 
 from recalibrator.core.estimate.agreement import Shift, Tilt, fit_tilt, shift_by
 from recalibrator.core.estimate.curve import fit_map
+from recalibrator.core.estimate.given import error_given_agreement
 from recalibrator.core.estimate.rectify import Rectifier, rectify
 from recalibrator.core.estimate.smooth import Floats, kernel_mass, kernel_sums
 from recalibrator.core.estimate.stratify import CellSums, Stratified, cell_sums, stratify
@@ -107,6 +108,8 @@ class Outlook:
         The corrections that are in the curves, for their standard errors.
     map : CalibrationMap
     support : Support
+    error_given : ndarray, shape (2, cells)
+        P(the small answer is wrong | u, the answers differ), and where they are equal; labels are held against it.
     """
 
     traffic: Floats
@@ -119,10 +122,17 @@ class Outlook:
     shift: Shift
     map: CalibrationMap
     support: Support
+    error_given: Floats
 
 
 def look_out(
-    window: LabelWindow, traffic: TrafficWindow, serving_threshold: float | None, changed_us: int | None, tuning: Tuning
+    window: LabelWindow,
+    traffic: TrafficWindow,
+    serving_threshold: float | None,
+    changed_us: int | None,
+    tuning: Tuning,
+    *,
+    settled: bool = True,
 ) -> Outlook:
     """Estimate the outlook.
 
@@ -135,11 +145,11 @@ def look_out(
     changed_us : int or None
         When a detector believes that the world changed; labels routed before then count for little.
     tuning : Tuning
+    settled : bool
+        Whether labels from before the change are to count for little in ``error_given`` too.
     """
     grid, target = window.grid, window.target
-    forgotten = window.forgotten(
-        HalfLives(tuning.half_life_slow, tuning.half_life_fast, tuning.half_life_map), changed_us
-    )
+    forgotten = window.forgotten(_half_lives(tuning), changed_us)
     groups = _discounted(forgotten, tuning)
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
     curves = stratify(sums, target, tuning)
@@ -168,7 +178,27 @@ def look_out(
         shift=shift,
         map=_map(grid, groups, shift.error, shares, tuning),
         support=_support(forgotten, groups, sums),
+        error_given=error_given_agreement(
+            groups if settled or forgotten.before is None else forgotten.before + forgotten.since, tuning
+        ),
     )
+
+
+def _half_lives(tuning: Tuning) -> HalfLives:
+    return HalfLives(tuning.half_life_slow, tuning.half_life_fast, tuning.half_life_map)
+
+
+def errors_before(window: LabelWindow, instant_us: int, tuning: Tuning) -> Floats:
+    """Return P(the small answer is wrong | u, the answers differ), and where they are equal, by labels before a time.
+
+    Returns
+    -------
+    ndarray, shape (2, cells)
+        Inside (0, 1).
+    """
+    before = window.forgotten(_half_lives(tuning), instant_us).before
+    assert before is not None
+    return error_given_agreement(before, tuning)
 
 
 def _tilted(window: LabelWindow, traffic: TrafficWindow, changed_us: int | None, half_life: float) -> Floats:

@@ -9,7 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from recalibrator.core.observe.forgetting import LEAST_PROPENSITY
-from recalibrator.core.observe.table import COUNTS, ERROR, LABEL_PROBABILITY, LABELLED_US, PREDICTED, ROUTED_US
+from recalibrator.core.observe.table import (
+    COUNTS,
+    ERROR,
+    LABEL_PROBABILITY,
+    LABELLED_US,
+    PREDICTED,
+    ROUTED_US,
+    WITHDRAWN,
+)
 from recalibrator.core.observe.window import LabelWindow, weights
 from schemas.calibration import Interval
 from schemas.status import CalibrationError, DelayQuantiles, ReliabilityBin
@@ -87,7 +95,7 @@ def label_delay(window: LabelWindow) -> DelayQuantiles:
     """Return the median and the 90th percentile of the time from routing to label, in seconds."""
     table = window.table
     # Examples of an offline file carry one time twice; they have waited for nobody.
-    delay = (table[:, LABELLED_US] - table[:, ROUTED_US])[table[:, COUNTS] >= 0.0] / 1e6
+    delay = (table[:, LABELLED_US] - table[:, ROUTED_US])[table[:, COUNTS] != WITHDRAWN] / 1e6
     delay = delay[delay > 0.0]
     if not len(delay):
         return DelayQuantiles()

@@ -8,5 +8,8 @@ OUTCOMES = 9
 
 GROUP, ROUTED_US, LABELLED_US, REVISION, COUNTS, PREDICTED, LABEL_PROBABILITY = range(OUTCOMES, OUTCOMES + 7)
 COLUMNS = OUTCOMES + 7
-"""Then the facts; all integers among them are exact in a float. ``COUNTS`` is -1 of what was withdrawn, 0 where no
-label was requested (kept, but outside the estimates), 1 of what counts; ``PREDICTED`` is NaN where g(u) is unknown."""
+"""Then the facts; all integers among them are exact in a float. ``PREDICTED`` is NaN where g(u) is unknown, and
+``COUNTS`` is one of the following, above 0 for what counts."""
+
+SET_ASIDE, WITHDRAWN, UNREQUESTED, COUNTED, AUDITED = -2.0, -1.0, 0.0, 1.0, 2.0
+"""In quarantine; withdrawn; not asked for, hence outside the estimates; an ordinary label; a trusted answer."""

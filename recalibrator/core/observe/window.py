@@ -20,8 +20,12 @@ from recalibrator.core.observe.forgetting import Forgetting, Forgotten, HalfLive
 from recalibrator.core.observe.instants import to_us
 from recalibrator.core.observe.order import Order
 from recalibrator.core.observe.table import (
+    AUDITED,
     COLUMNS,
+    COUNTED,
     COUNTS,
+    ERROR,
+    GROUP,
     HITS_LARGE,
     HITS_SMALL,
     LABELLED_US,
@@ -29,14 +33,19 @@ from recalibrator.core.observe.table import (
     PREDICTED,
     REVISION,
     ROUTED_US,
+    SET_ASIDE,
     SIZE_LARGE,
     SIZE_SMALL,
     SQUARE_LARGE,
     SQUARE_SMALL,
+    UNREQUESTED,
+    WITHDRAWN,
 )
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
 
 Change = Literal["added", "corrected", "withdrawn", "duplicate", "too_late"]
+Span = tuple[int, int | None]
+"""Routing times from the first on and before the second; None: without end."""
 
 _SLACK = 0.25
 _UNKNOWN = float("nan")
@@ -83,6 +92,7 @@ class LabelWindow:
         self._slots: dict[str, int] = {}
         self._counting = 0
         self._floor_us = -1
+        self._spans: tuple[Span, ...] = ()
         # Since the last look: rows from here on are new, and the earliest of those replaced was routed then.
         self._looked_at, self._touched_us = 0, _UNTOUCHED
         self._by_time, self._by_prediction = Order(self._room), Order(self._room)
@@ -117,7 +127,7 @@ class LabelWindow:
         if slot is not None:
             held_routed_us, *held, counts = self._table[slot, [ROUTED_US, REVISION, LABELLED_US, COUNTS]].tolist()
             # Of one query the highest counts; when all else is equal, withdrawing does.
-            if (revision, labelled_us, retracted) <= (*held, counts < 0.0):
+            if (revision, labelled_us, retracted) <= (*held, counts == WITHDRAWN):
                 return "duplicate"
             self._take_out(slot, held_routed_us, routed_us)
             change = "corrected"
@@ -135,6 +145,67 @@ class LabelWindow:
         """Return the number of contributions that count and were routed at or after a time."""
         table = self.table
         return int(np.count_nonzero((table[:, COUNTS] > 0.0) & (table[:, ROUTED_US] >= instant_us)))
+
+    def quarantine(self, spans: tuple[Span, ...]) -> None:
+        """Set ordinary labels aside that were routed in these spans of time, and take back all others.
+
+        What is set aside stays known and weighs nothing; trusted answers always count.
+        """
+        self._spans = tuple(span for span in spans if span[1] is None or span[1] > self._floor_us)
+        table = self.table
+        counts, routed_us = table[:, COUNTS], table[:, ROUTED_US]
+        inside = np.zeros(len(table), dtype=bool)
+        for begins, ends in self._spans:
+            inside |= (routed_us >= begins) & (routed_us < (_UNTOUCHED if ends is None else ends))
+        ordinary = (counts == COUNTED) | (counts == SET_ASIDE)
+        counts[ordinary] = np.where(inside[ordinary], SET_ASIDE, COUNTED)
+        self._rearranged()
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Spans in quarantine, those aside that end before the window begins."""
+        return self._spans
+
+    def sets_aside(self, routed_us: int) -> bool:
+        """Whether an ordinary label of a query routed then is in quarantine."""
+        return any(begins <= routed_us and (ends is None or routed_us < ends) for begins, ends in self._spans)
+
+    def set_aside_since(self, instant_us: int) -> int:
+        """Return the number of contributions in quarantine that were routed at or after a time."""
+        table = self.table
+        return int(np.count_nonzero((table[:, COUNTS] == SET_ASIDE) & (table[:, ROUTED_US] >= instant_us)))
+
+    def earlier(self, instant_us: int, labels: int) -> int:
+        """Return the routing time that lies so many contributions before a time; that time, where these are half."""
+        routed_us = np.sort(self.table[:, ROUTED_US])
+        place = int(np.searchsorted(routed_us, instant_us, side="left"))
+        return int(routed_us[place - labels]) if place > 2 * labels else instant_us
+
+    def errors_since(
+        self, since_us: int, *, audited: bool
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+        """Return of queries with u that were routed since a time what is known of agreement, the cell and the error.
+
+        Parameters
+        ----------
+        since_us : int
+        audited : bool
+            Whether as trusted people tell it; else as ordinary labels do, those in quarantine included.
+
+        Returns
+        -------
+        relation : ndarray of int, shape (labels,)
+            0 where only one model answered, 1 where the answers differ, 2 where they are equal.
+        cell : ndarray of int, shape (labels,)
+        error : ndarray, shape (labels,)
+            1 where the small answer is wrong.
+        """
+        table = self.table
+        counts = table[:, COUNTS]
+        told = counts == AUDITED if audited else (counts == COUNTED) | (counts == SET_ASIDE)
+        rows = told & (table[:, ROUTED_US] >= since_us) & (table[:, GROUP] < self.groups - 1)
+        relation, cell = np.divmod(table[rows, GROUP].astype(np.intp), self.grid.cells)
+        return relation, cell, table[rows, ERROR]
 
     def _take_out(self, slot: int, held_routed_us: float, routed_us: int) -> None:
         """Make room for what replaces a contribution; it may have another time, or another prediction."""
@@ -163,7 +234,7 @@ class LabelWindow:
             group = self.grid.index(uncertainty)
             if pair and example.agree is not None:
                 group += 2 * self.grid.cells if example.agree else self.grid.cells
-        counts = -1.0 if example.retracted else 1.0 if example.label_requested else 0.0
+        counts = self._standing(example, routed_us)
         if counts > 0.0:
             self._counting += 1
         _ROW.pack_into(
@@ -177,6 +248,15 @@ class LabelWindow:
         )
         if example.per_field is not None:
             self._write_fields(slot, example.per_field)
+
+    def _standing(self, example: LabelledExample, routed_us: int) -> float:
+        if example.retracted:
+            return WITHDRAWN
+        if not example.label_requested:
+            return UNREQUESTED
+        if example.label_reason == "audit":
+            return AUDITED
+        return SET_ASIDE if self._spans and self.sets_aside(routed_us) else COUNTED
 
     def _write_fields(self, slot: int, per_field: dict[str, FieldCounts]) -> None:
         counts: list[int] = []

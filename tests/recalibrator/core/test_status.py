@@ -99,7 +99,8 @@ def test_errors_among_equal_answers_put_the_labels_under_suspicion_without_dropp
     status = core.status()
     assert status.state == "bad_labels_suspected"
     assert status.labels.received > before
-    assert status.sentence.startswith("Labels contradict answers on which both models agree")
+    assert status.sentence.startswith("Labels since 2026-01-01 00:0")
+    assert "call answers wrong on which both models agree more often than before" in status.sentence
 
 
 def test_a_pinned_version_that_misses_its_target_shows_it() -> None:

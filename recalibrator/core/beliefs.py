@@ -1,0 +1,199 @@
+"""What is believed: which labels, since when, and whether the world has changed.
+
+Labels and traffic flow in, each to the detectors, to the label gate and to the proof; what follows from alarms and
+verdicts flows out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from recalibrator.core.decide.certify import Certifier
+from recalibrator.core.decide.change import OutcomeChange
+from recalibrator.core.decide.explore import exploration_now
+from recalibrator.core.decide.label_gate import LabelGate, News, Settled
+from recalibrator.core.decide.panel import Alarm, Panel
+from recalibrator.core.estimate.outlook import errors_before
+from recalibrator.core.observe.traffic import Batch, TrafficWindow
+from recalibrator.core.observe.window import LabelWindow
+from recalibrator.core.tuning import Tuning
+from schemas.labelled import LabelledExample
+from schemas.settings import WorkloadSettings
+from schemas.traffic import TrafficSummary
+
+_TRAFFIC_KEPT_LEAST = 500
+_GUARD_LABELS = 500
+"""Before an alarm's beginning, among which labels may have been like those after it already."""
+
+
+class Learnt(NamedTuple):
+    """Whether an alarm calls for a refit at once, and news of suspected labels."""
+
+    due: bool
+    news: News | None = None
+
+
+class Beliefs:
+    """The detectors, the label gate, the last change and the proof of one workload.
+
+    Parameters
+    ----------
+    settings : WorkloadSettings
+    tuning : Tuning
+    window : LabelWindow
+        Labels in quarantine are marked in it.
+    traffic : TrafficWindow
+        Forgets what a change of the mix of queries has made obsolete.
+    """
+
+    def __init__(self, settings: WorkloadSettings, tuning: Tuning, window: LabelWindow, traffic: TrafficWindow) -> None:
+        self._tuning, self._window, self._traffic = tuning, window, traffic
+        self._sampling = settings.sampling
+        self.panel = Panel(window.grid.cells)
+        self.gate = LabelGate(window.grid.cells, tuning)
+        self.change = OutcomeChange()
+        self.certifier = _certifier(settings, window.grid.cells)
+
+    def on_label(
+        self, example: LabelledExample, routed_us: int, now_us: int, *, believed: bool, may_ask: bool
+    ) -> Learnt:
+        """Take the first label of a query in, which the window already knows.
+
+        Parameters
+        ----------
+        example : LabelledExample
+            Whose label was asked for.
+        routed_us, now_us : int
+        believed : bool
+            Whether it is not in quarantine.
+        may_ask : bool
+            Whether an audit could be published.
+        """
+        error = 0.0 if example.small_exact else 1.0
+        cell = None if example.uncertainty is None else self._window.grid.index(example.uncertainty)
+        due = False
+        if believed:
+            predicted, agree = example.error_probability, example.agree
+            alarms = self.panel.on_label(predicted, error, agree, cell, routed_us, now_us)
+            self.change.on_label(routed_us)
+            # Trusted answers alone are not drawn as they tell: in quarantine nothing is proven.
+            if self.certifier is not None and not self.gate.quarantines:
+                self.certifier.observe(example, self._window.grid.cells if cell is None else cell, routed_us)
+            due = self._heed(alarms, now_us, may_ask=may_ask)
+        settled = self.gate.on_label(
+            self._window,
+            self._traffic,
+            routed_us=routed_us,
+            now_us=now_us,
+            audited=example.label_reason == "audit",
+            cell=cell,
+            agree=example.agree,
+            error=error,
+        )
+        if settled is not None:
+            self._settle(settled, now_us)
+        return Learnt(due, None if settled is None else settled.news)
+
+    def on_traffic(
+        self, summary: TrafficSummary, batch: Batch, audits: dict[int, float], now_us: int, *, may_ask: bool
+    ) -> bool:
+        """Take one summary in; returns whether a refit is due at once.
+
+        Parameters
+        ----------
+        summary : TrafficSummary
+        batch : Batch
+            The same on this grid.
+        audits : dict
+            Audit probability by version.
+        now_us : int
+        may_ask : bool
+            Whether an audit could be published.
+        """
+        self.gate.on_traffic(summary, audits)
+        alarms = self.panel.on_traffic(batch.cell, batch.counts, batch.last_us)
+        return self._heed(alarms, now_us, may_ask=may_ask)
+
+    def _heed(self, alarms: list[Alarm], now_us: int, *, may_ask: bool) -> bool:
+        """Forget what the alarms have made obsolete, and ask about labels; returns whether there were any."""
+        for alarm in alarms:
+            if alarm.meaning == "traffic":
+                if self._traffic.queries_since(alarm.began_us) >= _TRAFFIC_KEPT_LEAST:
+                    self._traffic.forget_before(alarm.began_us)
+            elif alarm.meaning == "outcomes" or not may_ask:
+                # Where nobody can be asked, suspect labels are believed: both models failing alike looks the same.
+                suspect = alarm.meaning == "labels"
+                self._note_change(alarm.began_us, now_us, by_labels=alarm.by_labels, settled=suspect)
+            elif self.gate.suspicion is None:
+                self._suspect(alarm, now_us)
+        return bool(alarms)
+
+    def _suspect(self, alarm: Alarm, now_us: int) -> None:
+        agreement = self.panel.agreement
+        assert agreement is not None
+        known_us = self._window.earlier(alarm.began_us, _GUARD_LABELS)
+        known = errors_before(self._window, known_us, self._tuning)
+        began_us, agreeing = alarm.began_us, alarm.agreeing
+        self.gate.suspect(began_us, agreement, known, self._window, self._traffic, now_us, agreeing=agreeing)
+        if self.certifier is not None:
+            self.certifier.restart(now_us)
+
+    def _note_change(self, began_us: int, now_us: int, *, by_labels: bool, settled: bool) -> None:
+        if not self.change.is_news(began_us):
+            self.change.settled |= settled
+            return
+        fresh = self._window.labels_since(began_us)
+        self.change.note(began_us, fresh, now_us, by_labels=by_labels, settled=settled)
+        if self.certifier is not None:
+            self.certifier.restart(now_us)
+
+    def _settle(self, settled: Settled, now_us: int) -> None:
+        """Draw the consequences of what became of a suspicion of labels."""
+        self.panel.restart_label_channels()
+        if settled.news == "labels_refuted":
+            self.change.told_wrongly(settled.from_us)
+        if settled.changed:
+            self._note_change(settled.from_us, now_us, by_labels=True, settled=settled.conclusive)
+        elif self.certifier is not None:
+            self.certifier.restart(now_us)
+        if self.change.began_us is not None:
+            self.change.recount(self._window.labels_since(self.change.began_us))
+
+    def exploration(self) -> float:
+        """Return the exploration probability of the next version."""
+        most = self._sampling.exploration_probability
+        if self.certifier is not None:
+            return most  # its proofs live on explored queries
+        return exploration_now(
+            most,
+            (detector.state for detector in self.panel.detectors),
+            self.change.fresh,
+            quiet_share=self._tuning.quiet_exploration,
+            alert_labels=self._tuning.alert_labels,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return everything as JSON values, exact."""
+        return {
+            "panel": self.panel.state(),
+            "gate": self.gate.state(),
+            "certifier": None if self.certifier is None else self.certifier.state(),
+            **self.change.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take a former :meth:`state` back, once the window has its own; earlier releases had no gate."""
+        self.panel.load(state["panel"])
+        if "gate" in state:
+            self.gate.load(state["gate"], self._window)
+        if self.certifier is not None and state.get("certifier") is not None:
+            self.certifier.load(state["certifier"])
+        self.change.load(state)
+
+
+def _certifier(settings: WorkloadSettings, cells: int) -> Certifier | None:
+    target, sampling = settings.target, settings.sampling
+    if target.certified is None:
+        return None
+    least = min(sampling.exploration_probability, sampling.label_probability_kept, sampling.label_probability_escalated)
+    return Certifier(cells + 1, target.micro_f1, len(settings.fields), least, target.certified)

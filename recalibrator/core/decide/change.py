@@ -1,0 +1,91 @@
+"""The last change of outcomes: alarms flow in, the time from which labels tell of the present world flows out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_FRESH_LABELS_BETWEEN_CHANGES = 200
+
+
+class OutcomeChange:
+    """When outcomes given u are believed to have changed last, and how many labels tell of them since.
+
+    Attributes
+    ----------
+    began_us : int or None
+        Labels of queries routed before then are discounted.
+    fresh : int or None
+        Labels of queries routed since; None when nothing has changed.
+    settled : bool
+        Whether outcomes given agreement have changed as well, by what an audit says or for want of one.
+    """
+
+    def __init__(self) -> None:
+        self.began_us: int | None = None
+        self._fresh = 0
+        self._seen_us = 0
+        self._by_labels = False
+        self._before_us: int | None = None
+        self.settled = True
+
+    @property
+    def fresh(self) -> int | None:
+        """Labels of queries routed since the change."""
+        return None if self.began_us is None else self._fresh
+
+    def on_label(self, routed_us: int) -> None:
+        """Count one label that is believed."""
+        self._fresh += self.began_us is not None and routed_us >= self.began_us
+
+    def is_news(self, began_us: int) -> bool:
+        """Whether an alarm tells of another change: soon after the last, it is the same one seen once more."""
+        return (self.began_us is None or self._fresh >= _FRESH_LABELS_BETWEEN_CHANGES) and began_us > (
+            self.began_us or 0
+        )
+
+    def note(self, began_us: int, fresh: int, now_us: int, *, by_labels: bool, settled: bool) -> None:
+        """Take a change in.
+
+        Parameters
+        ----------
+        began_us : int
+        fresh : int
+            Labels that are known of queries routed since.
+        now_us : int
+            When it was told.
+        by_labels : bool
+            Whether labels told it, so that it falls when they are found to be wrong.
+        settled : bool
+        """
+        self._before_us, self.settled = self.began_us, settled
+        self.began_us, self._fresh, self._seen_us, self._by_labels = began_us, fresh, now_us, by_labels
+
+    def told_wrongly(self, since_us: int) -> bool:
+        """Go back to the change before, when labels have told the last one since a time; whether they had."""
+        if self.began_us is None or not self._by_labels or self._seen_us < since_us:
+            return False
+        self.began_us, self._before_us = self._before_us, None
+        return True
+
+    def recount(self, fresh: int) -> None:
+        """Set the labels since the change: some have been taken out, or are back."""
+        self._fresh = fresh
+
+    def state(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {
+            "changed_us": self.began_us,
+            "labels_since_change": self._fresh,
+            "change_seen_us": self._seen_us,
+            "changed_by_labels": self._by_labels,
+            "changed_before_us": self._before_us,
+            "change_settled": self.settled,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take a former :meth:`state` back; earlier releases kept its first two values alone."""
+        self.began_us, self._fresh = state["changed_us"], state["labels_since_change"]
+        self._seen_us = state.get("change_seen_us", 0)
+        self._by_labels = state.get("changed_by_labels", False)
+        self._before_us = state.get("changed_before_us")
+        self.settled = state.get("change_settled", True)

@@ -1,0 +1,40 @@
+"""How often the small answer is wrong where both answers are equal, and where they differ.
+
+Sums over labels flow in, two curves over u flow out, against which later labels are held.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recalibrator.core.estimate.smooth import Floats, Sums, shrunk_local_linear
+from recalibrator.core.estimate.stratify import cell_sums
+from recalibrator.core.observe.forgetting import SLOW, SLOW_SQUARE
+from recalibrator.core.observe.table import ERROR, PAIR
+from recalibrator.core.tuning import Tuning
+
+_LEAST_ERROR = 0.005
+
+
+def error_given_agreement(groups: Floats, tuning: Tuning) -> Floats:
+    """Return P(the small answer is wrong | u, the answers differ), and the same where they are equal.
+
+    Parameters
+    ----------
+    groups : ndarray, shape (``SUMS``, groups)
+        Of labels, in the groups of :class:`~recalibrator.core.observe.window.LabelWindow`.
+    tuning : Tuning
+
+    Returns
+    -------
+    ndarray, shape (2, cells)
+        In [0.005, 0.995].
+    """
+    sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
+    relations = [
+        Sums(part[:, PAIR], sums.square[1 + n], part.T[[ERROR]]) for n, part in enumerate(sums.by_relation[1:])
+    ]
+    wide = tuning.wide_bandwidth_cells
+    fits = shrunk_local_linear(relations, wide // 2 | 1, wide, tuning.shrink_labels)
+    given: Floats = np.clip(np.stack([fit.curves[0] for fit in fits]), _LEAST_ERROR, 1.0 - _LEAST_ERROR)
+    return given
