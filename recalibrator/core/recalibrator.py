@@ -143,7 +143,7 @@ class Recalibrator:
         self._now_us = max(self._now_us, batch.last_us)
         self._counters.on_traffic(batch.sums["labels_requested"])
         self._queries_until_fit -= batch.sums["queries"]
-        audits = self._published.audit_probabilities()
+        audits = self._published.audit_probabilities() if self._beliefs.gate.suspicion is not None else {}
         if self._beliefs.on_traffic(summary, batch, audits, self._now_us, may_ask=self._may_ask):
             return self._refit(drifted=True)
         return self._refit() if self._queries_until_fit <= 0.0 or self._audit_changed else None

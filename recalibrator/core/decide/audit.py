@@ -6,7 +6,7 @@ errors are as frequent as before the suspicion, and that their odds are multipli
 
 from __future__ import annotations
 
-from math import exp, log
+from math import log
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -54,9 +54,9 @@ class Chances(NamedTuple):
     weight: Floats
     error: Floats
 
-    def at(self, log_odds: float) -> tuple[Floats, Floats]:
+    def at(self, log_odds: float | Floats) -> tuple[Floats, Floats]:
         """Return P(error), and its derivative by the log of the factor."""
-        odds = self.error * exp(log_odds)
+        odds = self.error * np.exp(log_odds)
         moved = odds / (1.0 - self.error + odds)
         return self.rest + self.weight * moved, self.weight * moved * (1.0 - moved)
 
@@ -122,7 +122,7 @@ def fitted_log_odds(chances: Chances, errors: Floats, *, rising: bool) -> float:
     Expected are 2 errors of 10, and 5 were seen, which is four times the odds:
 
     >>> known = Chances(np.zeros(10), np.ones(10), np.full(10, 0.2))
-    >>> round(exp(fitted_log_odds(known, np.repeat([0.0, 1.0], 5), rising=True)), 3)
+    >>> round(float(np.exp(fitted_log_odds(known, np.repeat([0.0, 1.0], 5), rising=True))), 3)
     4.0
     """
     low, high = _LEAST_LOG_ODDS, _MOST_LOG_ODDS

@@ -9,13 +9,12 @@ trusted people are asked (see :mod:`recalibrator.core.decide.label_gate`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.core.decide.audit import chances_of
+from recalibrator.core.decide.audit import Chances, Floats
 from recalibrator.core.decide.drift import Detector, Watch
 from recalibrator.core.observe.columns import pack, unpack
 from schemas.status import DriftState, DriftStatus
@@ -29,6 +28,7 @@ _ERRORS = Watch("label_residual", "errors of labelled queries against g(u) as ro
 _ALIKE = Watch("error_given_agreement", "errors of labelled queries with equal answers", True, 2.2, 8.0, False, 400)
 _KIND = Watch("right_given_disagreement", "right small answers where the large differs", True, 2.5, 10.0, False, 400)
 
+_SUSPECTED = np.log([[[1.0 / _KIND.odds]], [[_ALIKE.odds]]])
 _REFERENCE_QUERIES = 2_000
 
 
@@ -59,8 +59,7 @@ class Panel:
         self._quantiles = ((0.5, Detector(_MIDDLE)), (0.8, Detector(_TAIL)))
         self._expected: NDArray[np.float64] | None = None
         self._error_given: NDArray[np.float64] | None = None
-        self._label_channels = ((self._alike, True), (self._kind, False))
-        self._gains: list[NDArray[np.float64]] = []
+        self._gains: Floats | None = None
         self._reference = np.zeros(cells)
         self._cuts: list[tuple[int, float]] = []
 
@@ -80,9 +79,7 @@ class Panel:
             P(the small answer is wrong | u, the answers differ), and where they are equal.
         """
         self._expected, self._error_given = agreement, error_given
-        self._gains = [
-            _gains(agreement, error_given, detector.watch.odds, agreeing) for detector, agreeing in self._label_channels
-        ]
+        self._gains = _gains(agreement, error_given, _SUSPECTED)
 
     @property
     def agreement(self) -> NDArray[np.float64] | None:
@@ -151,11 +148,12 @@ class Panel:
             began = self._errors.observe(min(0.98, max(0.02, predicted)), error, now_us)
             if began is not None:
                 alarms.append(Alarm(_ERRORS.name, "outcomes", began, by_labels=True))
-        if cell is None or not self._gains:
+        if cell is None or self._gains is None:
             return alarms
-        for (detector, agreeing), gains in zip(self._label_channels, self._gains, strict=True):
-            if agree is None or agree is agreeing:
-                began = detector.observe_ratio(float(gains[int(agree is not None), int(error), cell]), now_us)
+        known, wrong = int(agree is not None), int(error)
+        for detector, agreeing in ((self._alike, True), (self._kind, False)):
+            if not known or agree is agreeing:
+                began = detector.observe_ratio(self._gains.item(int(agreeing), known, wrong, cell), now_us)
                 if began is not None:
                     alarms.append(Alarm(detector.watch.name, "labels", began, by_labels=True, agreeing=agreeing))
         return alarms
@@ -196,21 +194,26 @@ class Panel:
         self._cuts = [(int(cell), float(share)) for cell, share in state["cuts"]]
 
 
-def _gains(
-    agreement: NDArray[np.float64], error_given: NDArray[np.float64], odds: float, agreeing: bool
-) -> NDArray[np.float64]:
+def _gains(agreement: Floats, error_given: Floats, log_odds: Floats) -> Floats:
     """Return what one label adds to the log likelihood ratio of suspected errors, for every label there can be.
+
+    Parameters
+    ----------
+    agreement : ndarray, shape (cells,)
+    error_given : ndarray, shape (2, cells)
+    log_odds : ndarray, shape (2, 1, 1)
+        That are suspected where the answers differ, and where they are equal.
 
     Returns
     -------
-    ndarray, shape (2, 2, cells)
-        By whether agreement is known (and then as suspected), by whether the small answer is wrong, by cell.
+    ndarray, shape (2, 2, 2, cells)
+        By suspected kind, by whether the query is known to be of it (or may be), by whether the small answer is wrong.
     """
-    every = np.arange(len(agreement))
-    gains = np.empty((2, 2, len(agreement)))
-    for known, gain in zip((None, agreeing), gains, strict=True):
-        chances = chances_of(agreement, error_given, every, known, agreeing=agreeing)
-        before, after = chances.at(0.0)[0], chances.at(log(odds) if agreeing else -log(odds))[0]
-        np.log((1.0 - after) / (1.0 - before), out=gain[0])
-        np.log(after / before, out=gain[1])
+    shares = np.stack([1.0 - agreement, agreement])
+    weight = np.stack([shares, np.ones_like(shares)], axis=1)
+    rest = np.zeros_like(weight)
+    np.multiply(shares, error_given, out=rest[::-1, 0])
+    chances = Chances(rest, weight, error_given[:, None])
+    before, after = rest + weight * error_given[:, None], chances.at(log_odds)[0]
+    gains: Floats = np.log(np.stack([(1.0 - after) / (1.0 - before), after / before], axis=2))
     return gains

@@ -47,7 +47,8 @@ class Tilt:
 class Shift:
     """What the tilt adds to each curve, shape (cells,) each; ``jacobian`` is of the scores, shape (2, 2, cells).
 
-    The jacobian's first axis is small and large, its second level and slope.
+    The jacobian's first axis is small and large, its second level and slope. ``error_given`` is no shift, but the two
+    curves between which the error is mixed: P(error | u, the answers differ), and where they are equal, (2, cells).
     """
 
     small_value: Floats
@@ -56,6 +57,7 @@ class Shift:
     large_size: Floats
     error: Floats
     agreement: Floats
+    error_given: Floats
     jacobian: Floats
 
 
@@ -132,5 +134,6 @@ def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: fl
         large_size=moved[3],
         error=moved[4],
         agreement=now,
+        error_given=np.stack([fit.curves[4] for fit in fits]),
         jacobian=jacobian,
     )

@@ -36,5 +36,10 @@ def error_given_agreement(groups: Floats, tuning: Tuning) -> Floats:
     ]
     wide = tuning.wide_bandwidth_cells
     fits = shrunk_local_linear(relations, wide // 2 | 1, wide, tuning.shrink_labels)
-    given: Floats = np.clip(np.stack([fit.curves[0] for fit in fits]), _LEAST_ERROR, 1.0 - _LEAST_ERROR)
-    return given
+    return inside(np.stack([fit.curves[0] for fit in fits]))
+
+
+def inside(chance: Floats) -> Floats:
+    """Return chances clipped to [0.005, 0.995]: what was never seen is not impossible."""
+    clipped: Floats = np.clip(chance, _LEAST_ERROR, 1.0 - _LEAST_ERROR)
+    return clipped

@@ -12,7 +12,7 @@ import numpy as np
 
 from recalibrator.core.estimate.agreement import Shift, Tilt, fit_tilt, shift_by
 from recalibrator.core.estimate.curve import fit_map
-from recalibrator.core.estimate.given import error_given_agreement
+from recalibrator.core.estimate.given import error_given_agreement, inside
 from recalibrator.core.estimate.rectify import Rectifier, rectify
 from recalibrator.core.estimate.smooth import Floats, kernel_mass, kernel_sums
 from recalibrator.core.estimate.stratify import CellSums, Stratified, cell_sums, stratify
@@ -178,9 +178,9 @@ def look_out(
         shift=shift,
         map=_map(grid, groups, shift.error, shares, tuning),
         support=_support(forgotten, groups, sums),
-        error_given=error_given_agreement(
-            groups if settled or forgotten.before is None else forgotten.before + forgotten.since, tuning
-        ),
+        error_given=inside(shift.error_given)
+        if settled or forgotten.before is None
+        else error_given_agreement(forgotten.before + forgotten.since, tuning),
     )
 
 

@@ -168,7 +168,8 @@ class LabelWindow:
 
     def sets_aside(self, routed_us: int) -> bool:
         """Whether an ordinary label of a query routed then is in quarantine."""
-        return any(begins <= routed_us and (ends is None or routed_us < ends) for begins, ends in self._spans)
+        spans = self._spans
+        return bool(spans) and any(a <= routed_us and (b is None or routed_us < b) for a, b in spans)
 
     def set_aside_since(self, instant_us: int) -> int:
         """Return the number of contributions in quarantine that were routed at or after a time."""
@@ -256,7 +257,7 @@ class LabelWindow:
             return UNREQUESTED
         if example.label_reason == "audit":
             return AUDITED
-        return SET_ASIDE if self._spans and self.sets_aside(routed_us) else COUNTED
+        return SET_ASIDE if self.sets_aside(routed_us) else COUNTED
 
     def _write_fields(self, slot: int, per_field: dict[str, FieldCounts]) -> None:
         counts: list[int] = []
