@@ -14,7 +14,7 @@ from starlette.responses import Response
 from recalibrator.errors import Refused
 
 JSON = "application/json"
-_NOT_MODIFIED = 304
+_NOT_MODIFIED, _REQUEST_TIMEOUT = 304, 408
 _TAG_CHARS = 20
 
 
@@ -42,6 +42,9 @@ def refusal(error: Refused) -> Response:
     headers = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
+    if error.status == _REQUEST_TIMEOUT:
+        # What may still come of the body belongs to nothing.
+        headers["Connection"] = "close"
     if error.code.startswith("key_"):
         # A browser asks its user for the key, as the password of any name.
         headers["WWW-Authenticate"] = 'Basic realm="recalibrator: the key is the password"'
