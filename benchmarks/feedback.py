@@ -42,6 +42,8 @@ LINES = 1_000
 SINGLE, BATCHES = 32, 4
 """Requests in flight."""
 
+PACED = 500
+
 FULL_S, QUICK_S = 15.0, 3.0
 WARM_UP_S = 1.0
 _PATIENCE_S = 60.0
@@ -178,24 +180,54 @@ class Caller:
 
 
 async def drive(
-    port: int, path: str, callers: int, make: Callable[[], bytes], events: int, seconds: float, media_type: str
+    port: int,
+    path: str,
+    make: Callable[[], bytes],
+    events: int,
+    seconds: float,
+    *,
+    callers: int,
+    per_second: float | None = None,
 ) -> Load:
-    """Keep so many requests in flight for so long, after a warm-up that is not counted."""
-    load = Load()
-    began_s = time.perf_counter() + WARM_UP_S
-    ends_s = began_s + seconds
+    """Keep requests coming for so long, after a warm-up that is not counted.
 
-    async def call() -> None:
+    Parameters
+    ----------
+    port : int
+    path : str
+    make : callable
+        Returns the next body.
+    events : int
+        In one body: more than one is a batch.
+    seconds : float
+    callers : int
+        Requests in flight.
+    per_second : float, optional
+        Requests, at an even pace; a late one's latency counts from when it was due. By default as many as are answered.
+    """
+    load = Load()
+    starts_s = time.perf_counter()
+    began_s = starts_s + WARM_UP_S
+    ends_s = began_s + seconds
+    media_type = "application/json" if events == 1 else "application/jsonl"
+
+    async def call(number: int) -> None:
         caller = await Caller.connected(port)
-        while (sent_s := time.perf_counter()) < ends_s:
+        pause_s = 0.0 if per_second is None else callers / per_second
+        due_s = starts_s + pause_s * number / callers
+        while True:
+            due_s = due_s + pause_s if pause_s else time.perf_counter()
+            if due_s >= ends_s:
+                break
+            await asyncio.sleep(max(due_s - time.perf_counter(), 0.0))
             answer = await caller.post(path, media_type, make())
             assert events == 1 or answer.count(b'"status":202') == events
-            if sent_s >= began_s:
-                load.answers.append(time.perf_counter() - sent_s)
+            if due_s >= began_s:
+                load.answers.append(time.perf_counter() - due_s)
                 load.events += events
         caller.close()
 
-    await asyncio.gather(*(call() for _ in range(callers)))
+    await asyncio.gather(*(call(number) for number in range(callers)))
     load.seconds = time.perf_counter() - began_s
     return load
 
@@ -231,24 +263,25 @@ def measure(seconds: float) -> dict[str, Any]:
             settings = Settings.model_validate({"kafka": {"bootstrap.servers": broker.bootstrap}})
             create_topics(settings)
             with bare(core) as port:
-                baseline = asyncio.run(drive(port, "/bare", SINGLE, Events().one, 1, seconds, "application/json"))
+                loads = {"bare FastAPI": asyncio.run(drive(port, "/bare", Events().one, 1, seconds, callers=SINGLE))}
             with serving(directory, broker.bootstrap, core) as (port, _):
-                path = "/v1/feedback"
-                single = asyncio.run(drive(port, path, SINGLE, events.one, 1, seconds, "application/json"))
-                alone = asyncio.run(drive(port, path, 1, events.one, 1, seconds / 3, "application/json"))
-                batches = asyncio.run(
-                    drive(port, f"{path}:batch", BATCHES, events.lines, LINES, seconds, "application/jsonl")
+                one, batch = "/v1/feedback", "/v1/feedback:batch"
+                loads["single"] = asyncio.run(drive(port, one, events.one, 1, seconds, callers=SINGLE))
+                loads[f"single, {PACED} a second"] = asyncio.run(
+                    drive(port, one, events.one, 1, seconds, callers=SINGLE, per_second=PACED)
+                )
+                loads["batches of 1,000"] = asyncio.run(
+                    drive(port, batch, events.lines, LINES, seconds, callers=BATCHES)
                 )
             found = ids_in_topic(broker.bootstrap, f"{settings.topics.prefix}.feedback")
     acknowledged = events.made
-    kinds = {"bare FastAPI": baseline, "single": single, "single, one caller": alone, "batches of 1,000": batches}
-    bare_rate = baseline.events / baseline.seconds
+    bare_rate = loads["bare FastAPI"].events / loads["bare FastAPI"].seconds
     return {
         "cores": {"server": 1, "callers and broker": len(others) or 1},
         "in_flight": {"single": SINGLE, "batches": BATCHES},
         "loads": {
             kind: load.figures() | {"rate_to_bare": round(load.events / load.seconds / bare_rate, 2)}
-            for kind, load in kinds.items()
+            for kind, load in loads.items()
         },
         "acknowledged": acknowledged,
         "in_topic": len(found),

@@ -25,6 +25,9 @@ from ucci_stream.local_broker import LocalBroker
 from ucci_stream.topic_admin import create_topics
 
 FULL, QUICK = 10_000, 1_000
+PARTS = 4
+"""Memory is told after each, so that a leak would show as a slope."""
+
 HUGE_BYTES = 100_000_000
 HUGE_REQUESTS = 5
 _WARM_UP = 300
@@ -73,14 +76,17 @@ def measure(seed: int, requests: int) -> dict[str, Any]:
                 # What is made once, such as the first answer of each route, is no growth.
                 answered(port, malformed_requests(seed + 1, _WARM_UP))
                 before = memory_mb(pid)
-                malformed = answered(port, malformed_requests(seed, requests))
-                after = memory_mb(pid)
+                malformed: Counter[str] = Counter()
+                after = []
+                for part in range(PARTS):
+                    malformed.update(answered(port, malformed_requests(seed + 2 + part, requests // PARTS)))
+                    after.append(memory_mb(pid))
                 oversized = answered(port, huge_requests())
                 return {
                     "requests": requests,
-                    "answers": malformed,
+                    "answers": dict(sorted(malformed.items())),
                     "answers_to_100_mb": oversized,
-                    "memory_mb": {"before": before, "after_malformed": after, "after_100_mb": memory_mb(pid)},
+                    "memory_mb": {"before": before, "after_each_quarter": after, "after_100_mb": memory_mb(pid)},
                 }
 
 
