@@ -137,6 +137,22 @@ def test_a_batch_that_reached_no_broker_is_503(api: Api) -> None:
     assert _batch(api, [json.dumps(EVENT).encode()] * 2).status_code == 503
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/feedback", b'{"query_id": "q", "entities": null, "entities": {}}', "entities"),
+        ("/v1/hooks/label-studio", b'{"action": "ANNOTATION_CREATED", "action": "PROJECT_UPDATED"}', "action"),
+        ("/v1/calibrations/photo-search:pause", b'{"reason": "one", "reason": "two"}', "reason"),
+    ],
+)
+def test_a_key_given_twice_is_refused_by_its_name(api: Api, path: str, body: bytes, field: str) -> None:
+    answer = _post(api, body, path)
+
+    assert answer.status_code == 422
+    assert (answer.json()["error"]["code"], answer.json()["error"]["field"]) == ("duplicate_key", field)
+    assert api.producer.records == []
+
+
 @pytest.mark.parametrize("ahead_s", [301, 10**8])
 def test_a_label_of_the_future_is_refused(api: Api, ahead_s: int) -> None:
     at = rfc3339(START + timedelta(seconds=ahead_s))
