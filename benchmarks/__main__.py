@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-SPEED = ("core", "router", "model_calls", "status")
+SPEED = ("core", "router", "model_calls", "status", "feedback", "malformed")
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ Bytes flow in, a valid event or a :class:`~schemas.errors.DecodeError` flows out
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -52,10 +52,13 @@ def _in_utc(value: datetime) -> datetime:
     """Refuse times without an offset: guessing a zone moves labels between windows."""
     if value.tzinfo is None:
         raise ValueError("must carry a UTC offset, such as a final Z")
-    # Outside these years neither Kafka's timestamps nor a difference of two times can be relied on.
+    # Outside these years neither Kafka's timestamps nor a difference of two times can be relied on. The year is that
+    # in UTC: what is written must be read again. The first and last years that exist cannot be converted at all.
+    if MINYEAR < value.year < MAXYEAR:
+        value = value.astimezone(UTC)
     if not _FIRST_YEAR <= value.year <= _LAST_YEAR:
         raise ValueError(f"must lie in the years {_FIRST_YEAR} to {_LAST_YEAR}")
-    return value.astimezone(UTC)
+    return value
 
 
 def rfc3339(moment: datetime) -> str:
@@ -202,7 +205,8 @@ _DISTINCT_KEYS = json.JSONDecoder(object_pairs_hook=_distinct)
 def decode_error(error: ValidationError) -> DecodeError:
     """Turn pydantic's findings into one line that names field, value and remedy."""
     first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or None
+    # The sender chooses the keys of a mapping, and with them how long a path may be.
+    field = ".".join(str(part)[:_SHOWN_CHARS] for part in first["loc"]) or None
     if first["type"] == "json_invalid":
         return DecodeError("not_json", f"not valid JSON: {first.get('ctx', {}).get('error', first['msg'])}")
     shown = repr(first["input"])

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from recalibrator.errors import Refused
 
 JSON = "application/json"
-_NOT_MODIFIED = 304
+_NOT_MODIFIED, _REQUEST_TIMEOUT = 304, 408
 _TAG_CHARS = 20
 
 
@@ -42,6 +42,9 @@ def refusal(error: Refused) -> Response:
     headers = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
+    if error.status == _REQUEST_TIMEOUT:
+        # What may still come of the body belongs to nothing.
+        headers["Connection"] = "close"
     if error.code.startswith("key_"):
         # A browser asks its user for the key, as the password of any name.
         headers["WWW-Authenticate"] = 'Basic realm="recalibrator: the key is the password"'
@@ -65,9 +68,25 @@ def tagged(request: Request, data: bytes, media_type: str = JSON) -> Response:
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the error answers of a route, for the OpenAPI document."""
-    return {status: {"model": ErrorBody, "description": _MEANING[status]} for status in statuses}
+    return {
+        status: {"description": _MEANING[status], "headers": _HEADERS.get(status, {}), "content": _ERROR_CONTENT}
+        for status in statuses
+    }
 
 
+UNCHANGED: dict[int | str, dict[str, Any]] = {
+    _NOT_MODIFIED: {"description": "As the caller's If-None-Match says, nothing has changed"}
+}
+"""What :func:`tagged` may answer besides, for the OpenAPI document."""
+
+# By reference, whatever media type the route answers with otherwise.
+_ERROR_CONTENT = {JSON: {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
+_RETRY_AFTER = {"Retry-After": {"description": "Seconds", "required": True, "schema": {"type": "integer"}}}
+_HEADERS = {
+    401: {"WWW-Authenticate": {"required": True, "schema": {"type": "string"}}},
+    429: _RETRY_AFTER,
+    503: _RETRY_AFTER,
+}
 _MEANING = {
     400: "Malformed",
     401: "No valid key",

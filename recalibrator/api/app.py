@@ -10,19 +10,23 @@ from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recalibrator.api.answers import error_body, json_answer, refusal
+from recalibrator.api.answers import JSON, error_body, json_answer, refusal
 from recalibrator.api.context import Context
+from recalibrator.api.openapi import document_of
 from recalibrator.api.routes_commands import CommandRoutes
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
 from recalibrator.api.routes_labels import LabelRoutes
 from recalibrator.api.routes_page import PageRoutes
 from recalibrator.api.routes_status import StatusRoutes
 from recalibrator.errors import Refused
+from recalibrator.shell.metrics import Metrics
 from runtime.errors import BrokerUnreachable
 
 _log = structlog.get_logger()
+_NOT_READY = {"description": "Not ready; names what is missing", "content": {JSON: {"schema": {"type": "object"}}}}
 _UNAVAILABLE, _UNPROCESSABLE, _INTERNAL = 503, 422, 500
 
 
@@ -36,15 +40,39 @@ def create_app(context: Context) -> FastAPI:
         app.include_router(routes.router)
     _add_probes(app, context)
     _add_handlers(app)
+    app.openapi = document_of(app, has_keys=bool(context.settings.recalibrator.api_keys))  # type: ignore[method-assign]
 
-    @app.middleware("http")
-    async def count_requests(request: Request, call_next):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        answer = await call_next(request)
-        route = getattr(request.scope.get("route"), "path", "none")
-        context.metrics.count("http_requests", route=route, status=str(answer.status_code))
-        return answer
-
+    app.add_middleware(_CountRequests, metrics=context.metrics)
     return app
+
+
+class _CountRequests:
+    """Counts answers by route and status; wraps nothing else, so that bodies and answers pass unbuffered."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._count(scope, int(message["status"]))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, counted)
+        except Exception:
+            # Answered outside of here.
+            self._count(scope, _INTERNAL)
+            raise
+
+    def _count(self, scope: Scope, status: int) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        self._metrics.count("http_requests", route=route, status=str(status))
 
 
 def _add_probes(app: FastAPI, context: Context) -> None:
@@ -53,7 +81,11 @@ def _add_probes(app: FastAPI, context: Context) -> None:
         """Tell that the process answers; the broker is never asked."""
         return json_answer({"status": "alive"})
 
-    @app.get("/readyz", tags=["probes"], responses={503: {"description": "Not ready; names what is missing"}})
+    @app.get(
+        "/readyz",
+        tags=["probes"],
+        responses={503: {"description": "Not ready; names what is missing", "content": {JSON: {}}}},
+    )
     async def readyz() -> Response:
         """Tell whether every stage has caught up."""
         missing = context.missing()
@@ -61,7 +93,7 @@ def _add_probes(app: FastAPI, context: Context) -> None:
             return json_answer({"status": "not ready", "missing": missing}, _UNAVAILABLE)
         return json_answer({"status": "ready"})
 
-    @app.get("/metrics", tags=["probes"])
+    @app.get("/metrics", tags=["probes"], response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Return the metrics in Prometheus' text format."""
         return Response(generate_latest(context.metrics.registry), media_type=CONTENT_TYPE_LATEST)

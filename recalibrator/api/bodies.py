@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -11,21 +12,25 @@ from starlette.requests import ClientDisconnect, Request
 
 from recalibrator.errors import Refused
 from schemas.errors import DecodeError
-from schemas.event import decode_error
+from schemas.event import decode_error, refuse_duplicate_keys, rfc3339
 from schemas.feedback import FeedbackEvent
 
 BODY_TIMEOUT_S = 20.0
 """How long a body may take to come, so that slow senders do not hold connections for ever."""
 
+CLOCK_TOLERANCE = timedelta(minutes=5)
+"""How far ahead of this machine's clock a label may be dated."""
+
 JSON_TYPES = ("application/json",)
 JSONL_TYPES = ("application/jsonl", "application/x-ndjson", "application/x-jsonlines", "text/plain")
 
 _BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _MEDIA_TYPE, _UNPROCESSABLE = 400, 408, 413, 415, 422
+_MAX_DIGITS = 18
 _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
 def require_type(request: Request, allowed: tuple[str, ...]) -> None:
-    """Refuse a body of another media type; none given counts as the first.
+    """Refuse a body of another media type, or a compressed one; no type given counts as the first.
 
     Raises
     ------
@@ -34,7 +39,12 @@ def require_type(request: Request, allowed: tuple[str, ...]) -> None:
     """
     given = request.headers.get("content-type", allowed[0]).partition(";")[0].strip().lower()
     if given not in allowed:
-        raise Refused(_MEDIA_TYPE, "media_type", f"media type {given[:60]!r} is not taken here: send {allowed[0]}")
+        message = f"Content-Type: {given[:60]!r} is not taken here: send {allowed[0]}"
+        raise Refused(_MEDIA_TYPE, "media_type", message, "Content-Type")
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in {"", "identity"}:
+        message = f"Content-Encoding: {coding[:60]!r} is not taken here: send the body as it is"
+        raise Refused(_MEDIA_TYPE, "content_encoding", message, "Content-Encoding")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -43,14 +53,14 @@ async def read_body(request: Request, limit: int) -> bytes:
     Raises
     ------
     Refused
-        413 as soon as it is longer than ``limit`` bytes, 408 when it comes too slowly.
+        413 as soon as it is longer than ``limit`` bytes, 408 when it comes too slowly, 400 when it ends early.
     """
     chunks = [chunk async for chunk in body_chunks(request, limit)]
     return b"".join(chunks)
 
 
 async def body_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
-    """Yield the body as it comes.
+    """Yield the body as it comes; only the time of waiting for it counts, not what the reader does in between.
 
     Raises
     ------
@@ -58,16 +68,23 @@ async def body_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
         As :func:`read_body`.
     """
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
+    # Compared by length first: text of thousands of digits is no number to Python.
+    if declared.isdigit() and (len(declared) > _MAX_DIGITS or int(declared) > limit):
         raise _too_large(limit)
-    size = 0
+    now, size, left_s = asyncio.get_running_loop().time, 0, BODY_TIMEOUT_S
+    stream = request.stream()
     try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > limit:
-                    raise _too_large(limit)
-                yield chunk
+        while True:
+            began_s = now()
+            async with asyncio.timeout(left_s):
+                chunk = await anext(stream, None)
+            left_s -= now() - began_s
+            if chunk is None:
+                return
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            yield chunk
     except TimeoutError:
         raise Refused(_TIMEOUT, "slow_body", f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
     except ClientDisconnect:
@@ -82,15 +99,19 @@ async def body_lines(request: Request, limit: int, line_limit: int) -> AsyncIter
     Refused
         As :func:`read_body`; 413 also for a line longer than ``line_limit``.
     """
-    rest = b""
+    # Grown in place: a long line in many small pieces would otherwise be copied once for each of them.
+    rest = bytearray()
     async for chunk in body_chunks(request, limit):
-        *whole, rest = (rest + chunk).split(b"\n")
+        *whole, last = chunk.split(b"\n")
         for line in whole:
-            yield line
+            rest += line
+            yield bytes(rest)
+            rest.clear()
+        rest += last
         if len(rest) > line_limit:
             raise _too_large(line_limit)
     if rest:
-        yield rest
+        yield bytes(rest)
 
 
 def parse_feedback(data: bytes) -> FeedbackEvent:
@@ -108,8 +129,21 @@ def parse_feedback(data: bytes) -> FeedbackEvent:
     except DecodeError as error:
         raise _refusal(error) from None
     except (UnicodeEncodeError, ValueError) as error:
-        raise Refused(_UNPROCESSABLE, "invalid_field", f"entities: {error}") from None
+        raise Refused(_UNPROCESSABLE, "invalid_field", f"entities: {error}", "entities") from None
     return event
+
+
+def require_past(event: FeedbackEvent, now: datetime) -> None:
+    """Refuse a label of the future: it would stand above every later one.
+
+    Raises
+    ------
+    Refused
+        422 for a ``labelled_at`` further ahead than clocks differ.
+    """
+    if event.labelled_at is not None and event.labelled_at > now + CLOCK_TOLERANCE:
+        message = f"labelled_at: {rfc3339(event.labelled_at)} lies ahead of {rfc3339(now)}, now: set the sender's clock"
+        raise Refused(_UNPROCESSABLE, "invalid_field", message, "labelled_at")
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
@@ -118,12 +152,16 @@ def parse_object(data: bytes) -> dict[str, Any]:
     Raises
     ------
     Refused
-        400 for what is no JSON, 422 for what is no object.
+        400 for what is no JSON, 422 for what is no object or gives a key twice.
     """
     try:
-        return _OBJECT.validate_json(data)
+        document = _OBJECT.validate_json(data)
+        refuse_duplicate_keys(data)
     except ValidationError as error:
         raise _refusal(decode_error(error)) from None
+    except DecodeError as error:
+        raise _refusal(error) from None
+    return document
 
 
 def _refusal(error: DecodeError) -> Refused:

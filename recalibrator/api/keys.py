@@ -7,7 +7,6 @@ request that a page of another site makes in the operator's own browser is refus
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import math
 from collections.abc import Mapping
@@ -107,16 +106,19 @@ def _hash(key: ApiKey) -> str:
 
 
 def _presented(headers: Mapping[str, str]) -> bytes | None:
-    """Find the key: bearer, header of its own, or the password by which a browser asks for it."""
+    """Find the key: bearer, header of its own, or the password by which a browser asks for it.
+
+    Header values are bytes that were read as Latin-1.
+    """
     if (own := headers.get("x-api-key")) is not None:
-        return own.encode("utf-8", "surrogateescape")
+        return own.encode("latin-1", "replace")
     scheme, _, rest = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and rest:
-        return rest.strip().encode("utf-8", "surrogateescape")
+        return rest.strip().encode("latin-1", "replace")
     if scheme.lower() == "basic":
         try:
             _, _, password = base64.b64decode(rest.strip(), validate=True).partition(b":")
-        except binascii.Error:
+        except ValueError:
             return None
         return password
     return None
@@ -131,7 +133,7 @@ def require_same_site(headers: Mapping[str, str]) -> None:
         403.
     """
     origin, host = headers.get("origin"), headers.get("host", "")
-    crossed = origin is not None and urlsplit(origin).netloc != host
+    crossed = origin is not None and _authority(origin) != host
     if crossed or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
         raise Refused(403, "cross_site", "requests from pages of other sites are refused")
 
@@ -139,6 +141,22 @@ def require_same_site(headers: Mapping[str, str]) -> None:
 def _require_loopback(headers: Mapping[str, str]) -> None:
     require_same_site(headers)
     # A name that another site has pointed at this address shows itself by its Host header.
-    host = urlsplit(f"//{headers.get('host', '')}").hostname
+    host = _host_name(headers.get("host", ""))
     if host is not None and host not in LOOPBACK_HOSTS:
-        raise Refused(403, "foreign_host", f"host {host} is refused without keys: use 127.0.0.1, or configure api_keys")
+        message = f"host {host[:60]!r} is refused without keys: use 127.0.0.1, or configure api_keys"
+        raise Refused(403, "foreign_host", message)
+
+
+def _authority(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+def _host_name(host: str) -> str | None:
+    """Return the name in a Host header, the header itself when it is no such thing, None when there is none."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return host

@@ -178,7 +178,10 @@ def _moment(annotation: dict[str, Any]) -> datetime:
         moment = datetime.fromisoformat(given)
     except ValueError:
         raise _invalid("annotation.updated_at", f"{given[:60]!r} is not an RFC 3339 time") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise _invalid("annotation.updated_at", f"{given[:60]!r} cannot be told in UTC") from None
 
 
 def _entities(result: object) -> dict[str, str | list[str] | None]:

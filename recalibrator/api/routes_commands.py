@@ -15,7 +15,7 @@ from starlette.responses import Response
 from recalibrator.api.answers import documented, json_answer
 from recalibrator.api.bodies import JSON_TYPES, parse_object, read_body, require_type
 from recalibrator.api.context import Context
-from recalibrator.api.routes_status import unknown_version, version_number
+from recalibrator.api.routes_status import VersionInPath, unknown_version, version_number
 from recalibrator.errors import Refused
 from schemas.calibration import CalibrationVersion
 from schemas.command import Action, Command
@@ -26,11 +26,12 @@ _ON_WORKLOAD: tuple[Action, ...] = ("unpin", "pause", "resume", "refit")
 _ACCEPTED, _UNPROCESSABLE = 202, 422
 _MAX_BODY_BYTES = 20_000
 _MAX_REASON_CHARS = 4_096
+_REASON = {"type": "string", "maxLength": _MAX_REASON_CHARS, "description": "One line, kept with the command."}
 _OPTIONAL_BODY = {
     "requestBody": {
         "required": False,
         "content": {
-            "application/json": {"schema": {"type": "object", "properties": {"reason": {"type": "string"}}}},
+            "application/json": {"schema": {"type": "object", "properties": {"reason": _REASON}}},
         },
     }
 }
@@ -85,7 +86,7 @@ class CommandRoutes:
         return command
 
     def _on_version(self, action: Action) -> Any:
-        async def act(request: Request, workload: str, version: str) -> Response:
+        async def act(request: Request, workload: str, version: VersionInPath) -> Response:
             caller, reason = await self._caller_and_reason(request)
             return _answer(await self.issue(workload, action, version_number(version), caller, reason))
 
@@ -114,6 +115,7 @@ class CommandRoutes:
             endpoint,
             methods=["POST"],
             status_code=_ACCEPTED,
+            response_model=Command,
             responses=documented(400, 401, 403, 404, 408, 413, 415, 422, 503),
             openapi_extra=_OPTIONAL_BODY,
         )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic_core import to_json
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from recalibrator.api.answers import documented, error_body, json_answer
+from recalibrator.api.answers import documented, json_answer
 from recalibrator.api.bodies import (
     JSON_TYPES,
     JSONL_TYPES,
@@ -19,37 +20,41 @@ from recalibrator.api.bodies import (
     parse_feedback,
     parse_object,
     read_body,
+    require_past,
     require_type,
 )
 from recalibrator.api.context import Context
+from recalibrator.api.feedback_batch import FeedbackBatch
+from recalibrator.api.feedback_document import (
+    BATCH_ANSWERS,
+    EVENT_LINES,
+    LABEL_STUDIO_HOOK,
+    ONE_EVENT,
+    JsonLines,
+    TakenEvent,
+    TakenHook,
+)
 from recalibrator.api.keys import LOCAL_CALLER
 from recalibrator.api.label_studio import deleted_by, feedback_of
 from recalibrator.api.recent_annotations import RecentAnnotations
 from recalibrator.errors import Refused
 from runtime.errors import BrokerUnreachable
+from schemas.event import MAX_ID_CHARS, MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.topics import FEEDBACK
 
 BATCH_FACTOR = 10
 """How much larger than one event's a batch's body may be."""
 
+SMALLEST_EVENT_BYTES = len(b'{"query_id":"q","entities":null}')
+"""No line that holds an event is shorter: a body of more lines than would fit is no batch."""
+
 RETRY_AFTER_S = 5
 HOOK_TIMEOUT_S = 0.9
 """Label Studio gives up after 1.0 s."""
 
-_MAX_UNACKNOWLEDGED = 2_000
-_MAX_KEY_CHARS = 512
-_ACCEPTED, _MULTI_STATUS, _UNAVAILABLE, _UNPROCESSABLE = 202, 207, 503, 422
-_EVENT_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
-_LINES_BODY = {"requestBody": {"required": True, "content": {"application/jsonl": {"schema": {"type": "string"}}}}}
-
-
-@dataclass(slots=True)
-class _Batch:
-    """The lines of one batch so far: number, and status with error where it was not taken."""
-
-    outcomes: dict[int, tuple[int, dict[str, Any] | None]] = field(default_factory=dict)
-    waiting: list[tuple[int, FeedbackEvent, asyncio.Future[None]]] = field(default_factory=list)
+_MAX_SOURCES = 64
+_ACCEPTED, _MULTI_STATUS, _TOO_LARGE, _UNPROCESSABLE, _UNAVAILABLE = 202, 207, 413, 422, 503
 
 
 class FeedbackRoutes:
@@ -65,65 +70,43 @@ class FeedbackRoutes:
         self._topic = FEEDBACK.name(context.settings.topics.prefix)
         self._limit = context.settings.recalibrator.max_body_bytes
         self._annotations = RecentAnnotations()
+        self._sources: set[str] = set()
         self.router = APIRouter(tags=["feedback"])
-        refusals = documented(400, 401, 403, 408, 413, 415, 422, 429, 503)
-        add = self.router.add_api_route
-        add(
-            "/v1/feedback",
-            self.take_one,
-            methods=["POST"],
-            status_code=_ACCEPTED,
-            responses=refusals,
-            openapi_extra=_EVENT_BODY,
-        )
-        add(
-            "/v1/feedback:batch",
-            self.take_batch,
-            methods=["POST"],
-            status_code=_ACCEPTED,
-            responses={**refusals, 207: {"description": "A line each; some were not taken"}},
-            openapi_extra=_LINES_BODY,
-        )
-        add(
-            "/v1/hooks/label-studio",
-            self.take_hook,
-            methods=["POST"],
-            status_code=_ACCEPTED,
-            responses=refusals,
-            openapi_extra=_EVENT_BODY,
-        )
+        self._add("/v1/feedback", self.take_one, TakenEvent, ONE_EVENT)
+        self._add("/v1/feedback:batch", self.take_batch, None, EVENT_LINES, BATCH_ANSWERS)
+        self._add("/v1/hooks/label-studio", self.take_hook, TakenHook, LABEL_STUDIO_HOOK)
 
     async def take_one(self, request: Request) -> Response:
         """Take one ``FeedbackEvent``; the header Idempotency-Key stands in for a missing ``feedback_id``."""
         caller = self._context.authorise(request, "feedback")
         require_type(request, JSON_TYPES)
-        event = self._attributed(parse_feedback(await read_body(request, self._limit)), caller)
-        key = request.headers.get("idempotency-key")
-        if key and event.feedback_id is None:
-            if len(key) > _MAX_KEY_CHARS:
-                message = f"Idempotency-Key: longer than {_MAX_KEY_CHARS} characters"
-                raise Refused(_UNPROCESSABLE, "invalid_field", message, "Idempotency-Key")
-            event = event.model_copy(update={"feedback_id": key})
+        key = _idempotency_key(request)
+        event = self._checked(await read_body(request, self._limit), caller, key)
         self._context.spend(caller, 1)
         await self._queue(event)
         self._count(event)
         return json_answer({"query_id": event.query_id, "feedback_id": event.identity()}, _ACCEPTED)
 
     async def take_batch(self, request: Request) -> Response:
-        """Take a ``FeedbackEvent`` a line; answers ``{"line", "status", "error"}`` for each."""
+        """Take a ``FeedbackEvent`` a line; answers ``{"line", "status", "error"}`` for each.
+
+        With the header Idempotency-Key, line n without a ``feedback_id`` gets ``KEY:n``.
+        """
         caller = self._context.authorise(request, "feedback")
         require_type(request, JSONL_TYPES)
+        key = _idempotency_key(request)
         self._context.spend(caller, 0)
-        batch, number = _Batch(), 0
-        async for line in body_lines(request, self._limit * BATCH_FACTOR, self._limit):
-            number += 1
-            if line.strip():
-                self._take_line(batch, number, line, caller)
-            if len(batch.waiting) >= _MAX_UNACKNOWLEDGED:
-                await self._acknowledge(batch)
-        await self._acknowledge(batch)
-        self._context.owe(caller, len(batch.outcomes))
-        return _batch_answer(batch)
+        batch = FeedbackBatch(self._count)
+        try:
+            await self._take_lines(request, batch, caller, key)
+        finally:
+            # What was taken before a refusal of the whole is in the topic all the same.
+            await batch.settle()
+            self._context.owe(caller, batch.lines)
+        if batch.none_acknowledged:
+            raise _broker_away("no line was acknowledged by the broker: send the batch again")
+        status = _ACCEPTED if batch.all_taken else _MULTI_STATUS
+        return JsonLines(batch.answer(), status)
 
     async def take_hook(self, request: Request) -> Response:
         """Take one webhook of Label Studio; what is not about an annotation is acknowledged and left."""
@@ -132,6 +115,8 @@ class FeedbackRoutes:
         hook = parse_object(await read_body(request, self._limit))
         created, deleted = feedback_of(hook), deleted_by(hook)
         now = self._context.clock.now()
+        if created is not None:
+            require_past(created, now)
         known = [event for key in deleted if (event := self._annotations.retraction(key, now)) is not None]
         events = known if created is None else [created]
         self._context.spend(caller, len(events))
@@ -148,48 +133,86 @@ class FeedbackRoutes:
         about = {} if created is None else {"query_id": created.query_id}
         return json_answer({"taken": len(events), **about}, _ACCEPTED)
 
-    def _take_line(self, batch: _Batch, number: int, line: bytes, caller: str) -> None:
-        try:
-            event = self._attributed(parse_feedback(line), caller)
-        except Refused as error:
-            batch.outcomes[number] = (error.status, error_body(error.code, str(error), error.field)["error"])
-        else:
-            batch.outcomes[number] = (_ACCEPTED, None)
-            batch.waiting.append((number, event, self._queue(event)))
+    async def _take_lines(self, request: Request, batch: FeedbackBatch, caller: str, key: str | None) -> None:
+        limit, number = self._limit * BATCH_FACTOR, 0
+        async for line in body_lines(request, limit, self._limit):
+            number += 1
+            if not line.strip():
+                continue
+            if batch.lines >= limit // SMALLEST_EVENT_BYTES:
+                raise Refused(_TOO_LARGE, "too_large", f"more than {batch.lines} lines: send less at once")
+            try:
+                event = self._checked(line, caller, key and f"{key}:{number}")
+                batch.await_broker(number, event, self._queue(event))
+            except Refused as error:
+                batch.refuse(number, error)
+            if batch.is_full:
+                await batch.settle()
 
-    async def _acknowledge(self, batch: _Batch) -> None:
-        """Wait until the broker has answered for every line so far."""
-        results = await asyncio.gather(*(future for _, _, future in batch.waiting), return_exceptions=True)
-        for (number, event, _), result in zip(batch.waiting, results, strict=True):
-            if isinstance(result, BaseException):
-                batch.outcomes[number] = (_UNAVAILABLE, error_body("broker_away", str(result))["error"])
-            else:
-                self._count(event)
-        batch.waiting.clear()
+    def _checked(self, data: bytes, caller: str, key: str | None) -> FeedbackEvent:
+        """Return the event of a body or line, under its idempotency key, with the caller as labeler of last resort."""
+        event = parse_feedback(data)
+        require_past(event, self._context.clock.now())
+        completed: dict[str, str] = {}
+        if key is not None and event.feedback_id is None:
+            completed["feedback_id"] = key
+        if event.labeler is None and caller != LOCAL_CALLER:
+            completed["labeler"] = caller
+        return event.model_copy(update=completed) if completed else event
 
     def _queue(self, event: FeedbackEvent) -> asyncio.Future[None]:
-        return self._context.producer.queue(self._topic, event.query_id.encode(), event.to_json())
+        """Hand an event to the producer.
 
-    def _attributed(self, event: FeedbackEvent, caller: str) -> FeedbackEvent:
-        """Name the caller as labeler where the event names nobody."""
-        if event.labeler is not None or caller == LOCAL_CALLER:
-            return event
-        return event.model_copy(update={"labeler": caller})
+        Raises
+        ------
+        Refused
+            413 when it would not be read again: with every field written out it is longer than as it came.
+        """
+        key, value = event.query_id.encode(), event.to_json()
+        if len(key) + len(value) > MAX_RECORD_BYTES:
+            raise Refused(_TOO_LARGE, "too_large", f"a record of more than {MAX_RECORD_BYTES} bytes: send less")
+        return self._context.producer.queue(self._topic, key, value)
 
     def _count(self, event: FeedbackEvent) -> None:
-        self._context.metrics.count("feedback", source=event.source or "http")
+        source = event.source or "http"
+        if len(self._sources) < _MAX_SOURCES:
+            self._sources.add(source)
+        # Whoever sends feedback names its source: a label of its own for each would grow without bound.
+        self._context.metrics.count("feedback", source=source if source in self._sources else "other")
+
+    def _add(
+        self,
+        path: str,
+        endpoint: Callable[[Request], Awaitable[Response]],
+        answer: type[BaseModel] | None,
+        body: dict[str, Any],
+        answers: dict[int | str, dict[str, Any]] | None = None,
+    ) -> None:
+        self.router.add_api_route(
+            path,
+            endpoint,
+            methods=["POST"],
+            status_code=_ACCEPTED,
+            response_model=answer,
+            response_class=JsonLines if answer is None else JSONResponse,
+            responses=documented(400, 401, 403, 408, 413, 415, 422, 429, 503) | (answers or {}),
+            openapi_extra=body,
+        )
 
 
-def _batch_answer(batch: _Batch) -> Response:
-    statuses = {status for status, _ in batch.outcomes.values()}
-    if statuses == {_UNAVAILABLE}:
-        raise _broker_away("no line was acknowledged by the broker: send the batch again")
-    lines = b"".join(
-        to_json({"line": number, "status": status, "error": error}) + b"\n"
-        for number, (status, error) in sorted(batch.outcomes.items())
-    )
-    status = _ACCEPTED if statuses <= {_ACCEPTED} else _MULTI_STATUS
-    return Response(lines, status, media_type="application/jsonl")
+def _idempotency_key(request: Request) -> str | None:
+    """Return the header of that name, None when it is absent or empty.
+
+    Raises
+    ------
+    Refused
+        422 when it could not serve as a ``feedback_id``.
+    """
+    key = request.headers.get("idempotency-key")
+    if key and len(key) > MAX_ID_CHARS:
+        message = f"Idempotency-Key: longer than {MAX_ID_CHARS} characters"
+        raise Refused(_UNPROCESSABLE, "invalid_field", message, "Idempotency-Key")
+    return key or None
 
 
 def _broker_away(message: str) -> Refused:

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from recalibrator.api.answers import documented, tagged
+from recalibrator.api.answers import UNCHANGED, documented, tagged
 from recalibrator.api.context import Context
 from recalibrator.api.history import since as since_time
 from recalibrator.api.versions import VersionLine, changes
 from recalibrator.errors import Refused
+from schemas.calibration import CalibrationVersion
 from schemas.event import rfc3339
-from schemas.status import WorkloadStatus
+from schemas.status import DeadLetterStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
 
 STREAM_INTERVAL_S = 0.5
 KEEP_ALIVE_S = 15.0
 
 _NOT_FOUND, _UNPROCESSABLE = 404, 422
 _MAX_DIGITS = 16
+
+
+class AllStatuses(BaseModel):
+    """Everything that is known as of now."""
+
+    workloads: list[WorkloadStatus]
+    routers: list[RouterStatus]
+    recalibrators: list[RecalibratorStatus]
+    dead_letters: DeadLetterStatus
+
+
+class _EventStream(StreamingResponse):
+    media_type = "text/event-stream"
 
 
 class StatusRoutes:
@@ -39,14 +54,25 @@ class StatusRoutes:
         self._context = context
         self._listed: dict[str, tuple[int, bytes]] = {}
         self.router = APIRouter(tags=["status"])
-        add, refusals = self.router.add_api_route, documented(401, 403, 404, 422)
-        add("/v1/status", self.all_statuses, methods=["GET"], responses=refusals)
-        told: dict[int | str, dict[str, Any]] = {200: {"model": WorkloadStatus, "description": "As of now"}}
-        add("/v1/status/{workload}", self.one_status, methods=["GET"], responses=refusals | told)
-        add("/v1/status/{workload}/history", self.history, methods=["GET"], responses=refusals)
-        add("/v1/calibrations/{workload}", self.versions, methods=["GET"], responses=refusals)
-        add("/v1/calibrations/{workload}/{version}", self.version, methods=["GET"], responses=refusals)
-        add("/v1/stream", self.stream, methods=["GET"], responses=refusals)
+        self._add("/v1/status", self.all_statuses, AllStatuses)
+        self._add("/v1/status/{workload}", self.one_status, WorkloadStatus)
+        self._add("/v1/status/{workload}/history", self.history, None)
+        self._add("/v1/calibrations/{workload}", self.versions, None)
+        self._add("/v1/calibrations/{workload}/{version}", self.version, CalibrationVersion)
+        self.router.add_api_route(
+            "/v1/stream",
+            self.stream,
+            methods=["GET"],
+            response_class=_EventStream,
+            responses=documented(401, 403),
+        )
+
+    def _add(self, path: str, endpoint: Callable[..., Awaitable[Response]], answer: type[BaseModel] | None) -> None:
+        refusals = documented(401, 403, 404, 422) if "{" in path else documented(401, 403)
+        # Answers are bytes already; the model is what the document tells of them.
+        self.router.add_api_route(
+            path, endpoint, methods=["GET"], response_model=answer, responses=UNCHANGED | refusals
+        )
 
     async def all_statuses(self, request: Request) -> Response:
         """Return every workload's, router's and recalibrator's latest status, and the dead letters by reason."""
@@ -82,7 +108,7 @@ class StatusRoutes:
             known = self._listed[workload] = (revision, to_json({"workload": workload, "versions": lines}))
         return tagged(request, known[1])
 
-    async def version(self, request: Request, workload: str, version: str) -> Response:
+    async def version(self, request: Request, workload: str, version: VersionInPath) -> Response:
         """Return one version as it was published."""
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
@@ -95,7 +121,7 @@ class StatusRoutes:
         """Send an event whenever something changed (Server-Sent Events); the data is a revision number."""
         self._context.authorise(request, "read")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._changes(), media_type="text/event-stream", headers=headers)
+        return _EventStream(self._changes(), headers=headers)
 
     async def _changes(self) -> AsyncIterator[bytes]:
         told, quiet_s = -1, 0.0
@@ -109,6 +135,10 @@ class StatusRoutes:
                 yield b": still here\n\n"
             await asyncio.sleep(STREAM_INTERVAL_S)
             quiet_s += STREAM_INTERVAL_S
+
+
+VersionInPath = Annotated[str, Path(json_schema_extra={"pattern": f"^[0-9]{{1,{_MAX_DIGITS}}}$"})]
+"""Checked by :func:`version_number`, whose refusal names the remedy."""
 
 
 def version_number(given: str) -> int:

@@ -285,3 +285,18 @@ def test_a_status_that_json_cannot_tell_is_refused_where_it_is_made() -> None:
 def test_every_public_event_has_a_strategy() -> None:
     public = {name for name in schemas.__all__ if isinstance(getattr(schemas, name), type)}
     assert {name for name in public if issubclass(getattr(schemas, name), Event)} == set(strategies.EVENTS)
+
+
+@pytest.mark.parametrize(
+    "written", ["1970-01-01T00:00:00+23:00", "2999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+01:00"]
+)
+def test_a_time_whose_year_in_utc_is_out_of_range_is_refused_since_it_could_not_be_read_again(written: str) -> None:
+    with pytest.raises(DecodeError, match="must lie in the years"):
+        FeedbackEvent.from_json(json.dumps({"query_id": "q", "entities": None, "labelled_at": written}))
+
+
+def test_a_key_as_long_as_the_body_does_not_make_the_message_as_long() -> None:
+    with pytest.raises(DecodeError, match=r"^entities\.kkk") as caught:
+        FeedbackEvent.from_json(json.dumps({"query_id": "q", "entities": {"k" * 100_000: 5}}))
+
+    assert len(str(caught.value)) < 300

@@ -45,6 +45,7 @@ class KeepingProducer:
 
     records: list[tuple[str, bytes, bytes]] = field(default_factory=list)
     is_away: bool = False
+    takes_s: float = 0.0
 
     async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
         await self.queue(topic, key, value, headers)
@@ -58,7 +59,10 @@ class KeepingProducer:
             future.set_exception(BrokerUnreachable("not acknowledged"))
         else:
             self.records.append((topic, key, value))
-            future.set_result(None)
+            if self.takes_s:
+                future.get_loop().call_later(self.takes_s, future.set_result, None)
+            else:
+                future.set_result(None)
         return future
 
 

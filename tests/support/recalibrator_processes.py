@@ -33,7 +33,7 @@ def create_all_topics(bootstrap: str, prefix: str, partitions: int = 2) -> None:
     create_topics(recalibrator_settings(bootstrap, prefix, partitions))
 
 
-def write_recalibrator_config(path: Path, bootstrap: str, prefix: str, state_dir: Path) -> Path:
+def write_recalibrator_config(path: Path, bootstrap: str, prefix: str, state_dir: Path, http_port: int = 0) -> Path:
     """Write an ``ucci.toml``."""
     path.write_text(
         "\n".join(
@@ -47,7 +47,7 @@ def write_recalibrator_config(path: Path, bootstrap: str, prefix: str, state_dir
                 f'prefix = "{prefix}"',
                 "[recalibrator]",
                 f'state_dir = "{state_dir}"',
-                "http_port = 0",
+                f"http_port = {http_port}",
                 "commit_interval_ms = 100",
                 "[workloads.photo]",
                 'fields = ["camera", "lens"]',

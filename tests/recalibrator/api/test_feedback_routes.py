@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recalibrator.api import bodies, feedback_batch
+from schemas.event import MAX_RECORD_BYTES, rfc3339
 from schemas.feedback import FeedbackEvent
-from tests.support.api import Api, make_api
+from tests.support.api import START, Api, make_api
 
 EVENT = {"query_id": "q-1", "entities": {"camera": "canon 5d"}, "labeler": "ann"}
 
@@ -131,6 +135,106 @@ def test_a_batch_that_reached_no_broker_is_503(api: Api) -> None:
     api.producer.is_away = True
 
     assert _batch(api, [json.dumps(EVENT).encode()] * 2).status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/feedback", b'{"query_id": "q", "entities": null, "entities": {}}', "entities"),
+        ("/v1/hooks/label-studio", b'{"action": "ANNOTATION_CREATED", "action": "PROJECT_UPDATED"}', "action"),
+        ("/v1/calibrations/photo-search:pause", b'{"reason": "one", "reason": "two"}', "reason"),
+    ],
+)
+def test_a_key_given_twice_is_refused_by_its_name(api: Api, path: str, body: bytes, field: str) -> None:
+    answer = _post(api, body, path)
+
+    assert answer.status_code == 422
+    assert (answer.json()["error"]["code"], answer.json()["error"]["field"]) == ("duplicate_key", field)
+    assert api.producer.records == []
+
+
+@pytest.mark.parametrize("ahead_s", [301, 10**8])
+def test_a_label_of_the_future_is_refused(api: Api, ahead_s: int) -> None:
+    at = rfc3339(START + timedelta(seconds=ahead_s))
+
+    answer = _post(api, json.dumps({**EVENT, "labelled_at": at}).encode())
+
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "labelled_at")
+    assert api.producer.records == []
+
+
+def test_a_label_from_a_clock_that_is_a_little_fast_is_taken(api: Api) -> None:
+    at = rfc3339(START + timedelta(seconds=299))
+
+    assert _post(api, json.dumps({**EVENT, "labelled_at": at}).encode()).status_code == 202
+
+
+def _events_of_size(size: int) -> bytes:
+    """Return an event whose JSON is so long and leaves out what has a default."""
+    lists = {f"f{n}": ["x" * 4_000] * 62 for n in range(4)}
+    bare = json.dumps({"query_id": "q", "entities": {**lists, "rest": []}}, separators=(",", ":"))
+    # A full entry takes its text, two quotes and a comma.
+    full, rest = divmod(size - len(bare) - 10, 3_003)
+    values = ["y" * 3_000] * full + ["z" * rest]
+    return json.dumps({"query_id": "q", "entities": {**lists, "rest": values}}, separators=(",", ":")).encode()
+
+
+def test_an_event_that_would_outgrow_a_record_once_written_out_is_refused_rather_than_set_aside_later(api: Api) -> None:
+    body = _events_of_size(MAX_RECORD_BYTES - 10)
+    assert MAX_RECORD_BYTES - 30 < len(body) <= MAX_RECORD_BYTES
+    assert len(FeedbackEvent.from_json(body).to_json()) > MAX_RECORD_BYTES
+
+    assert _post(api, body).status_code == 413
+    assert api.producer.records == []
+
+
+@pytest.mark.parametrize("body", [b"{}", gzip.compress(json.dumps(EVENT).encode())])
+def test_a_compressed_body_is_refused_whether_it_is_one_or_not(api: Api, body: bytes) -> None:
+    answer = _post(api, body, **{"Content-Encoding": "gzip"})
+
+    assert (answer.status_code, answer.json()["error"]["field"]) == (415, "Content-Encoding")
+
+
+def test_an_idempotency_key_names_the_lines_of_a_batch_by_their_number(api: Api) -> None:
+    lines = [{"query_id": "a", "entities": None}, {"query_id": "b", "entities": None, "feedback_id": "own"}, EVENT]
+    for _ in range(2):
+        api.client.post(
+            "/v1/feedback:batch",
+            content="\n".join(map(json.dumps, lines)),
+            headers={"content-type": "application/jsonl", "Idempotency-Key": "once"},
+        )
+
+    ids = [FeedbackEvent.from_json(value).feedback_id for _, _, value in api.producer.records]
+    assert ids == ["once:1", "own", "once:3"] * 2
+
+
+def test_an_idempotency_key_that_is_too_long_is_refused(api: Api) -> None:
+    answer = _post(api, json.dumps(EVENT).encode(), **{"Idempotency-Key": "k" * 513})
+
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "Idempotency-Key")
+
+
+def test_a_batch_of_more_lines_than_events_would_fit_is_refused(api: Api) -> None:
+    answer = _batch(make_api(max_body_bytes=1_000), [b"x"] * 4_000)
+
+    assert answer.status_code == 413
+
+
+def test_the_time_that_the_broker_takes_is_not_the_senders(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is as slow as the broker; only the body's own coming is timed."""
+    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(feedback_batch, "MAX_UNSETTLED", 1)
+    api.producer.takes_s = 0.03
+
+    assert _batch(api, [json.dumps(EVENT).encode()] * 3).status_code == 202
+
+
+def test_sources_that_senders_make_up_do_not_each_become_a_metric(api: Api) -> None:
+    _batch(api, [json.dumps({**EVENT, "source": f"s-{n}"}).encode() for n in range(200)])
+
+    lines = [line for line in api.client.get("/metrics").text.splitlines() if "feedback_total{" in line]
+    assert len(lines) == 65
+    assert 'ucci_recalibrator_feedback_total{source="other"} 136.0' in lines
 
 
 def test_a_keyed_caller_is_the_labeler_of_what_names_nobody() -> None:

@@ -40,13 +40,15 @@ def test_probes_are_open(api: Api, path: str) -> None:
         ({}, 401),
         ({"Authorization": "Bearer wrong"}, 401),
         ({"Authorization": "Basic ???"}, 401),
+        ({"Authorization": b"Basic \xe9"}, 401),
+        ({"X-Api-Key": b"\xff\x80"}, 401),
         ({"Authorization": "Bearer writer"}, 403),
         (READ, 200),
         ({"X-Api-Key": "reader"}, 200),
         ({"Authorization": "Basic " + base64.b64encode(b"anybody:reader").decode()}, 200),
     ],
 )
-def test_reading_needs_the_scope_read(api: Api, headers: dict[str, str], status: int) -> None:
+def test_reading_needs_the_scope_read(api: Api, headers: dict[str, Any], status: int) -> None:
     for path in ("/", "/v1/status"):
         assert api.client.get(path, headers=headers).status_code == status
 
@@ -76,6 +78,8 @@ def test_a_quota_is_refused_with_the_time_to_wait_and_fills_up_again(api: Api) -
         {"Origin": "http://elsewhere.example"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Host": "rebound.example:8080"},
+        {"Host": "["},
+        {"Origin": "http://["},
     ],
 )
 def test_without_keys_only_this_machine_and_this_site_may_ask(headers: dict[str, str]) -> None:

@@ -1,0 +1,87 @@
+"""Malformed bodies against every route that takes one: refused with the field, or taken whole; never a 5xx.
+
+`make test` sends 1,000 of them, `make test-thorough` 10,000.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, seed
+from hypothesis import strategies as st
+
+from schemas.event import MAX_RECORD_BYTES
+from schemas.feedback import FeedbackEvent
+from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.malformed_bodies import MAX_BODY_BYTES, MalformedRequest, malformed_requests
+from tests.support.versions import sealed_version
+
+AT_ONCE = 50
+LONGEST_MESSAGE = 1_000
+OF_THE_FORM = {303, 403, 404, 413, 415, 422}
+"""The page's form answers a person, in HTML, and stands in no document."""
+
+
+def _api() -> Api:
+    api = make_api(max_body_bytes=MAX_BODY_BYTES)
+    version = sealed_version(workload=WORKLOAD, version=1, created_at=START)
+    assert api.view.take("ucci.calibration-history", f"{WORKLOAD}:1".encode(), version.to_json())
+    return api
+
+
+API = _api()
+PATHS: dict[str, Any] = API.client.get("/openapi.json").json()["paths"]
+
+
+def _documented(path: str) -> set[int]:
+    route = path.replace(WORKLOAD, "{workload}").replace("/1:", "/{version}:")
+    return {int(status) for status in PATHS[route]["post"]["responses"]} if route in PATHS else OF_THE_FORM
+
+
+def _send(request: MalformedRequest) -> Any:
+    return API.client.post(
+        request.path,
+        content=request.body if isinstance(request.body, bytes) else iter(request.body),
+        headers={name: value.encode("latin-1") for name, value in request.headers.items()},
+        follow_redirects=False,
+    )
+
+
+def _assert_one_shape(error: Any, status: int) -> None:
+    assert set(error) == {"code", "message", "field"}
+    assert 0 < len(error["message"]) < LONGEST_MESSAGE
+    assert status != 422 or error["field"] or error["message"].startswith("record: ")
+
+
+def _assert_taken(request: MalformedRequest, answer: Any) -> None:
+    """What was acknowledged is in the topic, in a form that is read again."""
+    if request.path.startswith("/v1/feedback"):
+        lines = [json.loads(line) for line in answer.text.splitlines()]
+        assert len(API.producer.records) == sum(line.get("status", 202) == 202 for line in lines)
+        for _, key, value in API.producer.records:
+            assert len(key) + len(value) <= MAX_RECORD_BYTES
+            assert FeedbackEvent.from_json(value).to_json() == value
+
+
+@given(st.integers(0, 2**32 - 1))
+@seed(5)
+def test_a_malformed_body_is_refused_in_the_one_shape_or_taken_whole(of: int) -> None:
+    for request in malformed_requests(of, AT_ONCE):
+        API.producer.records.clear()
+        answer = _send(request)
+
+        assert answer.status_code in _documented(request.path), (request, answer.text[:300])
+        if answer.status_code < 400:
+            _assert_taken(request, answer)
+            lines = answer.text.splitlines() if answer.status_code == 207 else ()
+            for line in map(json.loads, lines):
+                assert (line["error"] is None) is (line["status"] == 202)
+                if line["error"] is not None:
+                    _assert_one_shape(line["error"], line["status"])
+        else:
+            assert API.producer.records == [] or answer.status_code == 413
+            if answer.headers["content-type"] == "application/json":
+                _assert_one_shape(answer.json()["error"], answer.status_code)
+            else:
+                assert request.path == "/confirm"

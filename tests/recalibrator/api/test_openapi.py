@@ -1,0 +1,115 @@
+"""The running application against its own OpenAPI document: every answer is one that the document tells of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import seed, settings
+from schemathesis.checks import CHECKS, load_all_checks
+
+from schemas.calibration import Target
+from schemas.feedback import FeedbackEvent
+from schemas.status import DriftStatus, RouterStatus, VersionInUse, WorkloadStatus
+from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.versions import sealed_version
+
+KEY = "s3cret"
+AUTHORISED = {"Authorization": f"Bearer {KEY}"}
+EXAMPLES = 40
+
+load_all_checks()
+
+
+@schemathesis.serializer("application/jsonl", "application/x-ndjson", "application/x-jsonlines")
+def _as_text(_context: schemathesis.SerializationContext, value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+
+
+CHECKED = CHECKS.get_by_names(
+    [
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_headers_conformance",
+        "response_schema_conformance",
+        "unsupported_method",
+        "ignored_auth",
+    ]
+)
+
+
+def _api(**options: Any) -> Api:
+    """Return an application that has a version, a status and a router to show, and asks for a key."""
+    key = {"key": KEY, "scopes": ["read", "feedback", "admin"], "quota_per_minute": 10**9}
+    api = make_api(api_keys={"tester": key}, **options)
+    status = WorkloadStatus(
+        workload=WORKLOAD,
+        state="active",
+        sentence="It holds.",
+        calibration_version=1,
+        target=Target(micro_f1=0.9),
+        drift=DriftStatus(state="ok"),
+        updated_at=START,
+    )
+    version = sealed_version(workload=WORKLOAD, version=1, created_at=START)
+    in_use = {WORKLOAD: VersionInUse(version=1)}
+    router = RouterStatus(instance_id="router-0", started_at=START, updated_at=START, ready=True, versions=in_use)
+    for topic, record_key, record in (
+        ("status", WORKLOAD, status),
+        ("calibration-history", f"{WORKLOAD}:1", version),
+        ("routers", "router-0", router),
+    ):
+        assert api.view.take(f"ucci.{topic}", record_key.encode(), record.to_json())
+    return api
+
+
+def _document(api: Api) -> Any:
+    return schemathesis.openapi.from_asgi("/openapi.json", api.client.app)
+
+
+# A stream of events ends with the service alone.
+ANSWERING, CLOSING = _document(_api()).exclude(path="/v1/stream"), _document(_api(missing=("closing",)))
+
+
+@ANSWERING.parametrize()
+@settings(max_examples=EXAMPLES)
+@seed(5)
+def test_every_answer_is_documented(case: schemathesis.Case) -> None:
+    case.call_and_validate(headers=AUTHORISED, checks=CHECKED)
+
+
+@CLOSING.include(path="/v1/stream").parametrize()
+@settings(max_examples=EXAMPLES)
+@seed(5)
+def test_every_answer_of_a_stream_is_documented(case: schemathesis.Case) -> None:
+    case.call_and_validate(headers=AUTHORISED, checks=CHECKED)
+
+
+@pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch", "/v1/hooks/label-studio"])
+def test_every_refusal_of_feedback_is_documented_with_the_one_shape(path: str) -> None:
+    responses = make_api().client.get("/openapi.json").json()["paths"][path]["post"]["responses"]
+
+    for status in ("400", "401", "403", "408", "413", "415", "422", "429", "503"):
+        assert responses[status]["content"] == {
+            "application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}
+        }
+    assert "Retry-After" in responses["503"]["headers"]
+
+
+def test_the_body_of_feedback_is_described_by_the_events_own_schema() -> None:
+    document = make_api().client.get("/openapi.json").json()
+
+    body = document["paths"]["/v1/feedback"]["post"]["requestBody"]["content"]["application/json"]
+    assert body["schema"] == {"$ref": "#/components/schemas/FeedbackEvent"}
+    assert document["components"]["schemas"]["FeedbackEvent"] == FeedbackEvent.model_json_schema()
+
+
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_the_document_asks_for_keys_only_where_the_service_does(has_keys: bool) -> None:
+    document = (_api() if has_keys else make_api()).client.get("/openapi.json").json()
+
+    assert ("securitySchemes" in document["components"]) is has_keys
+    assert ("security" in document["paths"]["/v1/status"]["get"]) is has_keys
+    assert "security" not in document["paths"]["/healthz"]["get"]
