@@ -22,13 +22,15 @@ from schemas.errors import ConfigError, DecodeError, UcciError
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
 from schemas.query import QueryEvent
-from schemas.routed import Decision, Decisions, LabelRequest, ModelRun, QueryCost, RoutedEvent
+from schemas.routed import Decision, Decisions, LabelRequest, ModelRun, QueryCost, RoutedEvent, TrialDecision
 from schemas.settings import Settings, WorkloadSettings
 from schemas.status import DetectorStatus, DriftStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
-from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
+from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
+from schemas.trial import CalibrationTrial, TrialArm, TrialStatus
 
 __all__ = [
     "CalibrationMap",
+    "CalibrationTrial",
     "CalibrationVersion",
     "Command",
     "ConfigError",
@@ -58,6 +60,10 @@ __all__ = [
     "Signal",
     "Target",
     "TrafficSummary",
+    "TrialArm",
+    "TrialDecision",
+    "TrialStatus",
+    "TrialTraffic",
     "UcciError",
     "VersionTraffic",
     "WorkloadSettings",

@@ -129,7 +129,8 @@ class CascadeAnswerer:
             role = step.role if isinstance(step, Ask) else await models.first_up(step.roles)
             asked = await asking.ask(role)
             if role == "small":
-                cascade.small_ended(asked, self._calibrations.in_force(workload), self._clock.now())
+                version, trial = self._calibrations.in_force(workload), self._calibrations.trial(workload)
+                cascade.small_ended(asked, version, self._clock.now(), trial)
             else:
                 cascade.large_ended(asked)
 

@@ -9,6 +9,7 @@ from schemas.calibration import CalibrationVersion
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.status import ModelHealth
+from schemas.trial import CalibrationTrial
 
 
 class Calibrations(Protocol):
@@ -16,6 +17,10 @@ class Calibrations(Protocol):
 
     def in_force(self, workload: str) -> CalibrationVersion | None:
         """Return the version in force, or None in a cold start."""
+        ...
+
+    def trial(self, workload: str) -> CalibrationTrial | None:
+        """Return the version on trial beside it, or None."""
         ...
 
 

@@ -17,6 +17,7 @@ from schemas.query import QueryEvent
 from stream_router.core.decode import decode_query
 from stream_router.core.ledger import RecordId
 from stream_router.core.output import InputRecord, Outcome, dead_letter, result
+from stream_router.core.trial import labels as trial_labels
 from stream_router.errors import ModelsFailed
 from stream_router.ports import Answerer
 
@@ -91,7 +92,8 @@ class Router:
             self._bury(record, INTERNAL_ERROR, f"{type(error).__name__}: {error}")
         else:
             labels = (workload, routed.answered_by, routed.decision.reason)
-            self._finished(Outcome(record, result(self._results, routed, record), labels))
+            tried = trial_labels(workload, routed.decision.trial)
+            self._finished(Outcome(record, result(self._results, routed, record), labels, tried))
         finally:
             if self._tasks.get(record_id) is asyncio.current_task():
                 del self._tasks[record_id]

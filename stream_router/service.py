@@ -19,7 +19,7 @@ from runtime.kafka.topic_check import check_topics
 from runtime.transaction import State
 from schemas.settings import Settings
 from schemas.status import RouterStatus
-from schemas.topics import CALIBRATION, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
+from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
 from stream_router.core.adopt import Adoption
 from stream_router.core.ledger import RecordId
 from stream_router.core.output import InputRecord
@@ -246,7 +246,9 @@ class Service:
                 return
 
     def _check_room(self) -> int:
-        return check_topics(self._settings, _TOUCHED, (RESULTS, DEAD_LETTERS)).max_record_bytes
+        checked = check_topics(self._settings, _TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,))
+        self._feed.with_trials = not checked.missing
+        return checked.max_record_bytes
 
     def _readiness(self) -> Readiness:
         return Readiness(

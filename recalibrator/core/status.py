@@ -17,6 +17,7 @@ from recalibrator.core.observe.prequential import calibration_error, label_delay
 from recalibrator.core.observe.table import COUNTS, ROUTED_US
 from recalibrator.core.observe.traffic import COUNT, TrafficWindow
 from recalibrator.core.observe.window import Change, LabelWindow
+from recalibrator.core.trial import Trials
 from recalibrator.core.tuning import Tuning
 from schemas.calibration import CalibrationVersion, CostRate, Interval
 from schemas.event import MAX_INTEGER
@@ -91,6 +92,7 @@ def workload_status(
     counters: Counters,
     now_us: int,
     tuning: Tuning,
+    trials: Trials,
 ) -> WorkloadStatus:
     """Put the status together; micro-F1 is that of the version in force, with a 95 % interval."""
     effective = 0.0 if support is None else support.effective_labels
@@ -125,6 +127,7 @@ def workload_status(
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
+        trial=trials.status(current, None if quality is None else policies, costs(settings, traffic)),
     )
 
 

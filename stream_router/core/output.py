@@ -31,12 +31,14 @@ class InputRecord:
 class Outcome(NamedTuple):
     """What became of one input record: one output record, a result or a dead letter.
 
-    ``labels`` are what results are counted by: workload, answered_by, reason of the decision.
+    ``labels`` are what results are counted by: workload, answered_by, reason of the decision; ``trial`` what they are
+    counted by beside that while a version is on trial: see :func:`stream_router.core.trial.labels`.
     """
 
     source: InputRecord
     record: OutputRecord
     labels: tuple[str, str, str] = ("", "", "")
+    trial: tuple[str, str, str, str] | None = None
 
     @property
     def size_bytes(self) -> int:

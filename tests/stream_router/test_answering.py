@@ -17,6 +17,7 @@ from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
+from schemas.trial import CalibrationTrial
 from stream_router.answering import UNMEASURED_COST_RATIO, CascadeAnswerer
 from stream_router.errors import ModelsFailed
 from tests.support.model_clients import NOBODY, CallCounts, until, workload
@@ -39,6 +40,9 @@ class InForce:
 
     def in_force(self, workload: str) -> CalibrationVersion | None:
         return self.now
+
+    def trial(self, workload: str) -> CalibrationTrial | None:
+        return None
 
 
 KEEPS, ESCALATES, COLD = InForce(version(1.0)), InForce(version(-1.0)), InForce(None)
