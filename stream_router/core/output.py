@@ -13,7 +13,6 @@ from runtime.records import Header, Input, OutputRecord
 from schemas.routed import RoutedEvent
 
 STAGE = "route"
-_TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +45,8 @@ class Outcome(NamedTuple):
         return self.record.size_bytes + len(self.source.value or b"")
 
 
-def result(topic: str, routed: RoutedEvent, source: InputRecord) -> OutputRecord:
-    """Return the result's record: keyed by query_id, the query's trace context handed through."""
-    trace = tuple(header for header in source.headers if header[0] in _TRACE_HEADERS) if source.headers else ()
+def result(topic: str, routed: RoutedEvent, trace: tuple[Header, ...] = ()) -> OutputRecord:
+    """Return the result's record: keyed by query_id, with a trace context as its headers."""
     return OutputRecord(topic, routed.query_id.encode(), routed.to_json(), trace)
 
 
