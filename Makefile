@@ -69,6 +69,7 @@ results: $(STAMP) ## the benchmarks of the method, some 30 minutes; writes docs/
 
 docs: $(STAMP)   ## write the generated documents anew
 	$(BIN)/python -m schemas.documents
+	$(BIN)/python -m ucci_stream.metrics_page
 
 lock: $(STAMP)   ## resolve requirements.lock anew (hashes, no addresses)
 	$(BIN)/python -m pip install --quiet uv

@@ -138,6 +138,9 @@ class KeepAll:
         """Return the version."""
         return self._version
 
+    def trial(self, _workload: str) -> None:
+        """Return no trial."""
+
 
 def settings_for(base_url: str) -> Settings:
     """Return settings with one workload whose models are both at this URL."""

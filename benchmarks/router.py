@@ -5,7 +5,10 @@ function that returns at once, so that what is measured is everything but the mo
 the ledger, encode, one transaction a tick. The bare loop consumes, parses, dumps and produces in order, committing
 plain offsets in a transaction of the same tick. Speed is their ratio within a round; the median of rounds counts.
 
-    python -m benchmarks.router --json router.json --quick
+With ``--tracing`` the same is measured of records that carry a W3C trace context, passed on as it came, and of a router
+whose every query is recorded as a span by OpenTelemetry's SDK, the spans thrown away.
+
+    python -m benchmarks.router --json router.json --quick --tracing
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,7 +36,7 @@ from schemas.query import QueryEvent
 from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
-from stream_router.ports import Calibrations
+from stream_router.ports import Calibrations, Tracing
 from stream_router.service import Service
 from stream_router.shell.metrics import Metrics
 from ucci_stream.local_broker import LocalBroker
@@ -45,6 +48,7 @@ QUICK = (10_000, 3)
 _TEXT = "canon 5d mark iv with the 70-200 at f2.8 and 1/250, iso 400, shot in the evening " * 3
 _ROUTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 _CALL_S = 20.0
+_CONTEXT = [("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"), ("tracestate", b"vendor=1")]
 
 
 class InstantAnswerer:
@@ -90,7 +94,7 @@ class InstantAnswerer:
         return {}
 
 
-def fill(bootstrap: str, prefix: str, records: int) -> None:
+def fill(bootstrap: str, prefix: str, records: int, headers: list[tuple[str, bytes]]) -> None:
     """Create the topics and put the records in."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     plain = ("queries", "results", "dead-letters")
@@ -106,14 +110,14 @@ def fill(bootstrap: str, prefix: str, records: int) -> None:
         value = json.dumps({"query_id": f"q{n}", "text": _TEXT}).encode()
         while True:
             try:
-                producer.produce(f"{prefix}.queries", value, f"q{n}")
+                producer.produce(f"{prefix}.queries", value, f"q{n}", headers=headers)  # type: ignore[arg-type]
                 break
             except BufferError:
                 producer.poll(0.1)
     producer.flush(_CALL_S)
 
 
-async def router_run(bootstrap: str, prefix: str, records: int) -> tuple[float, float]:
+async def router_run(bootstrap: str, prefix: str, records: int, tracing: Tracing | None = None) -> tuple[float, float]:
     """Return seconds of wall clock and of CPU from the first transaction's queries to the last commit."""
     settings = Settings.model_validate(
         {
@@ -130,7 +134,7 @@ async def router_run(bootstrap: str, prefix: str, records: int) -> tuple[float, 
             },
         }
     )
-    service = Service(settings, InstantAnswerer)
+    service = Service(settings, InstantAnswerer, tracing=tracing)
     task = asyncio.create_task(service.run())
     while service.metrics.totals().get("queries", 0) == 0 and not task.done():  # noqa: ASYNC110 counters have no event
         await asyncio.sleep(0.001)
@@ -185,27 +189,39 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measure(bootstrap: str, records: int, rounds: int) -> dict[str, Any]:
-    """Run both in turn; each round has topics of its own, and every second round begins with the bare loop."""
+def spans_to_nowhere() -> Tracing:
+    """Return OpenTelemetry's SDK as it comes, without an exporter: every span is made and dropped."""
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from stream_router.shell.tracing import OpenTelemetry
+
+    return OpenTelemetry(TracerProvider())
+
+
+def measure(bootstrap: str, records: int, rounds: int, *, tracing: bool = False) -> dict[str, Any]:
+    """Run all in turn; each run has topics of its own, and each round begins with another one."""
+    runs: dict[str, Callable[[str], tuple[float, float]]] = {
+        "router": lambda prefix: asyncio.run(router_run(bootstrap, prefix, records)),
+        "bare": lambda prefix: bare_run(bootstrap, prefix, records),
+    }
+    if tracing:
+        runs["context"] = runs["router"]
+        runs["spans"] = lambda prefix: asyncio.run(router_run(bootstrap, prefix, records, spans_to_nowhere()))
     found: list[dict[str, float]] = []
+    names = list(runs)
     for number in range(rounds):
-        prefix = f"bench-{uuid.uuid4().hex[:8]}"
-        fill(bootstrap, prefix, records)
-        router = bare = (0.0, 0.0)
-        for which in ("router", "bare") if number % 2 == 0 else ("bare", "router"):
-            if which == "router":
-                router = asyncio.run(router_run(bootstrap, prefix, records))
-            else:
-                bare = bare_run(bootstrap, prefix, records)
-        found.append(
-            {
-                "router_per_s": records / router[0],
-                "bare_per_s": records / bare[0],
-                "speed_ratio": bare[0] / router[0],
-                "router_cpu_us": router[1] / records * 1e6,
-                "bare_cpu_us": bare[1] / records * 1e6,
-            }
-        )
+        took: dict[str, tuple[float, float]] = {}
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            prefix = f"bench-{uuid.uuid4().hex[:8]}"
+            fill(bootstrap, prefix, records, _CONTEXT if name in ("context", "spans") else [])
+            took[name] = runs[name](prefix)
+        each = {f"{name}_per_s": records / wall_s for name, (wall_s, _) in took.items()}
+        each |= {f"{name}_cpu_us": used_s / records * 1e6 for name, (_, used_s) in took.items()}
+        each["speed_ratio"] = took["bare"][0] / took["router"][0]
+        if tracing:
+            each |= {f"{name}_cpu_to_router": took[name][1] / took["router"][1] for name in ("context", "spans")}
+        found.append(each)
         print(json.dumps(found[-1]), file=sys.stderr)
     medians = {key: statistics.median(each[key] for each in found) for key in found[0]}
     return {"records": records, "rounds": found, "median": medians}
@@ -216,11 +232,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The router's path against a bare transactional loop.")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     parser.add_argument("--quick", action="store_true", help="fewer records and rounds")
+    parser.add_argument("--tracing", action="store_true", help="also with trace contexts, and with spans")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     records, rounds = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory() as directory, LocalBroker(Path(directory)) as broker:
-        numbers = measure(broker.bootstrap, records, rounds)
+        numbers = measure(broker.bootstrap, records, rounds, tracing=options.tracing)
     text = json.dumps(numbers, indent=2)
     print(text)
     if options.json is not None:

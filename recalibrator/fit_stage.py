@@ -30,7 +30,7 @@ from recalibrator.ports import (
     Transactions,
     VersionLog,
 )
-from recalibrator.publication import publication
+from recalibrator.publication import publication, trial_publication
 from runtime.clock import Clock
 from runtime.records import Count, Input, OutputRecord
 from schemas.errors import DecodeError
@@ -50,13 +50,14 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class FitTopics:
-    """The topics of the fit, by full name."""
+    """The topics of the fit, by full name; without that of trials, none reaches the routers."""
 
     observations: str
     calibration: str
     history: str
     status: str
     dead_letters: str
+    trial: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,24 +248,27 @@ class FitStage(Stage):
         self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
 
     def _observe(self, fold: _Fold, core: Core, event: Observation) -> None:
-        version = core.observe(event)
+        before, version = core.trial, core.observe(event)
         fold.touched.add(event.workload)
         if fold.is_live:
             self._count("observations", workload=event.workload, kind=event.kind)
-        if version is None:
+        if version is None and event.kind != "command":
             return
-        records = publication(
-            version,
-            fold.history.setdefault(version.workload, []),
-            calibration=self._topics.calibration,
-            history=self._topics.history,
-            most=self._limits.kept_versions,
+        kept, most = fold.history.setdefault(event.workload, []), self._limits.kept_versions
+        topics = self._topics
+        records = trial_publication(
+            before, core.trial, event, kept, trial=topics.trial, history=topics.history, most=most
         )
-        if fold.is_live:
+        if version is not None:
+            records += publication(version, kept, calibration=topics.calibration, history=topics.history, most=most)
+        if topics.trial is None and core.trial is not before:
+            self._count("fit_notes", note="trial_without_topic")
+        if fold.is_live and records:
             self._outputs.extend(records)
             self._commit(is_urgent=True)
             self._store([fold])
-            self._count("versions", workload=version.workload, trigger=version.evidence.trigger)
+            if version is not None:
+                self._count("versions", workload=version.workload, trigger=version.evidence.trigger)
 
     def _reach_end(self, fold: _Fold, end: EndReached) -> None:
         if not fold.is_live and end.offset < fold.limit:
@@ -328,8 +332,7 @@ class FitStage(Stage):
         above = {
             core: number
             for workload, number in highest.items()
-            if (core := fold.cores.get(workload)) is not None
-            and (core.current is None or number > core.current.version)
+            if (core := fold.cores.get(workload)) is not None and number > core.version_floor
         }
         if not above:
             return

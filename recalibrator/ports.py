@@ -15,6 +15,7 @@ from schemas.command import Command
 from schemas.labelled import LabelledExample
 from schemas.status import LabelerCounts, LabelerStatus, WorkloadStatus
 from schemas.traffic import TrafficSummary
+from schemas.trial import CalibrationTrial
 
 Observation = LabelledExample | TrafficSummary | Command
 
@@ -211,6 +212,16 @@ class Core(Protocol):
         """The version published last."""
         ...
 
+    @property
+    def trial(self) -> CalibrationTrial | None:
+        """The version on trial beside it, or None."""
+        ...
+
+    @property
+    def version_floor(self) -> int:
+        """The number that the next version lies above."""
+        ...
+
     def observe(self, event: Observation) -> CalibrationVersion | None:
         """Take one observation; return a version to publish, or nothing."""
         ...
@@ -229,7 +240,7 @@ class Core(Protocol):
 
 
 class VersionLog(Protocol):
-    """The calibration topic as the fit reads it."""
+    """The topics of versions in force and on trial as the fit reads them."""
 
     def news(self) -> dict[str, int]:
         """Return the highest valid version of each workload that came since the last call; never blocks."""

@@ -41,6 +41,7 @@ from schemas.settings import Settings
 from schemas.topics import (
     CALIBRATION,
     CALIBRATION_HISTORY,
+    CALIBRATION_TRIAL,
     DEAD_LETTERS,
     FEEDBACK,
     LABEL_REQUESTS,
@@ -59,7 +60,7 @@ END_TIMEOUT_S = 17.0
 
 _WRITTEN = (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
 _TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
-_OPTIONAL = (RECALIBRATORS, LABEL_REQUESTS)
+_OPTIONAL = (RECALIBRATORS, LABEL_REQUESTS, CALIBRATION_TRIAL)
 _MILLISECONDS = 1_000
 _WAIT_S = 0.5
 
@@ -206,11 +207,16 @@ class Service:
     def _fit_stage(self, checked: CheckedTopics, state: StateDirectory) -> FitStage:
         settings = self._settings
         topics = FitTopics(
-            *(self._topic(t) for t in (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS))
+            self._topic(OBSERVATIONS),
+            self._topic(CALIBRATION),
+            self._topic(CALIBRATION_HISTORY),
+            self._topic(STATUS),
+            self._topic(DEAD_LETTERS),
+            trial=None if CALIBRATION_TRIAL in checked.missing else self._topic(CALIBRATION_TRIAL),
         )
         reader = CompactedReader(
             "versions",
-            [topics.calibration],
+            [topic for topic in (topics.calibration, topics.trial) if topic is not None],
             reader_properties(settings, f"versions-{state.instance_id}"),
             self.metrics.count,
             on_final=self._fail,
@@ -225,7 +231,7 @@ class Service:
             log=self._event_log(StageName.FIT, (topics.observations,), state),
             transactions=self._transactions(StageName.FIT, checked, state),
             snapshots=SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
-            versions=KafkaVersionLog(reader),
+            versions=KafkaVersionLog(reader, topics.trial),
             clock=self._clock,
             count=self.metrics.count,
         )

@@ -23,13 +23,15 @@ from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
 from schemas.query import QueryEvent
-from schemas.routed import Decision, Decisions, LabelRequest, ModelRun, QueryCost, RoutedEvent
+from schemas.routed import Decision, Decisions, LabelRequest, ModelRun, QueryCost, RoutedEvent, TrialDecision
 from schemas.settings import Settings, WorkloadSettings
 from schemas.status import DetectorStatus, DriftStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
-from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
+from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
+from schemas.trial import CalibrationTrial, TrialArm, TrialStatus
 
 __all__ = [
     "CalibrationMap",
+    "CalibrationTrial",
     "CalibrationVersion",
     "Command",
     "ConfigError",
@@ -60,6 +62,10 @@ __all__ = [
     "Signal",
     "Target",
     "TrafficSummary",
+    "TrialArm",
+    "TrialDecision",
+    "TrialStatus",
+    "TrialTraffic",
     "UcciError",
     "VersionTraffic",
     "WorkloadSettings",

@@ -9,7 +9,19 @@ from pydantic import Field, model_validator
 from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE, CalibrationMap
 from schemas.event import MAX_NAME_CHARS, Count, Event, Ordinal, Probability, Real, Timestamp, WorkloadName
 
-Action = Literal["bootstrap", "activate", "pin", "unpin", "pause", "resume", "refit"]
+Action = Literal[
+    "bootstrap",
+    "activate",
+    "pin",
+    "unpin",
+    "pause",
+    "resume",
+    "refit",
+    "shadow",
+    "canary",
+    "promote",
+    "stop_trial",
+]
 
 
 class Command(Event):
@@ -21,12 +33,16 @@ class Command(Event):
         ``bootstrap`` publishes a first version: of ``map`` and ``uncertainty_threshold`` where they are given, else
         fitted on the labelled examples before it in the log. ``activate`` publishes version ``version`` anew under
         a new number. ``pin`` does so too and keeps it through refits until ``unpin``. ``pause`` stops publishing
-        until ``resume``. ``refit`` fits and publishes at once.
+        until ``resume``. ``refit`` fits and publishes at once. ``shadow`` and ``canary`` begin a trial of version
+        ``version``: routers report what it would decide, or decide a ``share`` of queries by it. ``promote`` publishes
+        the version on trial under a new number, ``stop_trial`` ends the trial.
     version : int, optional
-        For ``activate`` and ``pin``; ``pin`` without one pins the version in force.
+        For ``activate``, ``pin``, ``shadow`` and ``canary``; ``pin`` without one pins the version in force.
+    share : float, optional
+        For ``canary``: of queries, in (0, 1].
     map, uncertainty_threshold, error_probability_threshold : optional
-        For ``bootstrap`` from a finished calibration; the threshold on u wins over the one on g. With ``activate`` and
-        ``pin`` the content of ``version``, for when the fit keeps it no longer.
+        For ``bootstrap`` from a finished calibration; the threshold on u wins over the one on g. With ``activate``,
+        ``pin``, ``shadow`` and ``canary`` the content of ``version``, for when the fit keeps it no longer.
     issued_by, reason : str
         Who, and why.
     """
@@ -35,6 +51,7 @@ class Command(Event):
     workload: WorkloadName
     action: Action
     version: Ordinal | None = None
+    share: Annotated[Real, Field(gt=0.0, le=1.0)] | None = None
     map: CalibrationMap | None = None
     uncertainty_threshold: Annotated[Real, Field(ge=ESCALATE_ALL, le=ESCALATE_NONE)] | None = None
     error_probability_threshold: Probability | None = None
@@ -45,6 +62,8 @@ class Command(Event):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.action == "activate" and self.version is None:
-            raise ValueError("version: is required to activate")
+        if self.action in ("activate", "shadow", "canary") and self.version is None:
+            raise ValueError(f"version: is required to {self.action}")
+        if self.action == "canary" and self.share is None:
+            raise ValueError("share: is required to canary; send the share of queries, above 0 and up to 1")
         return self

@@ -80,6 +80,7 @@ class Plan(NamedTuple):
                 "threshold": known[0],
                 "calibration_version": known[1],
                 "large_probability": large_probability,
+                "trial": None,
             }
 
         kept = fields("kept", exploration)

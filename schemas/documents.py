@@ -30,6 +30,7 @@ from schemas.routed import RoutedEvent
 from schemas.settings import TopicSettings
 from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.traffic import TrafficSummary
+from schemas.trial import CalibrationTrial
 
 CONTRACT_VERSION = "1.1.0"
 """Raised in its second place with every addition; there are no other changes."""
@@ -37,6 +38,7 @@ CONTRACT_VERSION = "1.1.0"
 EVENTS: dict[str, type[Event]] = {
     event.__name__: event
     for event in (
+        CalibrationTrial,
         CalibrationVersion,
         Command,
         FeedbackEvent,

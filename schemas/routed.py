@@ -15,6 +15,7 @@ from schemas.event import (
     Event,
     Flag,
     NonNegative,
+    Ordinal,
     Part,
     Probability,
     QueryId,
@@ -27,6 +28,34 @@ from schemas.query import Metadata
 ModelRole = Literal["small", "large"]
 DecisionReason = Literal["threshold", "exploration", "cold_start", "infeasible", "small_failed", "kept", "degraded"]
 LabelReason = Literal["random", "exploration", "audit"]
+TrialMode = Literal["shadow", "canary"]
+
+
+class TrialDecision(Part):
+    """What a version on trial decided for the same query, beside what the version in force decided.
+
+    Parameters
+    ----------
+    version : int
+        The one on trial.
+    mode : str
+        ``shadow`` or ``canary``.
+    escalated : bool
+        Its decision.
+    base_version : int
+        The one in force.
+    base_escalated : bool
+        Its decision.
+    acted : bool
+        Whether the trial's decision was the one acted on; the fields around this one are the trial's then.
+    """
+
+    version: Ordinal
+    mode: TrialMode
+    escalated: Flag
+    base_version: Ordinal
+    base_escalated: Flag
+    acted: Flag
 
 
 class Decision(Part):
@@ -49,6 +78,8 @@ class Decision(Part):
         Null before the first version.
     large_probability : float
         The propensity: probability, under the policy in force, that the large model ran for this query.
+    trial : TrialDecision or None
+        While a version is on trial. Where it was acted on, everything else here is that version's.
     """
 
     escalated: Flag
@@ -58,6 +89,7 @@ class Decision(Part):
     threshold: Probability | None = None
     calibration_version: Count | None = None
     large_probability: Probability
+    trial: TrialDecision | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from schemas.event import (
     WorkloadName,
 )
 from schemas.json_value import JsonObject
+from schemas.trial import TrialStatus
 
 WorkloadState = Literal[
     "cold_start", "active", "infeasible", "label_starved", "stale", "bad_labels_suspected", "paused", "pinned"
@@ -202,10 +203,11 @@ class ModelHealth(Part):
 
 
 class VersionInUse(Part):
-    """The version that a router decides by, and since when."""
+    """The version that a router decides by, since when, and the one on trial beside it."""
 
     version: Count | None
     since: Timestamp | None = None
+    trial: Count | None = None
 
 
 class WorkloadRouter(Part):
@@ -216,6 +218,7 @@ class WorkloadRouter(Part):
     silent: Flag = False
     version: Count | None = None
     since: Timestamp | None = None
+    trial: Count | None = None
     models: dict[Literal["small", "large"], ModelHealth] = Field(default_factory=dict)
     updated_at: Timestamp
 
@@ -253,6 +256,7 @@ class WorkloadStatus(Event):
     version: VersionSummary | None = None
     routers: tuple[WorkloadRouter, ...] = ()
     dead_letters: DeadLetterStatus | None = None
+    trial: TrialStatus | None = None
 
 
 class RouterStatus(Event):

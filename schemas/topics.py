@@ -123,6 +123,15 @@ CALIBRATION_HISTORY = Topic(
     senders=(_FIT,),
     receivers=(_FIT, _API),
 )
+CALIBRATION_TRIAL = Topic(
+    "calibration-trial",
+    "workload",
+    "CalibrationTrial",
+    "compact",
+    partitions=1,
+    senders=(_FIT,),
+    receivers=(_ROUTER, _FIT),
+)
 STATUS = Topic(
     "status", "workload", "WorkloadStatus", "compact", partitions=1, senders=(_FIT,), receivers=(_API, _TOOL)
 )
@@ -168,6 +177,7 @@ TOPICS = (
     OBSERVATIONS,
     CALIBRATION,
     CALIBRATION_HISTORY,
+    CALIBRATION_TRIAL,
     STATUS,
     ROUTERS,
     RECALIBRATORS,

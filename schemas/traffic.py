@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.event import Count, Event, NonNegative, Part, Real, Timestamp, WorkloadName
+from schemas.event import Count, Event, NonNegative, Ordinal, Part, Real, Timestamp, WorkloadName
 
 MAX_CELLS = 4_096
 _Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_CELLS)]
@@ -80,6 +80,31 @@ class VersionTraffic(Part):
         return self
 
 
+class TrialTraffic(Part):
+    """Counts of the queries for which a version on trial decided too.
+
+    Parameters
+    ----------
+    version : int
+        The one on trial.
+    queries : int
+        For which both decisions are known.
+    escalated, base_escalated : int
+        Of those: escalated by the version on trial, and by the one in force.
+    agreeing : int
+        With equal decisions.
+    acted : int
+        Decided by the version on trial.
+    """
+
+    version: Ordinal
+    queries: Count
+    escalated: Count = 0
+    base_escalated: Count = 0
+    agreeing: Count = 0
+    acted: Count = 0
+
+
 class TrafficSummary(Event):
     """Traffic of one workload, seen by one join instance within a few seconds."""
 
@@ -91,6 +116,7 @@ class TrafficSummary(Event):
     last_routed_at: Timestamp
     grid: GridSpec
     versions: Annotated[tuple[VersionTraffic, ...], Field(min_length=1, max_length=1_000)]
+    trials: Annotated[tuple[TrialTraffic, ...], Field(max_length=1_000)] = ()
 
     @model_validator(mode="after")
     def _cells_on_grid(self) -> Self:

@@ -7,7 +7,6 @@ any time.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 
 from runtime.clock import Clock
@@ -21,15 +20,13 @@ from stream_router.core.answer import failed_run, judge
 from stream_router.core.cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve
 from stream_router.core.request import build_probe, build_request
 from stream_router.errors import ModelsFailed
-from stream_router.ports import Calibrations
+from stream_router.ports import Calibrations, ModelCall, Tracing
 from stream_router.shell.model_http import CallError
 from stream_router.shell.model_server import ModelCallMetrics, ModelServer, ServerDownError, ServerName
+from stream_router.shell.tracing import PassedOn
 
 UNMEASURED_COST_RATIO = 3.0
 """Stands in for large over small, where no cost is configured, until both models have answered something."""
-
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]*)?")
-_TRACESTATE = re.compile(r"[ -~]{1,512}")
 
 
 class CascadeAnswerer:
@@ -45,6 +42,8 @@ class CascadeAnswerer:
         ``routed_by`` of the results.
     metrics : ModelCallMetrics, optional
         Called in the event loop with every attempt and every change of health; must not block.
+    tracing : Tracing, optional
+        Follows the model calls; by default a query's trace context is passed on as it is given.
 
     Raises
     ------
@@ -59,7 +58,9 @@ class CascadeAnswerer:
         clock: Clock,
         instance_id: str,
         metrics: ModelCallMetrics | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing or PassedOn()
         self._calibrations = calibrations
         self._clock = clock
         self._instance_id = instance_id
@@ -109,7 +110,7 @@ class CascadeAnswerer:
         workload : str
             A configured one.
         headers : mapping of str to str, optional
-            The record's; a W3C trace context in them is passed on to the models.
+            The query's W3C trace context, for the models.
 
         Raises
         ------
@@ -118,7 +119,7 @@ class CascadeAnswerer:
         """
         models = self._models[workload]
         cascade = QueryCascade(query, workload, models.settings.sampling, self._large_outage)
-        asking = _Asking(models, query.text, _trace_context(headers), self._clock)
+        asking = _Asking(models, query.text, headers, self._clock, self._tracing)
         while True:
             step = cascade.next_step()
             if isinstance(step, Serve):
@@ -129,7 +130,8 @@ class CascadeAnswerer:
             role = step.role if isinstance(step, Ask) else await models.first_up(step.roles)
             asked = await asking.ask(role)
             if role == "small":
-                cascade.small_ended(asked, self._calibrations.in_force(workload), self._clock.now())
+                version, trial = self._calibrations.in_force(workload), self._calibrations.trial(workload)
+                cascade.small_ended(asked, version, self._clock.now(), trial)
             else:
                 cascade.large_ended(asked)
 
@@ -179,23 +181,34 @@ class _Models:
 class _Asking:
     """The calls made for one query; remembers how many rounds of attempts each model has failed."""
 
-    __slots__ = ("_clock", "_models", "_rounds", "_text", "_trace")
+    __slots__ = ("_clock", "_headers", "_models", "_rounds", "_text", "_tracing")
 
-    def __init__(self, models: _Models, text: str, trace: Mapping[str, str] | None, clock: Clock) -> None:
+    def __init__(
+        self, models: _Models, text: str, headers: Mapping[str, str] | None, clock: Clock, tracing: Tracing
+    ) -> None:
         self._models = models
         self._text = text
-        self._trace = trace
+        self._headers = headers
         self._clock = clock
+        self._tracing = tracing
         self._rounds: dict[ModelRole, int] = {"small": 0, "large": 0}
 
     async def ask(self, role: ModelRole) -> Asked:
         """Ask one model; what went wrong is part of the run."""
+        operation = "chat" if self._models.settings.api == "chat" else "text_completion"
+        call = ModelCall(role, self._models.endpoints[role].model, operation)
+        with self._tracing.calling(call, self._headers) as trace:
+            asked = await self._ask(role, trace.headers)
+            trace.ended(asked.run)
+            return asked
+
+    async def _ask(self, role: ModelRole, headers: Mapping[str, str] | None) -> Asked:
         settings, endpoint = self._models.settings, self._models.endpoints[role]
         request = build_request(settings, endpoint, self._text)
         server = self._models.by_role[role]
         began_s = self._clock.monotonic()
         try:
-            answered = await server.call(request, self._trace, earlier_rounds=self._rounds[role])
+            answered = await server.call(request, headers, earlier_rounds=self._rounds[role])
         except ServerDownError as error:
             self._rounds[role] += error.after_attempts
             return Asked(failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s), RunEnd.DOWN)
@@ -203,17 +216,6 @@ class _Asking:
             return Asked(failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s), RunEnd.FAILED)
         run = judge(endpoint.model, answered.reply, settings.fields, answered.latency_s)
         return Asked(run, RunEnd.VALID if run.valid else RunEnd.FAILED)
-
-
-def _trace_context(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Return the W3C trace context to pass on; what is malformed is not passed on, as that standard asks."""
-    parent = headers.get("traceparent") if headers else None
-    if headers is None or parent is None or not _TRACEPARENT.fullmatch(parent):
-        return None
-    state = headers.get("tracestate")
-    if state is None or not _TRACESTATE.fullmatch(state):
-        return {"traceparent": parent}
-    return {"traceparent": parent, "tracestate": state}
 
 
 def _error_of(asked: Asked | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +20,10 @@ from runtime.log_lines import LogFormat, configure_logging
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings, require_models
-from stream_router.ports import Calibrations
+from stream_router.ports import Calibrations, Tracing
 from stream_router.service import RunningAnswerer, Service, run_until_signalled
 from stream_router.shell.metrics import Metrics
+from stream_router.shell.tracing import configured_tracing
 
 app = typer.Typer(
     help="Answer queries with a cascade of two models. Start with: stream-router run --config ucci.toml",
@@ -72,7 +74,8 @@ def _run(settings: Settings) -> int:
     service: Service | None = None
     code = 0
     try:
-        service = Service(settings, _cascade)
+        tracing = configured_tracing()
+        service = Service(settings, partial(_cascade, tracing=tracing), tracing=tracing)
         asyncio.run(run_until_signalled(service))
     except (UcciError, OSError) as error:
         sys.stderr.write(f"{_one_line(error)}\n")
@@ -91,10 +94,12 @@ def _one_line(error: Exception) -> str:
     return str(error)
 
 
-def _cascade(settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> RunningAnswerer:
+def _cascade(
+    settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics, *, tracing: Tracing
+) -> RunningAnswerer:
     from stream_router.answering import CascadeAnswerer
 
-    return CascadeAnswerer(settings, calibrations, clock, settings.router.instance_id, metrics)
+    return CascadeAnswerer(settings, calibrations, clock, settings.router.instance_id, metrics, tracing)
 
 
 if __name__ == "__main__":

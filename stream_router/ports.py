@@ -1,14 +1,17 @@
-"""The seams between the router's loop and the world: what answers a query, and which calibration is in force."""
+"""The seams between the router's loop and the world: what answers a query, by which calibration, and who watches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
 
 from schemas.calibration import CalibrationVersion
 from schemas.query import QueryEvent
-from schemas.routed import RoutedEvent
+from schemas.routed import ModelRole, ModelRun, RoutedEvent
 from schemas.status import ModelHealth
+from schemas.trial import CalibrationTrial
+from stream_router.core.output import InputRecord
 
 
 class Calibrations(Protocol):
@@ -16,6 +19,10 @@ class Calibrations(Protocol):
 
     def in_force(self, workload: str) -> CalibrationVersion | None:
         """Return the version in force, or None in a cold start."""
+        ...
+
+    def trial(self, workload: str) -> CalibrationTrial | None:
+        """Return the version on trial beside it, or None."""
         ...
 
 
@@ -41,4 +48,54 @@ class Answerer(Protocol):
     @property
     def can_answer(self) -> bool:
         """Whether every workload has at least one model server that is up."""
+        ...
+
+
+class QueryTrace(Protocol):
+    """One query's part in a trace."""
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The W3C trace context for whatever the query leads to; None without one."""
+        ...
+
+    def answered(self, routed: RoutedEvent) -> None:
+        """Record the result."""
+        ...
+
+    def failed(self, reason: str, error: str) -> None:
+        """Record why there is none."""
+        ...
+
+
+class ModelCall(NamedTuple):
+    """Which model is asked for what; ``operation`` as OpenTelemetry names it: chat or text_completion."""
+
+    role: ModelRole
+    model: str
+    operation: str
+
+
+class CallTrace(Protocol):
+    """One model call's part in a trace."""
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The W3C trace context for the model server; None without one."""
+        ...
+
+    def ended(self, run: ModelRun) -> None:
+        """Record how it ended."""
+        ...
+
+
+class Tracing(Protocol):
+    """Who follows queries from service to service."""
+
+    def routing(self, record: InputRecord, query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:
+        """Follow one query, until the context ends."""
+        ...
+
+    def calling(self, call: ModelCall, headers: Mapping[str, str] | None) -> AbstractContextManager[CallTrace]:
+        """Follow one model call of the query whose trace context is given."""
         ...

@@ -7,18 +7,19 @@ a dead letter. A query is given up without an outcome only when its partition no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 import structlog
 
-from runtime.records import Header
 from schemas.errors import DecodeError
 from schemas.query import QueryEvent
 from stream_router.core.decode import decode_query
 from stream_router.core.ledger import RecordId
 from stream_router.core.output import InputRecord, Outcome, dead_letter, result
+from stream_router.core.trace_context import as_headers
+from stream_router.core.trial import labels as trial_labels
 from stream_router.errors import ModelsFailed
-from stream_router.ports import Answerer
+from stream_router.ports import Answerer, QueryTrace, Tracing
 
 _log = structlog.get_logger()
 
@@ -37,6 +38,8 @@ class Router:
         Topic names.
     finished : callable
         Takes each outcome; must not block.
+    tracing : Tracing
+        Follows each query.
     """
 
     def __init__(
@@ -47,7 +50,9 @@ class Router:
         results: str,
         dead_letters: str,
         finished: Callable[[Outcome], object],
+        tracing: Tracing,
     ) -> None:
+        self._tracing = tracing
         self._answerer = answerer
         self._workloads = frozenset(workloads)
         self._results = results
@@ -61,7 +66,7 @@ class Router:
             try:
                 query, workload = decode_query(record.value, self._workloads)
             except DecodeError as error:
-                self._bury(record, error.reason, str(error))
+                self._finished(self._buried(record, error.reason, str(error)))
                 continue
             record_id = RecordId(record.partition, record.offset)
             self._tasks[record_id] = asyncio.create_task(self._answer(record_id, record, query, workload))
@@ -83,31 +88,27 @@ class Router:
 
     async def _answer(self, record_id: RecordId, record: InputRecord, query: QueryEvent, workload: str) -> None:
         try:
-            routed = await self._answerer.answer(query, workload, _text_headers(record.headers))
-        except ModelsFailed as error:
-            self._bury(record, error.reason, str(error))
+            with self._tracing.routing(record, query.query_id, workload) as trace:
+                outcome = await self._outcome(record, query, workload, trace)
         except Exception as error:  # noqa: BLE001 a query that breaks the program must not stop the others
             _log.exception("unexpected error; the query becomes a dead letter", query_id=query.query_id)
-            self._bury(record, INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+            self._finished(self._buried(record, INTERNAL_ERROR, f"{type(error).__name__}: {error}"))
         else:
-            labels = (workload, routed.answered_by, routed.decision.reason)
-            self._finished(Outcome(record, result(self._results, routed, record), labels))
+            self._finished(outcome)
         finally:
             if self._tasks.get(record_id) is asyncio.current_task():
                 del self._tasks[record_id]
 
-    def _bury(self, record: InputRecord, reason: str, error: str) -> None:
-        self._finished(Outcome(record, dead_letter(self._dead_letters, record, reason, error)))
-
-
-def _text_headers(headers: tuple[Header, ...]) -> Mapping[str, str] | None:
-    """Return the headers that are text; later ones of the same name win, as in HTTP clients."""
-    if not headers:
-        return None
-    readable = {}
-    for name, value in headers:
+    async def _outcome(self, record: InputRecord, query: QueryEvent, workload: str, trace: QueryTrace) -> Outcome:
         try:
-            readable[name] = (value or b"").decode()
-        except UnicodeDecodeError:
-            continue
-    return readable
+            routed = await self._answerer.answer(query, workload, trace.headers)
+        except ModelsFailed as error:
+            trace.failed(error.reason, str(error))
+            return self._buried(record, error.reason, str(error))
+        trace.answered(routed)
+        labels = (workload, routed.answered_by, routed.decision.reason)
+        written = result(self._results, routed, as_headers(trace.headers))
+        return Outcome(record, written, labels, trial_labels(workload, routed.decision.trial))
+
+    def _buried(self, record: InputRecord, reason: str, error: str) -> Outcome:
+        return Outcome(record, dead_letter(self._dead_letters, record, reason, error))

@@ -19,12 +19,12 @@ from runtime.kafka.topic_check import check_topics
 from runtime.transaction import State
 from schemas.settings import Settings
 from schemas.status import RouterStatus
-from schemas.topics import CALIBRATION, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
+from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
 from stream_router.core.adopt import Adoption
 from stream_router.core.ledger import RecordId
 from stream_router.core.output import InputRecord
 from stream_router.core.status import Identity, Readiness, router_status
-from stream_router.ports import Answerer, Calibrations
+from stream_router.ports import Answerer, Calibrations, Tracing
 from stream_router.router import Router
 from stream_router.shell.calibration_feed import CalibrationFeed
 from stream_router.shell.commit import Committer
@@ -33,6 +33,7 @@ from stream_router.shell.intake import Intake
 from stream_router.shell.metrics import Metrics
 from stream_router.shell.shared_ledger import SharedLedger
 from stream_router.shell.status_server import StatusServer
+from stream_router.shell.tracing import PassedOn
 
 _log = structlog.get_logger()
 
@@ -79,9 +80,16 @@ class Service:
     build_answerer : callable
         See :class:`AnswererFactory`.
     clock : Clock, optional
+    tracing : Tracing, optional
     """
 
-    def __init__(self, settings: Settings, build_answerer: AnswererFactory, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        build_answerer: AnswererFactory,
+        clock: Clock | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
@@ -96,6 +104,7 @@ class Service:
             results=RESULTS.name(prefix),
             dead_letters=DEAD_LETTERS.name(prefix),
             finished=self._ledger.finished,
+            tracing=tracing or PassedOn(),
         )
         self._feed = CalibrationFeed(
             settings, self._adoption, clock=self._clock, on_failure=self._fail, metrics=self.metrics
@@ -246,7 +255,9 @@ class Service:
                 return
 
     def _check_room(self) -> int:
-        return check_topics(self._settings, _TOUCHED, (RESULTS, DEAD_LETTERS)).max_record_bytes
+        checked = check_topics(self._settings, _TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,))
+        self._feed.with_trials = not checked.missing
+        return checked.max_record_bytes
 
     def _readiness(self) -> Readiness:
         return Readiness(

@@ -46,6 +46,16 @@ ACTIONS = {
     "pause": ("Pause", "No new version is published until resumed; the one in force stays."),
     "resume": ("Resume", "New fits are published again."),
     "refit": ("Refit", "A version is fitted on the labels so far and published at once."),
+    "shadow": (
+        "Shadow",
+        "Routers compute and report what it would decide, and go on by the version in force. A trial under way ends.",
+    ),
+    "canary": (
+        "Canary",
+        "It decides the share of queries given below, drawn by a hash of their ids. A trial under way ends.",
+    ),
+    "promote": ("Promote", "The version on trial is published under a new number and decides every query at once."),
+    "stop_trial": ("Stop trial", "The version in force decides every query again; what was compared stays shown."),
 }
 """What each act is called, and what it does."""
 

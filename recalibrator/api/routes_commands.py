@@ -1,4 +1,4 @@
-"""What operators ask of the fit: roll back, pin, pause. Each becomes a command in the log of the labels.
+"""What operators ask of the fit: roll back, pin, pause, try a version. Each becomes a command in the log of the labels.
 
 Nothing is done here: the fit folds the command when it comes to it, so that a version always has its place in one
 order, and who asked, when and why stays on record.
@@ -6,9 +6,10 @@ order, and who asked, when and why stays on record.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,8 +22,9 @@ from schemas.calibration import CalibrationVersion
 from schemas.command import Action, Command
 from schemas.topics import OBSERVATIONS
 
-_ON_VERSION: tuple[Action, ...] = ("activate", "pin")
-_ON_WORKLOAD: tuple[Action, ...] = ("unpin", "pause", "resume", "refit")
+_ON_VERSION: tuple[Action, ...] = ("activate", "pin", "shadow")
+_ON_WORKLOAD: tuple[Action, ...] = ("unpin", "pause", "resume", "refit", "promote", "stop_trial")
+_NEEDING_VERSION: tuple[Action, ...] = ("activate", "shadow", "canary")
 _ACCEPTED, _UNPROCESSABLE = 202, 422
 _MAX_BODY_BYTES = 20_000
 _MAX_REASON_CHARS = 4_096
@@ -51,20 +53,36 @@ class CommandRoutes:
         self.router = APIRouter(tags=["commands"])
         for action in _ON_VERSION:
             self._add(f"/v1/calibrations/{{workload}}/{{version}}:{action}", self._on_version(action))
+        self._add("/v1/calibrations/{workload}/{version}:canary", self.canary)
         for action in _ON_WORKLOAD:
-            self._add(f"/v1/calibrations/{{workload}}:{action}", self._on_workload(action))
+            self._add(f"/v1/calibrations/{{workload}}:{action.replace('_', '-')}", self._on_workload(action))
 
-    async def issue(self, workload: str, action: Action, version: int | None, caller: str, reason: str) -> Command:
+    async def issue(
+        self,
+        workload: str,
+        action: Action,
+        version: int | None,
+        caller: str,
+        reason: str,
+        share: float | None = None,
+    ) -> Command:
         """Put a command in the log and wait until the broker has it.
+
+        Parameters
+        ----------
+        share : float, optional
+            Of queries, in (0, 1]; for a canary.
 
         Raises
         ------
         Refused
-            404 for an unknown workload or version.
+            404 for an unknown workload or version, 422 where the action needs a version and none is given.
         BrokerUnreachable
         """
         self._context.require_workload(workload)
         content = None
+        if version is None and action in _NEEDING_VERSION:
+            raise Refused(_UNPROCESSABLE, "missing_field", f"version: is required to {action}", "version")
         if version is not None:
             record = self._context.view.version_json(workload, version)
             if record is None:
@@ -74,6 +92,7 @@ class CommandRoutes:
             workload=workload,
             action=action,
             version=version,
+            share=share,
             # The history is longer than what the fit keeps at hand.
             map=None if content is None else content.map,
             uncertainty_threshold=None if content is None else content.uncertainty_threshold,
@@ -84,6 +103,14 @@ class CommandRoutes:
         await self._context.producer.send(self._topic, workload.encode(), command.to_json())
         self._context.metrics.count("commands", action=action)
         return command
+
+    async def canary(
+        self, request: Request, workload: str, version: str, share: Annotated[str, Query(max_length=20)]
+    ) -> Response:
+        """Command the fit to have this version decide a share of queries."""
+        caller, reason = await self._caller_and_reason(request)
+        number = version_number(version)
+        return _answer(await self.issue(workload, "canary", number, caller, reason, checked_share(share)))
 
     def _on_version(self, action: Action) -> Any:
         async def act(request: Request, workload: str, version: VersionInPath) -> Response:
@@ -99,7 +126,7 @@ class CommandRoutes:
             caller, reason = await self._caller_and_reason(request)
             return _answer(await self.issue(workload, action, None, caller, reason))
 
-        act.__doc__ = f"Command the fit to {action} this workload."
+        act.__doc__ = f"Command the fit to {action.replace('_', ' ')} this workload."
         act.__name__ = f"{action}_workload"
         return act
 
@@ -133,6 +160,24 @@ def checked_reason(given: object) -> str:
         message = f"reason: must be one line of text of at most {_MAX_REASON_CHARS} characters"
         raise Refused(_UNPROCESSABLE, "invalid_field", message, "reason")
     return given
+
+
+def checked_share(given: str) -> float:
+    """Return a share of queries that a command can carry.
+
+    Raises
+    ------
+    Refused
+        422.
+    """
+    try:
+        share = float(given)
+    except ValueError:
+        share = math.nan
+    if not 0.0 < share <= 1.0:
+        message = f"share: must be a number above 0 and up to 1, such as 0.1 (got {given[:60]!r})"
+        raise Refused(_UNPROCESSABLE, "invalid_field", message, "share")
+    return share
 
 
 def _answer(command: Command) -> Response:

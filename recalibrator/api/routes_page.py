@@ -18,7 +18,7 @@ from recalibrator.api.bodies import read_body, require_type
 from recalibrator.api.context import Context
 from recalibrator.api.keys import require_same_site
 from recalibrator.api.page import ACTIONS, Page
-from recalibrator.api.routes_commands import CommandRoutes, checked_reason
+from recalibrator.api.routes_commands import CommandRoutes, checked_reason, checked_share
 from recalibrator.api.routes_status import version_number
 from recalibrator.errors import Refused
 from schemas.command import Action
@@ -116,7 +116,9 @@ class PageRoutes:
             action = _action(form.get("action", ""))
             caller = self._context.keys.authorise(_credentials(request, form.get("key", "")), "admin")
             number = version_number(version) if version else None
-            await self._commands.issue(workload, action, number, caller, checked_reason(form.get("reason", "")))
+            share = checked_share(form.get("share", "")) if action == "canary" else None
+            reason = checked_reason(form.get("reason", ""))
+            await self._commands.issue(workload, action, number, caller, reason, share)
         except Refused as error:
             return self._form(workload, form.get("action", ""), version, str(error), error.status)
         query = urlencode({"asked": action} | ({} if number is None else {"version": number}))

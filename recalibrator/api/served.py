@@ -245,6 +245,7 @@ def _of_workload(router: RouterNow, workload: str) -> dict[str, Any]:
         "silent": router.is_silent,
         "version": in_use.get("version"),
         "since": in_use.get("since"),
+        "trial": in_use.get("trial"),
         "models": document.get("models", {}).get(workload, {}),
         "updated_at": document["updated_at"],
     }

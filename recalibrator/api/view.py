@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 from pydantic_core import from_json
 
@@ -18,6 +18,7 @@ from recalibrator.api.history import History, HistoryPoint, from_ms
 from recalibrator.api.versions import VersionLine, version_line
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
+from schemas.routed import TrialMode
 from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.topics import CALIBRATION_HISTORY, RECALIBRATORS, ROUTERS, STATUS
 
@@ -182,7 +183,9 @@ class View:
                 entry.versions[version.version] = (version_line(version), zlib.compress(value, 1))
                 # A version carries the time of its events; the statuses beside it, that of the machine.
                 published_at = version.created_at if timestamp_ms is None else from_ms(timestamp_ms)
-                entry.history.add_version(version, published_at)
+                if version.evidence.trigger not in get_args(TrialMode):
+                    # What was only tried was never how the workload stood.
+                    entry.history.add_version(version, published_at)
         entry.revision += 1
         entry.versions_revision += 1
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
 
 from recalibrator.core.estimate.curve import inverse
 from recalibrator.core.observe.instants import from_us
@@ -55,8 +57,12 @@ class Published:
         exploration: float | None = None,
         *,
         audit: float = 0.0,
+        on_trial: bool = False,
     ) -> CalibrationVersion:
-        """Seal a version under the next number and put it in force; it explores as configured unless told otherwise."""
+        """Seal a version under the next number and put it in force, unless it is only for trial.
+
+        It explores as configured unless told otherwise.
+        """
         sampling, parent = self._settings.sampling, self.current
         self.floor += 1
         version = CalibrationVersion.sealed(
@@ -77,10 +83,12 @@ class Published:
             evidence=evidence,
             parent_version=None if parent is None else parent.version,
         )
-        self.current = version
+        if not on_trial:
+            self.current = version
         self._versions[version.version] = version
-        while len(self._versions) > self._kept:
-            del self._versions[next(iter(self._versions))]
+        for old in list(self._versions)[: -self._kept]:
+            if self.current is not None and old != self.current.version:
+                del self._versions[old]
         return version
 
     def state(self) -> dict[str, Any]:
@@ -117,3 +125,33 @@ def given_threshold(command: Command, fitted: CalibrationMap) -> float:
     if command.error_probability_threshold is not None:
         return inverse(fitted, command.error_probability_threshold)
     return ESCALATE_ALL
+
+
+class Content(NamedTuple):
+    """What a version is made of, beside its number and the settings."""
+
+    map: CalibrationMap
+    uncertainty_threshold: float
+    state: CalibrationState
+    evidence: Evidence
+
+
+def commanded(command: Command, of: int | None, former: CalibrationVersion | None) -> Content | None:
+    """Return the content that a command publishes: of a former version, else what the command itself carries.
+
+    Parameters
+    ----------
+    of : int or None
+        The version whose content it is.
+    former : CalibrationVersion or None
+        That version, where it is still known.
+    """
+    if former is not None:
+        details = {**former.evidence.details, "content_of": former.version}
+        proof = former.evidence.model_copy(update={"trigger": command.action, "details": details})
+        return Content(former.map, former.uncertainty_threshold, former.state, proof)
+    if command.map is None:
+        return None
+    told: dict[str, JsonValue] = {"issued_by": command.issued_by, "reason": command.reason}
+    proof = Evidence(trigger=command.action, details=told | ({} if of is None else {"content_of": of}))
+    return Content(command.map, given_threshold(command, command.map), "active", proof)

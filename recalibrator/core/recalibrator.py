@@ -26,15 +26,17 @@ from recalibrator.core.observe.instants import to_us
 from recalibrator.core.observe.prequential import calibration_error
 from recalibrator.core.observe.traffic import TrafficWindow
 from recalibrator.core.observe.window import LabelWindow
-from recalibrator.core.published import Published, given_threshold
+from recalibrator.core.published import Published, commanded
 from recalibrator.core.status import Counters, workload_status
+from recalibrator.core.trial import Trials
 from recalibrator.core.tuning import DEFAULT, Tuning
-from schemas.calibration import CalibrationVersion, Evidence
+from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus
 from schemas.traffic import TrafficSummary
+from schemas.trial import CalibrationTrial
 
 Observation = LabelledExample | TrafficSummary | Command
 
@@ -83,6 +85,7 @@ class Recalibrator:
         self._published = Published(settings, tuning.kept_versions)
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._holds = Holds()
+        self._trials = Trials()
         self._counters = Counters()
         self._now_us = 0
         self._labels_until_fit = tuning.refit_labels_least
@@ -92,6 +95,16 @@ class Recalibrator:
     def current(self) -> CalibrationVersion | None:
         """The version in force, or None."""
         return self._published.current
+
+    @property
+    def trial(self) -> CalibrationTrial | None:
+        """The version on trial beside it, or None."""
+        return self._trials.running
+
+    @property
+    def version_floor(self) -> int:
+        """The number that the next version lies above."""
+        return self._published.floor
 
     def observe(self, event: Observation) -> CalibrationVersion | None:
         """Take one event in.
@@ -125,6 +138,7 @@ class Recalibrator:
     def _observe_label(self, example: LabelledExample) -> CalibrationVersion | None:
         routed_us = to_us(example.routed_at)
         self._now_us = max(self._now_us, routed_us)
+        example = self._trials.take_label(example)
         change = self._window.offer(example)
         self._counters.count(change, example.label_requested)
         if change in ("duplicate", "too_late") or not example.label_requested:
@@ -139,6 +153,7 @@ class Recalibrator:
         return self._refit() if self._labels_until_fit <= 0 else None
 
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:
+        self._trials.take_traffic(summary)
         batch = self._traffic.add(summary)
         self._now_us = max(self._now_us, batch.last_us)
         self._counters.on_traffic(batch.sums["labels_requested"])
@@ -268,9 +283,12 @@ class Recalibrator:
 
     def _obey(self, command: Command) -> CalibrationVersion | None:
         self._now_us = max(self._now_us, to_us(command.issued_at))
-        act = interpret(command, self._published, self._holds)
+        on_trial = self._trials.running
+        act = interpret(command, self._published, self._holds, None if on_trial is None else on_trial.version.version)
         self._holds = act.holds
         self._counters.last_command = act.note
+        if act.ends_trial:
+            self._trials.end(command.action, self._now_us)
         if act.deed == "fit":
             version = self._refit(commanded=command.action)
             if version is None:
@@ -279,23 +297,18 @@ class Recalibrator:
                     f"models run; {len(self._window)} are known"
                 )
             return version
-        model_costs = costs(self.settings, self._traffic)
-        if act.deed == "take_map" and command.map is not None:
-            threshold = given_threshold(command, command.map)
-            told: dict[str, JsonValue] = {"issued_by": command.issued_by, "reason": command.reason}
-            proof = Evidence(trigger=command.action, details=told | ({} if act.of is None else {"content_of": act.of}))
-            return self._published.publish(
-                self._now_us, command.map, threshold, "active", proof, model_costs, audit=self._audit
-            )
         former = None if act.of is None else self._published.find(act.of)
-        if act.deed != "republish" or former is None:
+        if former is None and on_trial is not None and act.of == on_trial.version.version:
+            former = on_trial.version
+        if act.deed == "nothing" or (content := commanded(command, act.of, former)) is None:
             return None
-        proof = former.evidence.model_copy(
-            update={"trigger": command.action, "details": {**former.evidence.details, "content_of": former.version}}
-        )
-        return self._published.publish(
-            self._now_us, former.map, former.uncertainty_threshold, former.state, proof, model_costs, audit=self._audit
-        )
+        is_tried = act.deed == "try"
+        model_costs = costs(self.settings, self._traffic)
+        version = self._published.publish(self._now_us, *content, model_costs, audit=self._audit, on_trial=is_tried)
+        if is_tried:
+            self._trials.begin(command, version, self._now_us)
+            return None
+        return version
 
     def status(self) -> WorkloadStatus:
         """Return how the workload keeps its promise, as of the events seen; costs about a refit, changes nothing."""
@@ -313,6 +326,7 @@ class Recalibrator:
             counters=self._counters,
             now_us=self._now_us,
             tuning=self.tuning,
+            trials=self._trials,
         )
 
     def snapshot(self) -> bytes:
@@ -325,6 +339,7 @@ class Recalibrator:
             **self._beliefs.state(),
             "published": self._published.state(),
             "holds": asdict(self._holds),
+            "trials": self._trials.state(),
             "counters": asdict(self._counters),
             "now_us": self._now_us,
             "labels_until_fit": self._labels_until_fit,
@@ -361,6 +376,8 @@ class Recalibrator:
         core._beliefs.load(state)
         core._published.load(state["published"])
         core._holds = Holds(**state["holds"])
+        if "trials" in state:  # not in the snapshots of former releases
+            core._trials.load(state["trials"])
         core._counters = Counters(**state["counters"])
         core._now_us = state["now_us"]
         core._labels_until_fit = state["labels_until_fit"]

@@ -18,6 +18,7 @@ from recalibrator.core.observe.prequential import calibration_error, label_delay
 from recalibrator.core.observe.table import COUNTS, ROUTED_US
 from recalibrator.core.observe.traffic import COUNT, TrafficWindow
 from recalibrator.core.observe.window import Change, LabelWindow
+from recalibrator.core.trial import Trials
 from recalibrator.core.tuning import Tuning
 from schemas.calibration import CalibrationVersion, CostRate, Interval
 from schemas.event import MAX_INTEGER
@@ -93,16 +94,14 @@ def workload_status(
     counters: Counters,
     now_us: int,
     tuning: Tuning,
+    trials: Trials,
 ) -> WorkloadStatus:
     """Put the status together; micro-F1 is that of the version in force, with a 95 % interval."""
     effective = 0.0 if support is None else support.effective_labels
     stale = counters.requested_since_label >= tuning.stale_requests
     suspected = gate.suspicion is not None or (panel.labels_suspected and gate.is_unanswered)
     state = _state(current, holds, suspected, effective, stale, tuning)
-    quality = None
-    if policies is not None and support is not None and support.labels >= _LEAST_LABELS_TO_QUOTE:
-        index = 0 if current is None else policies.index(current.uncertainty_threshold)
-        quality = micro_f1_interval(policies, index, _Z95)
+    quality = _quality(current, support, policies)
     cost = _cost(settings, traffic)
     known: DriftState | None = "insufficient_labels" if effective < tuning.minimum_labels else None
     return WorkloadStatus(
@@ -128,7 +127,16 @@ def workload_status(
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
+        trial=trials.status(current, None if quality is None else policies, costs(settings, traffic)),
     )
+
+
+def _quality(current: CalibrationVersion | None, support: Support | None, policies: Policies | None) -> Interval | None:
+    """Return the micro-F1 of the version in force; nothing is quoted on a handful of labels."""
+    if policies is None or support is None or support.labels < _LEAST_LABELS_TO_QUOTE:
+        return None
+    index = 0 if current is None else policies.index(current.uncertainty_threshold)
+    return micro_f1_interval(policies, index, _Z95)
 
 
 def _state(

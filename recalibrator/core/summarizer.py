@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.tuning import DEFAULT
 from schemas.entities import equal
-from schemas.routed import RoutedEvent
+from schemas.routed import RoutedEvent, TrialDecision
 from schemas.settings import WorkloadSettings
-from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
+from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
 
 
 @dataclass(slots=True)
@@ -36,6 +36,24 @@ class _Tally:
     large_latency_s: float = 0.0
 
 
+@dataclass(slots=True)
+class _TrialTally:
+    """Counts of the queries for which one version on trial decided too."""
+
+    queries: int = 0
+    escalated: int = 0
+    base_escalated: int = 0
+    agreeing: int = 0
+    acted: int = 0
+
+    def add(self, told: TrialDecision) -> None:
+        self.queries += 1
+        self.escalated += told.escalated
+        self.base_escalated += told.base_escalated
+        self.agreeing += told.escalated == told.base_escalated
+        self.acted += told.acted
+
+
 class TrafficSummarizer:
     """Adds up the traffic of one workload between two takes.
 
@@ -49,6 +67,7 @@ class TrafficSummarizer:
         self._settings = settings
         self._grid = Grid(grid)
         self._tallies: dict[int | None, _Tally] = {}
+        self._trials: dict[int, _TrialTally] = {}
         self._first: datetime | None = None
         self._last: datetime | None = None
 
@@ -69,6 +88,8 @@ class TrafficSummarizer:
         tally.labels_requested += routed.label.requested
         tally.cost_sequential += routed.cost.sequential
         tally.cost_paper += routed.cost.paper
+        if decision.trial is not None:
+            self._trials.setdefault(decision.trial.version, _TrialTally()).add(decision.trial)
         self._add_runs(tally, routed)
 
     def _add_runs(self, tally: _Tally, routed: RoutedEvent) -> None:
@@ -101,8 +122,11 @@ class TrafficSummarizer:
                 _traffic(version, self._tallies[version])
                 for version in sorted(self._tallies, key=lambda number: -1 if number is None else number)
             ),
+            trials=tuple(
+                TrialTraffic(version=version, **asdict(tally)) for version, tally in sorted(self._trials.items())
+            ),
         )
-        self._tallies, self._first, self._last = {}, None, None
+        self._tallies, self._trials, self._first, self._last = {}, {}, None, None
         return summary
 
 

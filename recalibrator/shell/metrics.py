@@ -76,6 +76,17 @@ SPECS = (
 )
 
 
+def exposed_name(spec: MetricSpec) -> str:
+    """Return the name under which a metric is scraped.
+
+    Examples
+    --------
+    >>> exposed_name(SPECS[0])
+    'ucci_recalibrator_results_total'
+    """
+    return _PREFIX + spec.name + ("_total" if spec.kind == "counter" else "")
+
+
 class Metrics:
     """The recalibrator's metrics in a registry of their own.
 

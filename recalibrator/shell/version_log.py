@@ -1,4 +1,4 @@
-"""The calibration topic as the fit reads it: which version numbers are taken, by whomever.
+"""The calibration topics as the fit reads them: which version numbers are taken, in force or on trial, by whomever.
 
 Records flow in; the highest valid version of each workload flows out. What is not a valid version takes no number.
 """
@@ -12,6 +12,7 @@ from confluent_kafka import Message
 from runtime.kafka.compacted_reader import CompactedReader
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
+from schemas.trial import CalibrationTrial
 
 
 class KafkaVersionLog:
@@ -20,11 +21,13 @@ class KafkaVersionLog:
     Parameters
     ----------
     reader : CompactedReader
-        Of the calibration topic alone.
+        Of the topics of versions in force and on trial.
+    trial_topic : str or None
     """
 
-    def __init__(self, reader: CompactedReader) -> None:
+    def __init__(self, reader: CompactedReader, trial_topic: str | None) -> None:
         self._reader = reader
+        self._trial_topic = trial_topic
         self._highest: dict[str, int] = {}
 
     def news(self) -> dict[str, int]:
@@ -48,7 +51,8 @@ class KafkaVersionLog:
     def _take(self, messages: Iterable[Message]) -> dict[str, int]:
         news: dict[str, int] = {}
         for message in messages:
-            version = valid_version(message.key(), message.value())
+            read = version_on_trial if message.topic() == self._trial_topic else valid_version
+            version = read(message.key(), message.value())
             if version is not None:
                 news[version.workload] = max(version.version, news.get(version.workload, 0))
         for workload, number in news.items():
@@ -65,3 +69,14 @@ def valid_version(key: bytes | None, value: bytes | None) -> CalibrationVersion 
     except DecodeError:
         return None
     return version if version.is_sealed and key == version.workload.encode() else None
+
+
+def version_on_trial(key: bytes | None, value: bytes | None) -> CalibrationVersion | None:
+    """Return the version that a record puts on trial, or None where it ends one or is damaged."""
+    if key is None or value is None:
+        return None
+    try:
+        trial = CalibrationTrial.from_json(value)
+    except DecodeError:
+        return None
+    return trial.version if key == trial.workload.encode() else None

@@ -17,6 +17,8 @@ from schemas.calibration import CalibrationVersion, Signal
 from schemas.canonical import DIGEST_FIELD, digest
 from schemas.errors import DecodeError
 from schemas.status import VersionInUse
+from schemas.trial import CalibrationTrial
+from stream_router.core.trial import Trials
 
 
 class Refusal(StrEnum):
@@ -66,17 +68,27 @@ class Adoption:
     ----------
     signals : mapping of workload to Signal
         What u is measured on under this router's configuration.
+
+    Attributes
+    ----------
+    trials : Trials
+        Versions on trial beside those in force.
     """
 
     def __init__(self, signals: Mapping[str, Signal]) -> None:
         self._signals = dict(signals)
         self._in_force: dict[str, _InForce] = {}
         self._rejected: Counter[str] = Counter()
+        self.trials = Trials(signals)
 
     def in_force(self, workload: str) -> CalibrationVersion | None:
         """Return the version in force, or None in a cold start."""
         found = self._in_force.get(workload)
         return None if found is None else found.version
+
+    def trial(self, workload: str) -> CalibrationTrial | None:
+        """Return the version on trial, or None."""
+        return self.trials.of(workload)
 
     def offer(self, key: bytes | None, value: bytes | None, now: datetime) -> Adopted | Refused | None:
         """Take a record into force or refuse it.
@@ -107,9 +119,11 @@ class Adoption:
         """Return the version in use by workload, every configured one included."""
         found = {workload: self._in_force.get(workload) for workload in self._signals}
         return {
-            workload: VersionInUse(version=None)
-            if entry is None
-            else VersionInUse(version=entry.version.version, since=entry.since)
+            workload: VersionInUse(
+                version=None if entry is None else entry.version.version,
+                since=None if entry is None else entry.since,
+                trial=None if (trial := self.trials.of(workload)) is None else trial.version.version,
+            )
             for workload, entry in found.items()
         }
 

@@ -22,6 +22,8 @@ from schemas.draws import uniform
 from schemas.query import QueryEvent
 from schemas.routed import Decision, LabelRequest, ModelRole, ModelRun, RoutedEvent
 from schemas.settings import Sampling
+from schemas.trial import CalibrationTrial
+from stream_router.core.trial import decide_beside
 
 
 class RunEnd(Enum):
@@ -88,7 +90,7 @@ _AFTER_BOTH: dict[tuple[RunEnd, RunEnd], Step] = {
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The decision on a query, what went with it, and when it was made."""
+    """The decision on a query, what went with it, whose it is, and when it was made."""
 
     decision: Decision
     label: LabelRequest
@@ -97,9 +99,14 @@ class Drawn:
 
 
 def decide(
-    version: CalibrationVersion | None, uncertainty: float | None, query_id: str, workload: str, sampling: Sampling
-) -> tuple[Decision, LabelRequest]:
-    """Decide by the version in force when the small answer arrived.
+    version: CalibrationVersion | None,
+    uncertainty: float | None,
+    query_id: str,
+    workload: str,
+    sampling: Sampling,
+    trial: CalibrationTrial | None = None,
+) -> tuple[Decision, LabelRequest, CalibrationVersion | None]:
+    """Decide by the version in force when the small answer arrived, or by the one on trial where that acts.
 
     Parameters
     ----------
@@ -109,14 +116,27 @@ def decide(
         None when the small model failed.
     sampling : Sampling
         Label rates of a cold start.
+    trial : CalibrationTrial, optional
+        In a cold start there is nothing to try it against.
+
+    Returns
+    -------
+    Decision
+    LabelRequest
+    CalibrationVersion or None
+        Whose decision it is.
     """
     if version is not None:
-        decision = version.decide(uncertainty, query_id)
-        return decision, version.request_label(decision, query_id)
+        if trial is None:
+            decision, by = version.decide(uncertainty, query_id), version
+        else:
+            decision, by = decide_beside(version, trial, uncertainty, query_id)
+        return decision, by.request_label(decision, query_id), by
     decision = Decision(escalated=True, reason="cold_start", uncertainty=uncertainty, large_probability=1.0)
     rate = max(sampling.label_probability_kept, sampling.label_probability_escalated)
     requested = uniform(query_id, workload) < rate
-    return decision, LabelRequest(requested=requested, probability=rate, reason="random" if requested else None)
+    label = LabelRequest(requested=requested, probability=rate, reason="random" if requested else None)
+    return decision, label, None
 
 
 class QueryCascade:
@@ -167,7 +187,13 @@ class QueryCascade:
             return _WAIT_FOR_LARGE
         return _AFTER_BOTH[ends]
 
-    def small_ended(self, asked: Asked, version: CalibrationVersion | None, now: datetime) -> None:
+    def small_ended(
+        self,
+        asked: Asked,
+        version: CalibrationVersion | None,
+        now: datetime,
+        trial: CalibrationTrial | None = None,
+    ) -> None:
         """Take what came of asking the small model, and decide.
 
         Parameters
@@ -177,6 +203,8 @@ class QueryCascade:
             In force now.
         now : datetime
             Becomes ``routed_at``.
+        trial : CalibrationTrial, optional
+            On trial now.
         """
         self.small = asked
         valid = asked.end is RunEnd.VALID
@@ -184,13 +212,14 @@ class QueryCascade:
             # Both servers were down, and the small one came back first: this answer decides as if it were the first.
             self.large = None
         uncertainty = asked.run.uncertainty if valid else None
-        decision, label = decide(version, uncertainty, self.query.query_id, self.workload, self._sampling)
-        if self.large is not None and version is not None and not decision.escalated:
+        query_id = self.query.query_id
+        decision, label, by = decide(version, uncertainty, query_id, self.workload, self._sampling, trial)
+        if self.large is not None and by is not None and not decision.escalated:
             # The large model has been asked whatever u is, and failed: the propensity of that was 1.
             forced = {"escalated": True, "reason": "small_failed", "large_probability": 1.0}
             decision = decision.model_copy(update=forced)
-            label = version.request_label(decision, self.query.query_id)
-        self.drawn = Drawn(decision, label, version, now)
+            label = by.request_label(decision, query_id)
+        self.drawn = Drawn(decision, label, by, now)
 
     def large_ended(self, asked: Asked) -> None:
         """Take what came of asking the large model."""

@@ -13,7 +13,6 @@ from runtime.records import Header, Input, OutputRecord
 from schemas.routed import RoutedEvent
 
 STAGE = "route"
-_TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +30,14 @@ class InputRecord:
 class Outcome(NamedTuple):
     """What became of one input record: one output record, a result or a dead letter.
 
-    ``labels`` are what results are counted by: workload, answered_by, reason of the decision.
+    ``labels`` are what results are counted by: workload, answered_by, reason of the decision; ``trial`` what they are
+    counted by beside that while a version is on trial: see :func:`stream_router.core.trial.labels`.
     """
 
     source: InputRecord
     record: OutputRecord
     labels: tuple[str, str, str] = ("", "", "")
+    trial: tuple[str, str, str, str] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -44,9 +45,8 @@ class Outcome(NamedTuple):
         return self.record.size_bytes + len(self.source.value or b"")
 
 
-def result(topic: str, routed: RoutedEvent, source: InputRecord) -> OutputRecord:
-    """Return the result's record: keyed by query_id, the query's trace context handed through."""
-    trace = tuple(header for header in source.headers if header[0] in _TRACE_HEADERS) if source.headers else ()
+def result(topic: str, routed: RoutedEvent, trace: tuple[Header, ...] = ()) -> OutputRecord:
+    """Return the result's record: keyed by query_id, with a trace context as its headers."""
     return OutputRecord(topic, routed.query_id.encode(), routed.to_json(), trace)
 
 

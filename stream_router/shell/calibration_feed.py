@@ -1,7 +1,8 @@
-"""The calibration topic, read from its beginning and then on: every router reads all of it, in no group.
+"""The calibration topics, read from their beginning and then on: every router reads all of them, in no group.
 
-Records flow in, offers to :mod:`stream_router.core.adopt` flow out. The first query is routed only when the topic
-was read to its end as of the start, so that a restart never routes by a version older than it had.
+Records flow in, offers to :mod:`stream_router.core.adopt` and :mod:`stream_router.core.trial` flow out. The first query
+is routed only when the topics were read to their ends as of the start, so that a restart never routes by a version
+older than it had.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from runtime.clock import Clock
 from runtime.kafka.broker_errors import Side, kafka_error, translate
 from runtime.kafka.compacted_reader import CompactedReader
 from schemas.settings import Settings
-from schemas.topics import CALIBRATION
+from schemas.topics import CALIBRATION, CALIBRATION_TRIAL
 from stream_router.core.adopt import Adopted, Adoption, Refusal, Refused
 from stream_router.shell.kafka_properties import calibration_properties
 from stream_router.shell.metrics import Metrics
@@ -37,6 +38,11 @@ class CalibrationFeed(Thread):
     on_failure : callable
         Called once with the error that ended this thread.
     metrics : Metrics
+
+    Attributes
+    ----------
+    with_trials : bool
+        Whether there is a trial topic to read; to be set before the thread starts.
     """
 
     def __init__(
@@ -51,6 +57,8 @@ class CalibrationFeed(Thread):
         super().__init__(name="calibration-feed", daemon=True)
         self._properties = calibration_properties(settings)
         self._topic = CALIBRATION.name(settings.topics.prefix)
+        self._trial_topic = CALIBRATION_TRIAL.name(settings.topics.prefix)
+        self.with_trials = True
         self._adoption = adoption
         self._clock = clock
         self._on_failure = on_failure
@@ -59,6 +67,7 @@ class CalibrationFeed(Thread):
         self._closing = Event()
         for workload in settings.workloads:
             metrics.version.labels(workload).set(0)
+            metrics.trial_version.labels(workload).set(0)
 
     @property
     def is_caught_up(self) -> bool:
@@ -78,7 +87,7 @@ class CalibrationFeed(Thread):
         try:
             reader = CompactedReader(
                 "calibration",
-                [self._topic],
+                [self._topic, *([self._trial_topic] if self.with_trials else [])],
                 self._properties,
                 self._metrics.count,
                 on_final=self._on_failure,
@@ -86,7 +95,10 @@ class CalibrationFeed(Thread):
             )
             while not self._closing.is_set():
                 for message in reader.poll(_POLL_S):
-                    self._offer(message)
+                    if message.topic() == self._trial_topic:
+                        self._offer_trial(message)
+                    else:
+                        self._offer(message)
                 if reader.has_reached_ends:
                     self._caught_up.set()
             reader.close()
@@ -112,3 +124,17 @@ class CalibrationFeed(Thread):
                 error=outcome.error,
                 offset=message.offset(),
             )
+
+    def _offer_trial(self, message: Message) -> None:
+        change = self._adoption.trials.offer(message.key(), message.value())
+        if change is None:
+            return
+        trial = change.trial
+        self._metrics.trial_version.labels(change.workload).set(0 if trial is None else trial.version.version)
+        if change.problem is not None:
+            self._metrics.trials_rejected.inc()
+            _log.warning("trial refused; none runs", error=change.problem, offset=message.offset())
+        elif trial is None:
+            _log.info("no trial", workload=change.workload)
+        else:
+            _log.info("trial", workload=change.workload, mode=trial.mode, version=trial.version.version)

@@ -279,6 +279,8 @@ class Committer(Thread):
         for outcome, record in zip(outcomes, written, strict=True):
             if record.topic != self._dead_letters:
                 results[outcome.labels] += 1
+                if outcome.trial is not None:
+                    self._metrics.trial_decisions.labels(*outcome.trial).inc()
                 continue
             reason = next((value for name, value in record.headers if name == DLQ_REASON), None) or b""
             self._metrics.dead_letters.labels(reason.decode()).inc()

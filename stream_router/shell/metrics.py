@@ -51,6 +51,20 @@ REJECTED = MetricSpec(
 VERSION = MetricSpec(
     "ucci_router_calibration_version", "gauge", "version", "Version in force; 0 in a cold start.", ("workload",)
 )
+TRIAL_VERSION = MetricSpec(
+    "ucci_router_trial_version", "gauge", "version", "Version on trial; 0 while there is none.", ("workload",)
+)
+TRIALS_REJECTED = MetricSpec(
+    "ucci_router_trials_rejected_total", "counter", "record", "Trials refused: malformed, or of another signal."
+)
+TRIAL_DECISIONS = MetricSpec(
+    "ucci_router_trial_decisions_total",
+    "counter",
+    "result",
+    "Results committed while a version was on trial, by whose decision was acted on, and how both compare: same, "
+    "trial_escalates or base_escalates.",
+    ("workload", "mode", "decided_by", "compared"),
+)
 MODEL_CALLS = MetricSpec(
     "ucci_router_model_calls_total",
     "counter",
@@ -84,6 +98,9 @@ SPECS = (
     ADOPTED,
     REJECTED,
     VERSION,
+    TRIAL_VERSION,
+    TRIALS_REJECTED,
+    TRIAL_DECISIONS,
     MODEL_CALLS,
     MODEL_SECONDS,
     MODEL_UP,
@@ -119,6 +136,9 @@ class Metrics:
         self.adopted = self._counter(ADOPTED)
         self.rejected = self._counter(REJECTED)
         self.version = self._gauge(VERSION)
+        self.trial_version = self._gauge(TRIAL_VERSION)
+        self.trials_rejected = self._counter(TRIALS_REJECTED)
+        self.trial_decisions = self._counter(TRIAL_DECISIONS)
         self.model_calls = self._counter(MODEL_CALLS)
         self.model_seconds = self._histogram(MODEL_SECONDS)
         self.model_up = self._gauge(MODEL_UP)

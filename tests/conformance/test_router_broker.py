@@ -254,3 +254,24 @@ async def test_foreign_offset_metadata_counts_as_none(topics: Topics) -> None:
         await router.until_committed(expected)
         assert router.count("foreign_offset_metadata") == 4
     assert len(set(result_ids(topics.bootstrap, topics.prefix))) == expected
+
+
+async def test_a_valid_trace_context_stands_on_the_result_an_invalid_one_on_the_dead_letter_alone(
+    topics: Topics,
+) -> None:
+    valid = [("traceparent", f"00-{'a' * 32}-{'b' * 16}-01".encode()), ("tracestate", b"vendor=1")]
+    invalid = [("traceparent", b"00-not-one-01"), ("tracestate", b"vendor=1")]
+    producer = Producer({"bootstrap.servers": topics.bootstrap})
+    for name, value, headers in (
+        ("valid", query("valid")[1], valid),
+        ("invalid", query("invalid")[1], invalid),
+        ("broken", b"{", invalid),
+    ):
+        producer.produce(f"{topics.prefix}.queries", value, name, headers=headers)
+    producer.flush(20)
+    async with running(router_settings(topics.bootstrap, topics.prefix)) as router:
+        await router.until_committed(2, 1)
+    results = read_all(topics.bootstrap, f"{topics.prefix}.results")
+    assert {message.key(): message.headers() for message in results} == {b"valid": valid, b"invalid": None}
+    (letter,) = read_all(topics.bootstrap, f"{topics.prefix}.dead-letters")
+    assert (letter.headers() or [])[:2] == invalid

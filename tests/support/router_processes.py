@@ -9,7 +9,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -102,8 +102,8 @@ def publish_calibration(bootstrap: str, prefix: str) -> None:
     produce(bootstrap, f"{prefix}.calibration", [("photo", version.to_json())])
 
 
-def write_config(path: Path, bootstrap: str, prefix: str, models: str, **router: Any) -> Path:
-    """Write an ``ucci.toml``."""
+def write_config(path: Path, bootstrap: str, prefix: str, models: str, more: Sequence[str] = (), **router: Any) -> Path:
+    """Write an ``ucci.toml``, with further lines at its end."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in {"http_port": 0, **router}.items()]
     path.write_text(
         "\n".join(
@@ -121,6 +121,7 @@ def write_config(path: Path, bootstrap: str, prefix: str, models: str, **router:
                 f'large = {{ base_url = "{models}", model = "large" }}',
                 "target = { micro_f1 = 0.9 }",
                 "cost = { large = 3.0 }",
+                *more,
             ]
         )
     )

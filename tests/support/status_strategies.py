@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from schemas.routed import TrialMode
 from schemas.status import (
     CalibrationError,
     DeadLetterCount,
@@ -28,6 +29,7 @@ from schemas.status import (
     WorkloadState,
     WorkloadStatus,
 )
+from schemas.trial import TrialArm, TrialStatus
 from tests.support.value_strategies import (
     amounts,
     choices,
@@ -66,6 +68,19 @@ model_healths = st.builds(
     failures=counts,
     latency_s=st.dictionaries(st.sampled_from(["p50", "p90", "p99"]), amounts),
 )
+trial_arms = st.builds(TrialArm, version=optional(counts), queries=counts, error_rate=optional(intervals))
+trials = st.builds(
+    TrialStatus,
+    mode=choices(TrialMode),
+    share=optional(probabilities),
+    version=counts,
+    started_at=timestamps,
+    issued_by=texts,
+    compared=counts,
+    agreement=optional(probabilities),
+    trial=trial_arms,
+    base=trial_arms,
+)
 workload_statuses = st.builds(
     WorkloadStatus,
     workload=names,
@@ -98,6 +113,7 @@ workload_statuses = st.builds(
     saving=optional(st.builds(Saving, sequential=reals, paper=reals)),
     uncertainty=optional(st.builds(UncertaintyHistogram, share=st.lists(probabilities, max_size=2).map(tuple))),
     frontier=optional(st.builds(Frontier, micro_f1=st.lists(reals, max_size=2).map(tuple), chosen=optional(counts))),
+    trial=optional(trials),
     routers=st.lists(
         st.builds(
             WorkloadRouter,

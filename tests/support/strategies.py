@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from schemas import (
     CalibrationMap,
+    CalibrationTrial,
     CalibrationVersion,
     Command,
     Decision,
@@ -24,11 +25,13 @@ from schemas import (
     QueryEvent,
     RoutedEvent,
     TrafficSummary,
+    TrialDecision,
+    TrialTraffic,
     VersionTraffic,
 )
 from schemas.command import Action
 from schemas.event import Event
-from schemas.routed import DecisionReason, LabelReason
+from schemas.routed import DecisionReason, LabelReason, TrialMode
 from tests.support import status_strategies
 from tests.support.value_strategies import (
     amounts,
@@ -107,6 +110,17 @@ decisions = st.builds(
     threshold=optional(probabilities),
     calibration_version=optional(counts),
     large_probability=probabilities,
+    trial=optional(
+        st.builds(
+            TrialDecision,
+            version=ordinals,
+            mode=choices(TrialMode),
+            escalated=st.booleans(),
+            base_version=ordinals,
+            base_escalated=st.booleans(),
+            acted=st.booleans(),
+        )
+    ),
 )
 label_requests = st.builds(
     LabelRequest, requested=st.booleans(), probability=probabilities, reason=optional(choices(LabelReason))
@@ -237,6 +251,27 @@ def traffic_summaries(draw: st.DrawFn) -> TrafficSummary:
         last_routed_at=last,
         grid=grid,
         versions=tuple(draw(st.lists(version_traffics(grid.cells), min_size=1, max_size=2))),
+        trials=tuple(
+            draw(st.lists(st.builds(TrialTraffic, version=ordinals, queries=counts, acted=counts), max_size=2))
+        ),
+    )
+
+
+shares = st.floats(0.0, 1.0, exclude_min=True)
+
+
+@st.composite
+def calibration_trials(draw: st.DrawFn) -> CalibrationTrial:
+    version, share = draw(calibration_versions()), draw(optional(shares))
+    return CalibrationTrial(
+        workload=version.workload,
+        mode="shadow" if share is None else "canary",
+        share=share,
+        version=version,
+        base_version=draw(optional(counts)),
+        started_at=draw(timestamps),
+        issued_by=draw(names),
+        reason=draw(texts),
     )
 
 
@@ -246,7 +281,8 @@ def commands(draw: st.DrawFn) -> Command:
     return Command(
         workload=draw(names),
         action=action,
-        version=draw(ordinals if action == "activate" else optional(ordinals)),
+        version=draw(ordinals if action in ("activate", "shadow", "canary") else optional(ordinals)),
+        share=draw(shares if action == "canary" else optional(shares)),
         map=draw(optional(calibration_maps())),
         uncertainty_threshold=draw(optional(st.floats(-1.0, 1.0))),
         error_probability_threshold=draw(optional(probabilities)),
@@ -271,6 +307,7 @@ label_requested = st.builds(
 
 
 EVENTS: dict[str, st.SearchStrategy[Any]] = {
+    "CalibrationTrial": calibration_trials(),
     "CalibrationVersion": calibration_versions(),
     "Command": commands(),
     "FeedbackEvent": feedback_events,

@@ -1,0 +1,144 @@
+"""CalibrationTrial: a version that is tried beside the one in force, and what it is compared by.
+
+A trial stands on a topic of its own, which routers of former releases do not read: they go on by the version in force.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from hashlib import blake2b
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from schemas.calibration import CalibrationVersion, CostRate, Interval
+from schemas.draws import digest_bound, keyed
+from schemas.event import MAX_NAME_CHARS, Count, Event, Part, Probability, Real, Timestamp, WorkloadName
+from schemas.routed import TrialMode
+
+Share = Annotated[Real, Field(gt=0.0, le=1.0)]
+
+
+class CalibrationTrial(Event):
+    """A version on trial (key: workload); a record without value ends it.
+
+    Parameters
+    ----------
+    mode : str
+        ``shadow``: routers compute and report its decisions and act on none. ``canary``: they act on those of a share
+        of queries.
+    share : float or None
+        Of queries, in (0, 1]; null for a shadow.
+    version : CalibrationVersion
+        What is tried, sealed under a number of its own, which is never in force.
+    base_version : int or None
+        The version in force when the trial began.
+    issued_by, reason : str
+        Who, and why.
+    """
+
+    sent_by_others: ClassVar[bool] = False
+
+    workload: WorkloadName
+    mode: TrialMode
+    share: Share | None = None
+    version: CalibrationVersion
+    base_version: Count | None = None
+    started_at: Timestamp
+    issued_by: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+    reason: Annotated[str, Field(max_length=4_096)] = ""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.version.workload != self.workload:
+            raise ValueError(f"version: is of workload {self.version.workload!r}, not {self.workload!r}")
+        if not self.version.is_sealed:
+            raise ValueError("version: has no digest")
+        if (self.share is not None) is not (self.mode == "canary"):
+            raise ValueError("share: belongs to a canary, and to nothing else")
+        return self
+
+    def acts_on(self, query_id: str) -> bool:
+        """Tell whether a query is decided by the version on trial.
+
+        The draw is a hash of the query's id, independent of that for exploration and labels and of other trials'.
+        """
+        if self.share is None:
+            return False
+        drawn = self._keyed.copy()
+        drawn.update(query_id.encode())
+        return drawn.digest() < self._acted_below
+
+    @cached_property
+    def _keyed(self) -> blake2b:
+        # The number first: only the beginning of a salt counts, and names may be long.
+        return keyed(f"canary {self.version.version} {self.workload}")
+
+    @cached_property
+    def _acted_below(self) -> bytes:
+        return digest_bound(self.share or 0.0)
+
+
+class TrialArm(Part):
+    """One of the two versions that a trial compares.
+
+    Parameters
+    ----------
+    version : int or None
+        Of the base: the one in force now.
+    escalation_rate : float or None
+        Share of all compared queries that this version escalated, or would have.
+    cost : CostRate or None
+        Mean cost of a query at that rate.
+    estimated_micro_f1 : Interval or None
+        As the fit estimates it for the threshold, with 95 % bounds.
+    queries : int
+        Queries decided by it since the trial began.
+    labels : int
+        Requested labels of those.
+    micro_f1, error_rate : Interval or None
+        Of the answers served to those, by inverse label propensity, with 95 % bounds; null below 20 labels. An answer
+        errs when one of its pairs is wrong or missing.
+    """
+
+    version: Count | None = None
+    escalation_rate: Probability | None = None
+    cost: CostRate | None = None
+    estimated_micro_f1: Interval | None = None
+    queries: Count = 0
+    labels: Count = 0
+    micro_f1: Interval | None = None
+    error_rate: Interval | None = None
+
+
+class TrialStatus(Part):
+    """A trial, under way or the latest, and how both versions compare.
+
+    Parameters
+    ----------
+    content_of : int or None
+        The version whose content is tried.
+    ended_at : datetime or None
+        Null while it runs.
+    ended_by : str or None
+        ``promote``, ``stop_trial``, or the act that took its place: ``activate``, ``pin``, ``shadow``, ``canary``.
+    compared : int
+        Queries for which both decisions are known.
+    agreement : float or None
+        Share of those with equal decisions.
+    """
+
+    mode: TrialMode
+    share: Probability | None = None
+    version: Count
+    content_of: Count | None = None
+    base_version: Count | None = None
+    started_at: Timestamp
+    ended_at: Timestamp | None = None
+    ended_by: str | None = None
+    issued_by: str
+    reason: str = ""
+    compared: Count = 0
+    agreement: Probability | None = None
+    trial: TrialArm
+    base: TrialArm

@@ -1,0 +1,150 @@
+"""Trials over HTTP and on the page: what operators ask for, and the comparison that they see."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from schemas.calibration import CostRate, Evidence, Interval
+from schemas.command import Command
+from schemas.status import DriftStatus, WorkloadStatus
+from schemas.trial import TrialArm, TrialStatus
+from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.versions import sealed_version
+
+
+@pytest.fixture
+def api() -> Api:
+    """Versions 1 and 2 in the history, 2 in force."""
+    api = make_api()
+    for number, trigger in ((1, "bootstrap"), (2, "refit")):
+        offer(api, number, trigger)
+    api.view.take("ucci.status", WORKLOAD.encode(), status().to_json())
+    return api
+
+
+def offer(api: Api, number: int, trigger: str) -> None:
+    version = sealed_version(workload=WORKLOAD, version=number, evidence=Evidence(trigger=trigger))
+    api.view.take("ucci.calibration-history", f"{WORKLOAD}:{number}".encode(), version.to_json())
+
+
+def status(**changed: Any) -> WorkloadStatus:
+    content: dict[str, Any] = {
+        "workload": WORKLOAD,
+        "state": "active",
+        "sentence": "Fine.",
+        "calibration_version": 2,
+        "target": {"micro_f1": 0.9},
+        "drift": DriftStatus(state="ok"),
+        "updated_at": START,
+    }
+    return WorkloadStatus(**content | changed)
+
+
+def canary(**changed: Any) -> TrialStatus:
+    arm = TrialArm(version=3, escalation_rate=0.31, cost=CostRate(sequential=1.93, paper=1.62, large_only=3.0))
+    scores = Interval(estimate=0.912, lower=0.871, upper=0.953)
+    content: dict[str, Any] = {
+        "mode": "canary",
+        "share": 0.25,
+        "version": 3,
+        "content_of": 1,
+        "base_version": 2,
+        "started_at": START,
+        "issued_by": "ada <admin>",
+        "compared": 800,
+        "agreement": 0.875,
+        "trial": arm.model_copy(update={"queries": 203, "labels": 41, "micro_f1": scores}),
+        "base": arm.model_copy(update={"version": 2, "escalation_rate": 0.22, "queries": 597}),
+    }
+    return TrialStatus(**content | changed)
+
+
+@pytest.mark.parametrize(
+    ("path", "action", "version", "share"),
+    [
+        ("/1:shadow", "shadow", 1, None),
+        ("/1:canary?share=0.25", "canary", 1, 0.25),
+        (":promote", "promote", None, None),
+        (":stop-trial", "stop_trial", None, None),
+    ],
+)
+def test_an_act_on_a_trial_becomes_a_command(
+    api: Api, path: str, action: str, version: int | None, share: float | None
+) -> None:
+    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", json={"reason": "to see"})
+    assert answer.status_code == 202
+    ((topic, _, value),) = api.producer.records
+    command = Command.from_json(value)
+    assert topic == "ucci.observations"
+    assert (command.action, command.version, command.share, command.reason) == (action, version, share, "to see")
+    assert (command.map is not None) is (version is not None)
+
+
+@pytest.mark.parametrize(
+    "share", ["", "?share=", "?share=0", "?share=1.01", "?share=nan", "?share=1e400", "?share=half"]
+)
+def test_a_share_that_is_none_is_refused_by_name(api: Api, share: str) -> None:
+    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}/1:canary{share}")
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "share")
+    assert not api.producer.records
+
+
+def test_a_version_that_is_not_in_the_history_cannot_be_tried(api: Api) -> None:
+    assert api.client.post(f"/v1/calibrations/{WORKLOAD}/9:shadow").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/1:shadow", "/1:canary?share=0.5", ":promote", ":stop-trial"])
+def test_trials_need_the_scope_admin(path: str) -> None:
+    api = make_api(api_keys={"reader": {"key": "reader", "scopes": ["read", "feedback"]}})
+    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", headers={"X-Api-Key": "reader"})
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("action", ["activate", "shadow", "canary"])
+def test_a_form_without_a_version_is_refused_and_no_fault(api: Api, action: str) -> None:
+    form = {"workload": WORKLOAD, "action": action, "share": "0.1"}
+    answer = api.client.post("/confirm", data=form)
+    assert answer.status_code == 422
+    assert "version: is required" in answer.text
+
+
+def test_the_form_of_a_canary_asks_for_the_share(api: Api) -> None:
+    shown = api.client.get("/confirm", params={"workload": WORKLOAD, "action": "canary", "version": "1"}).text
+    assert '<label for="share">' in shown
+    form = {"workload": WORKLOAD, "action": "canary", "version": "1"}
+    assert api.client.post("/confirm", data={**form, "share": "2"}).status_code == 422
+    answer = api.client.post("/confirm", data={**form, "share": "0.3"}, follow_redirects=False)
+    assert answer.status_code == 303
+    assert Command.from_json(api.producer.records[0][2]).share == 0.3
+
+
+def test_the_page_compares_both_versions_and_offers_what_can_be_done(api: Api) -> None:
+    offer(api, 3, "canary")
+    api.view.take("ucci.status", WORKLOAD.encode(), status(trial=canary()).to_json())
+    page = api.client.get(f"/workloads/{WORKLOAD}").text
+    for shown in ("ada &lt;admin&gt;", "25.0 % of queries", "87.5 % of 800", "31.0 %", "22.0 %", "1.93", "0.912"):
+        assert shown in page, shown
+    assert "action=promote" in page
+    assert "action=stop_trial" in page
+    assert "on trial</span>" in page
+    assert api.client.get(f"/v1/status/{WORKLOAD}").json()["trial"]["trial"]["queries"] == 203
+
+
+def test_an_ended_trial_stays_shown_and_offers_no_act(api: Api) -> None:
+    ended = canary(ended_at=START + timedelta(hours=1), ended_by="stop_trial")
+    api.view.take("ucci.status", WORKLOAD.encode(), status(trial=ended).to_json())
+    page = api.client.get(f"/workloads/{WORKLOAD}").text
+    assert "by stop trial" in page
+    assert "action=promote" not in page
+
+
+def test_a_version_that_was_only_tried_is_no_point_of_the_history(api: Api) -> None:
+    api.view.take("ucci.status", WORKLOAD.encode(), None)
+    before = api.client.get(f"/v1/status/{WORKLOAD}/history").json()
+    offer(api, 3, "shadow")
+    assert api.client.get(f"/v1/status/{WORKLOAD}/history").json() == before
+    listed = api.client.get(f"/v1/calibrations/{WORKLOAD}").json()["versions"]
+    assert [line["version"] for line in listed] == [3, 2, 1]
