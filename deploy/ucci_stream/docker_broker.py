@@ -11,13 +11,11 @@ import shutil
 import subprocess
 import uuid
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from ucci_stream.broker_jars import KAFKA_VERSION, BrokerUnavailable
 from ucci_stream.broker_probe import await_cluster, pick_port
 from ucci_stream.broker_properties import broker_properties, container_environment, random_kafka_id
-from ucci_stream.processes import ChildProcess
+from ucci_stream.processes import ChildProcess, RunsInBlock
 
 IMAGE = f"apache/kafka:{KAFKA_VERSION}"
 _CONTROLLER_PORT = 9093
@@ -32,7 +30,7 @@ def docker_answers() -> bool:
     return _docker("version", "--format", "{{.Server.Version}}")
 
 
-class DockerBroker:
+class DockerBroker(RunsInBlock):
     """One Kafka node in a container; a context manager.
 
     The engine owns the container: a parent that dies by SIGKILL leaves it behind, labelled ``ucci-stream``.
@@ -51,15 +49,6 @@ class DockerBroker:
         self._heap_mb = heap_mb
         self._name = f"ucci-stream-{uuid.uuid4().hex[:8]}"
         self._process: ChildProcess | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Start the container and block until its broker answers.

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recalibrator.api.label_queue import LabelQueue, QueuePage, queue_document
+from recalibrator.api.served import unseen
 from recalibrator.core.label_budget import LabelBudget, label_budget
 from runtime.errors import BrokerError
 from runtime.kafka.compacted_reader import CompactedReader
@@ -24,7 +25,7 @@ from schemas.entities import Entities
 from schemas.errors import DecodeError
 from schemas.label_requested import RequestReason
 from schemas.settings import Settings
-from schemas.status import DriftStatus, WorkloadStatus
+from schemas.status import WorkloadStatus
 from schemas.topics import LABEL_REQUESTS, STATUS
 
 _TEXT_CHARS = 80
@@ -51,13 +52,7 @@ def read_queue(settings: Settings, workload: str, limit: int, reason: RequestRea
     queue = LabelQueue(
         [workload], prefix, retention_s=options.label_request_retention_s, most=options.label_requests_max
     )
-    status = WorkloadStatus(
-        workload=workload,
-        state="cold_start",
-        sentence="",
-        target=settings.workloads[workload].target,
-        drift=DriftStatus(state="insufficient_labels"),
-    )
+    status = unseen(settings.workloads[workload])
     reader = CompactedReader(
         "label-queue",
         [STATUS.name(prefix), LABEL_REQUESTS.name(prefix)],

@@ -14,15 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from schemas.errors import ConfigError
 from ucci_stream.broker_jars import BrokerNotInstalled, BrokerUnavailable, java_command, kafka_jars
 from ucci_stream.broker_probe import await_cluster, cluster_at, pick_port, port_is_free
 from ucci_stream.broker_properties import broker_properties, meta_properties, properties_text, random_kafka_id
 from ucci_stream.docker_broker import DockerBroker, docker_answers
-from ucci_stream.processes import ChildProcess
+from ucci_stream.processes import ChildProcess, RunsInBlock
 
 _START_TIMEOUT_S = 100.0
 _STOP_TIMEOUT_S = 20.0
@@ -45,7 +43,7 @@ class Broker:
     bootstrap: str
 
 
-class LocalBroker:
+class LocalBroker(RunsInBlock):
     """One Kafka node as a child process; a context manager.
 
     Parameters
@@ -65,15 +63,6 @@ class LocalBroker:
         self._port = port
         self._ports: tuple[int, ...] = ()
         self._process: ChildProcess | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Start the node and block until it answers; on its former ports if it ran before.

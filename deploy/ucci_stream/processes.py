@@ -14,8 +14,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from schemas.errors import UcciError
 
@@ -42,6 +45,27 @@ def _die_with_parent() -> None:
     """Run in the child before exec: ask the kernel to kill it when the parent goes (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class RunsInBlock(ABC):
+    """What is started when a ``with`` block is entered, and stopped when it is left."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it, and block until it answers."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
 
 
 class ChildProcess:

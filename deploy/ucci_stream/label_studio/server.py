@@ -9,12 +9,10 @@ import socket
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 
-from ucci_stream.processes import ChildProcess, StackFailed, free_port
+from ucci_stream.processes import ChildProcess, RunsInBlock, StackFailed, free_port
 from ucci_stream.side_environment import ensure_side_environment
 
 LABEL_STUDIO_VERSION = "1.23.2"
@@ -41,7 +39,7 @@ class Account:
     token: str
 
 
-class LabelStudioServer:
+class LabelStudioServer(RunsInBlock):
     """A running server that listens on the loopback interface; a context manager.
 
     Parameters
@@ -62,15 +60,6 @@ class LabelStudioServer:
     def url(self) -> str:
         """Where it answers."""
         return f"http://127.0.0.1:{self._port}"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Install it where it is not yet, start it and wait until it answers.
