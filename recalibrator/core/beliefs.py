@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from recalibrator.core.decide.certify import Certifier
-from recalibrator.core.decide.change import OutcomeChange
+from recalibrator.core.decide.change import MixChange, OutcomeChange
 from recalibrator.core.decide.explore import exploration_now
 from recalibrator.core.decide.label_gate import LabelGate, News, Settled
 from recalibrator.core.decide.panel import Alarm, Panel
@@ -51,7 +51,7 @@ class Beliefs:
         self._sampling = settings.sampling
         self.panel = Panel(window.grid.cells)
         self.gate = LabelGate(window.grid.cells, tuning)
-        self.change = OutcomeChange()
+        self.change, self.mix = OutcomeChange(), MixChange()
         self.certifier = _certifier(settings, window.grid.cells)
 
     def on_label(
@@ -76,6 +76,7 @@ class Beliefs:
             predicted, agree = example.error_probability, example.agree
             alarms = self.panel.on_label(predicted, error, agree, cell, routed_us, now_us)
             self.change.on_label(routed_us)
+            self.mix.on_label(routed_us)
             # Trusted answers alone are not drawn as they tell: in quarantine nothing is proven.
             if self.certifier is not None and not self.gate.quarantines:
                 self.certifier.observe(example, self._window.grid.cells if cell is None else cell, routed_us)
@@ -118,6 +119,7 @@ class Beliefs:
         """Forget what the alarms have made obsolete, and ask about labels; returns whether there were any."""
         for alarm in alarms:
             if alarm.meaning == "traffic":
+                self.mix.note(alarm.began_us, self._window.labels_since(alarm.began_us))
                 if self._traffic.queries_since(alarm.began_us) >= _TRAFFIC_KEPT_LEAST:
                     self._traffic.forget_before(alarm.began_us)
             elif alarm.meaning == "outcomes" or not may_ask:
@@ -159,6 +161,13 @@ class Beliefs:
         if self.change.began_us is not None:
             self.change.recount(self._window.labels_since(self.change.began_us))
 
+    @property
+    def drift_scale(self) -> float:
+        """Typical unseen change of micro-F1: larger while few labels tell of a new mix of queries."""
+        tuning = self._tuning
+        is_new = self.mix.fresh is not None and self.mix.fresh < tuning.mix_labels
+        return tuning.drift_scale * tuning.mix_drift_factor if is_new else tuning.drift_scale
+
     def exploration(self) -> float:
         """Return the exploration probability of the next version."""
         most = self._sampling.exploration_probability
@@ -179,16 +188,19 @@ class Beliefs:
             "gate": self.gate.state(),
             "certifier": None if self.certifier is None else self.certifier.state(),
             **self.change.state(),
+            "mix": self.mix.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back, once the window has its own; earlier releases had no gate."""
+        """Take a former :meth:`state` back, once the window has its own; earlier releases had no gate and no mix."""
         self.panel.load(state["panel"])
         if "gate" in state:
             self.gate.load(state["gate"], self._window)
         if self.certifier is not None and state.get("certifier") is not None:
             self.certifier.load(state["certifier"])
         self.change.load(state)
+        if "mix" in state:
+            self.mix.load(state["mix"])
 
 
 def _certifier(settings: WorkloadSettings, cells: int) -> Certifier | None:

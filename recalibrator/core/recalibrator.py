@@ -182,10 +182,18 @@ class Recalibrator:
         current = self.current
         serving = None if current is None else current.uncertainty_threshold
         change, certifier = self._beliefs.change, self._beliefs.certifier
-        outlook = look_out(self._window, self._traffic, serving, change.began_us, self.tuning, settled=change.settled)
+        outlook = look_out(
+            self._window,
+            self._traffic,
+            serving,
+            change.began_us,
+            self.tuning,
+            settled=change.settled,
+            drift_scale=self._beliefs.drift_scale,
+        )
         exploration = self._beliefs.exploration()
         policies = weigh(outlook, self._grid.edges, self.settings.target.micro_f1, exploration)
-        choice = choose(policies, self.settings.target.safety)
+        choice = choose(policies, self.settings.target.safety, self.tuning.gain_least)
         if certifier is not None:
             choice = certifier.cap(choice)
         return View(outlook, exploration, policies, choice)

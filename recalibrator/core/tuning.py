@@ -36,6 +36,16 @@ class Tuning:
         Penalty on the two parameters of the agreement tilt, per unit of logit squared.
     drift_scale : float
         Typical unseen change of micro-F1 on one side of the threshold, to which the rectifier shrinks.
+    mix_drift_factor : float
+        By how much that change is expected to be larger after the mix of queries has changed: other queries may be
+        harder than their u tells.
+    mix_labels : int
+        Labels routed since then after which it no longer is.
+    labels_present : float
+        Share of the labels asked for that is there in time while labelers work; with fewer, what agreement loses
+        counts as the small model's fault.
+    gain_least : float
+        Of micro-F1: where the target is not secured, escalating more for less is not worth its cost.
     minimum_labels : float
         Effective labels below which the threshold does not move.
     minimum_pairs : float
@@ -87,6 +97,10 @@ class Tuning:
     map_prior_labels: float = 200.0
     tilt_ridge: float = 40.0
     drift_scale: float = 0.005
+    mix_drift_factor: float = 4.0
+    mix_labels: int = 1_500
+    labels_present: float = 0.5
+    gain_least: float = 0.001
     minimum_labels: float = 250.0
     minimum_pairs: float = 100.0
     minimum_bootstrap_labels: int = 50

@@ -1,4 +1,4 @@
-"""The last change of outcomes: alarms flow in, the time from which labels tell of the present world flows out."""
+"""The last changes of outcomes and of the mix of queries: alarms flow in, since when and how many labels flow out."""
 
 from __future__ import annotations
 
@@ -89,3 +89,32 @@ class OutcomeChange:
         self._by_labels = state.get("changed_by_labels", False)
         self._before_us = state.get("changed_before_us")
         self.settled = state.get("change_settled", True)
+
+
+class MixChange:
+    """When the mix of queries is believed to have changed last, and how many labels tell of it since."""
+
+    def __init__(self) -> None:
+        self._began_us: int | None = None
+        self._fresh = 0
+
+    @property
+    def fresh(self) -> int | None:
+        """Labels of queries routed since; None when nothing has changed."""
+        return None if self._began_us is None else self._fresh
+
+    def on_label(self, routed_us: int) -> None:
+        """Count one label that is believed."""
+        self._fresh += self._began_us is not None and routed_us >= self._began_us
+
+    def note(self, began_us: int, fresh: int) -> None:
+        """Take a change in, with the labels that are known of queries routed since."""
+        self._began_us, self._fresh = began_us, fresh
+
+    def state(self) -> list[int | None]:
+        """Return everything as JSON values."""
+        return [self._began_us, self._fresh]
+
+    def load(self, state: list[Any]) -> None:
+        """Take a former :meth:`state` back."""
+        self._began_us, self._fresh = state

@@ -161,7 +161,7 @@ def _from_right(values: Floats) -> Floats:
     return np.concatenate((np.cumsum(values[::-1])[::-1], [0.0]))
 
 
-def choose(policies: Policies, safety: float) -> Choice:
+def choose(policies: Policies, safety: float, gain_least: float = 0.0) -> Choice:
     """Choose the largest threshold that meets the target with a margin.
 
     Parameters
@@ -169,18 +169,21 @@ def choose(policies: Policies, safety: float) -> Choice:
     policies : Policies
     safety : float
         Margin, in standard errors of F.
+    gain_least : float
+        Of micro-F1.
 
     Returns
     -------
     Choice
         When none does with the margin, the one that comes nearest to it; when the best is not even expected to
-        (infeasible), the one that gains most, which escalates where escalating helps.
+        (infeasible), the one that gains most, which escalates where escalating helps. In both cases the largest
+        threshold within ``gain_least`` of it: the top is flat, and calls that gain next to nothing are not paid for.
     """
     secured = policies.value - safety * policies.error
     met = np.flatnonzero(secured >= 0.0)
     if len(met):
         return Choice(int(met[-1]), feasible=True)
-    best = int(np.argmax(policies.value))
-    if policies.value[best] >= 0.0:
-        return Choice(int(np.argmax(secured)), feasible=True)
-    return Choice(best, feasible=False)
+    feasible = bool(policies.value.max() >= 0.0)
+    score = secured if feasible else policies.value
+    near = np.flatnonzero(score >= score.max() - gain_least * policies.size[np.argmax(score)])
+    return Choice(int(near[-1]), feasible=feasible)

@@ -25,6 +25,9 @@ from recalibrator.core.tuning import Tuning
 
 _NEWTON_STEPS = 6
 _SETTLED = 1e-9
+_OF_SMALL = np.array((0, 1, 4))
+_LEAST_BLAME = 0.5
+"""A cell whose disagreements are mostly the large model's fault tells too little to be scaled up further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,9 @@ def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge
     return Tilt(level, slope, np.array((covariance[:2], covariance[1:])))
 
 
-def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: float, tuning: Tuning) -> Shift:
+def shift_by(
+    tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: float, tuning: Tuning, *, unlabelled: float = 0.0
+) -> Shift:
     """Return what moving P(agree | u) from ``base`` by ``tilt`` does to each curve.
 
     Parameters
@@ -108,11 +113,15 @@ def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: fl
     target : float
         τ.
     tuning : Tuning
+    unlabelled : float
+        Share of the labels that the current traffic should have and has not, in [0, 1].
 
     Returns
     -------
     Shift
-        E[· | u] changes by (A_now - A_labelled) · (E[· | u, agree] - E[· | u, disagree]).
+        E[· | u] changes by (A_now - A_labelled) · (E[· | u, agree] - E[· | u, disagree]): new disagreements are
+        as often the small model's fault as those that labels know. Where no label can say so, the small model is to
+        blame for all of them: what is unknown is read on the safe side.
     """
     apart, alike = sums.by_relation[1], sums.by_relation[2]
     columns = [HITS_SMALL, SIZE_SMALL, HITS_LARGE, SIZE_LARGE, ERROR]
@@ -123,9 +132,14 @@ def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: fl
     gap = fits[1].curves - fits[0].curves if known else np.zeros_like(fits[0].curves)
     now = 1.0 / (1.0 + np.exp(-(np.log(base / (1.0 - base)) + (tilt.level + tilt.slope * place))))
     moved = (now - base) * gap
+    error_given = np.stack([fit.curves[4] for fit in fits])
     slope = now * (1.0 - now)
     jacobian = np.empty((2, 2, len(place)))
     np.multiply(slope, gap[0:4:2] - target * gap[1:4:2], out=jacobian[:, 0])
+    if unlabelled > 0.0:
+        blame = 1.0 + (unlabelled * (now < base)) * (1.0 / np.maximum(error_given[0], _LEAST_BLAME) - 1.0)
+        moved[_OF_SMALL] *= blame
+        jacobian[0, 0] *= blame
     np.multiply(jacobian[:, 0], place, out=jacobian[:, 1])
     return Shift(
         small_value=moved[0] - target * moved[1],
@@ -134,6 +148,6 @@ def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: fl
         large_size=moved[3],
         error=moved[4],
         agreement=now,
-        error_given=np.stack([fit.curves[4] for fit in fits]),
+        error_given=error_given,
         jacobian=jacobian,
     )

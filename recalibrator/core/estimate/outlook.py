@@ -133,6 +133,7 @@ def look_out(
     tuning: Tuning,
     *,
     settled: bool = True,
+    drift_scale: float | None = None,
 ) -> Outlook:
     """Estimate the outlook.
 
@@ -147,6 +148,8 @@ def look_out(
     tuning : Tuning
     settled : bool
         Whether labels from before the change are to count for little in ``error_given`` too.
+    drift_scale : float, optional
+        Instead of that of ``tuning``.
     """
     grid, target = window.grid, window.target
     forgotten = window.forgotten(_half_lives(tuning), changed_us)
@@ -155,7 +158,8 @@ def look_out(
     curves = stratify(sums, target, tuning)
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
     tilt = fit_tilt(curves.agreement, pairs, agreeing, grid.standard_logits, tuning.tilt_ridge)
-    shift = shift_by(tilt, curves.agreement, grid.standard_logits, sums, target, tuning)
+    unlabelled = _unlabelled(window, traffic, tuning.labels_present)
+    shift = shift_by(tilt, curves.agreement, grid.standard_logits, sums, target, tuning, unlabelled=unlabelled)
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
         (curves.small.value, curves.large.value),
@@ -163,7 +167,7 @@ def look_out(
         _tilted(window, traffic, changed_us, tuning.half_life_fast),
         target=target,
         split=_last_kept(grid, serving_threshold),
-        drift_scale=tuning.drift_scale,
+        drift_scale=tuning.drift_scale if drift_scale is None else drift_scale,
     )
     shares, failed_share = _traffic(groups[FAST_QUERIES], traffic)
     kept, escalated = _expected(curves, shift, rectifier, shares, traffic.degraded_share, tuning.bandwidth_cells)
@@ -199,6 +203,17 @@ def errors_before(window: LabelWindow, instant_us: int, tuning: Tuning) -> Float
     before = window.forgotten(_half_lives(tuning), instant_us).before
     assert before is not None
     return error_given_agreement(before, tuning)
+
+
+def _unlabelled(window: LabelWindow, traffic: TrafficWindow, enough: float) -> float:
+    """Return the share of the labels that the current traffic should have and has not, in [0, 1].
+
+    Some are always on their way: a share of ``enough`` of those asked for counts as all.
+    """
+    begins_us, asked = traffic.begins_us, traffic.recent["labels_requested"]
+    if begins_us is None or asked <= 0.0:
+        return 0.0
+    return max(0.0, 1.0 - window.labels_since(begins_us) / (enough * asked))
 
 
 def _tilted(window: LabelWindow, traffic: TrafficWindow, changed_us: int | None, half_life: float) -> Floats:
