@@ -91,6 +91,23 @@ def test_exploration_rests_while_all_is_quiet_and_is_full_again_once_a_change_is
     assert configured in told
 
 
+def test_a_new_mix_of_queries_widens_the_margin_until_labels_tell_of_it_and_a_restart_does_not_change_that() -> None:
+    before, after = typo_world(4_000, 4_000, seed=3), typo_world(12_000, 0, seed=4, harm=0.0)
+    world, core = in_turn(before, after), Recalibrator(settings())
+    margins = []
+
+    def margin(known: Recalibrator) -> float:
+        found = known.look().policies
+        return float(found.error[found.index(0.25)])
+
+    for first, queries in ((0, 4_000), (4_000, 400), (4_400, 8_400)):
+        drive(core, world.draw, queries, first=first)
+        margins.append(margin(core))
+        assert margin(Recalibrator.restore(core.settings, core.snapshot())) == margins[-1]
+    assert margins[1] > 1.2 * margins[0]
+    assert margins[2] < margins[0]
+
+
 def test_a_target_out_of_reach_is_said_to_be_and_forgotten_when_it_is_back_in_reach() -> None:
     world = in_turn(
         typo_world(2_500, 9_999, seed=1),

@@ -43,6 +43,26 @@ def test_the_threshold_is_the_largest_of_all_that_meet_the_target_with_margin(
         assert value[found.index] == max(value)
 
 
+@given(
+    st.lists(st.floats(-1.0, -0.01), min_size=21, max_size=21),
+    st.lists(st.floats(0.0, 0.5), min_size=21, max_size=21),
+    st.booleans(),
+    st.floats(0.0, 0.05),
+)
+def test_where_the_target_is_not_secured_no_call_is_paid_for_that_gains_next_to_nothing(
+    value: list[float], error: list[float], met: bool, gain_least: float
+) -> None:
+    """Expected scores are those of answers of 12 pairs: a difference of 12 x in them is one of x in micro-F1."""
+    if met:
+        value = [v + 1.0 if k == 7 else v for k, v in enumerate(value)]
+        error = [1.5 if k == 7 else e for k, e in enumerate(error)]
+    found = choose(policies(value, error), 1.0, gain_least)
+    scores = [v - e for v, e in zip(value, error, strict=True)] if met else value
+    assert found.feasible is met
+    assert scores[found.index] >= max(scores) - 12.0 * gain_least - 1e-12
+    assert all(score < max(scores) - 12.0 * gain_least + 1e-12 for score in scores[found.index + 1 :])
+
+
 def test_every_policys_micro_f1_is_that_of_the_labels_counted_one_by_one() -> None:
     """With both models run on every query F(t) is plain counting, but for what smoothing moves between cells."""
     core, world = Recalibrator(settings()), typo_world(6_000, 6_000, seed=5)
