@@ -130,6 +130,19 @@ def regret_at(points: list[Point], pol: float) -> float | None:
     return min([*lines, *reached])
 
 
+def saved_at(own: list[Point], rival: list[Point], pol: float) -> float | None:
+    """Return the share of a rival's whole cost that is saved at equal compliance; None where either does not reach it.
+
+    Examples
+    --------
+    >>> cheap, dear = Point("a", 0.9, 0.08, 0.0), Point("b", 0.9, 0.2, 0.0)
+    >>> round(saved_at([cheap], [dear], 0.9), 3), saved_at([cheap], [dear], 0.95)
+    (0.1, None)
+    """
+    mine, theirs = regret_at(own, pol), regret_at(rival, pol)
+    return None if mine is None or theirs is None else 1.0 - (1.0 + mine) / (1.0 + theirs)
+
+
 def cheaper_at_equal_quality(rows: list[Row]) -> dict[str, float | None]:
     """Return by family how much less ours costs than the fair rival made as good, in realised micro-F1.
 

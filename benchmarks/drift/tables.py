@@ -25,6 +25,7 @@ from benchmarks.drift.summary import (
     names,
     of,
     regret_at,
+    saved_at,
     worst_family,
 )
 
@@ -189,6 +190,10 @@ def _frontier(rows: list[Row]) -> str:
         lines.append([name, *("not reached" if one is None else f"{100 * one:+.1f}" for one in at)])
     text = "## At equal compliance\n\nRegret in % at a mean `pol`, between points of more and less margin.\n\n"
     text += _table(["policy", *(f"pol {level:g}" for level in LEVELS)], lines)
+    saved = [(level, saved_at(lines_of.get(OURS, []), lines_of.get(FAIR_RIVAL, []), level)) for level in LEVELS]
+    if any(share is not None for _, share in saved):
+        parts = [f"{100 * share:.1f} % at {level:g}" for level, share in saved if share is not None]
+        text += f"\nOf the whole cost ours saves, against {FAIR_RIVAL} at equal `pol`: {', '.join(parts)}.\n"
     cheaper = cheaper_at_equal_quality(rows)
     told = [[family, "–" if value is None else f"{100 * value:+.1f}"] for family, value in cheaper.items()]
     known = [value for value in cheaper.values() if value is not None]
