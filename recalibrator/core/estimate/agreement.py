@@ -11,17 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from recalibrator.core.estimate.parametric import newton_step
-from recalibrator.core.estimate.smooth import Floats, Sums, shrunk_local_linear
-from recalibrator.core.estimate.stratify import CellSums
-from recalibrator.core.observe.table import (
-    ERROR,
-    HITS_LARGE,
-    HITS_SMALL,
-    PAIR,
-    SIZE_LARGE,
-    SIZE_SMALL,
-)
-from recalibrator.core.tuning import Tuning
+from recalibrator.core.estimate.smooth import Floats
+from recalibrator.core.estimate.stratify import Smoothed
 
 _NEWTON_STEPS = 6
 _SETTLED = 1e-9
@@ -95,7 +86,7 @@ def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge
     return Tilt(level, slope, np.array((covariance[:2], covariance[1:])))
 
 
-def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: float, tuning: Tuning) -> Shift:
+def shift_by(tilt: Tilt, base: Floats, place: Floats, smoothed: Smoothed, target: float) -> Shift:
     """Return what moving P(agree | u) from ``base`` by ``tilt`` does to each curve.
 
     Parameters
@@ -103,29 +94,22 @@ def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: fl
     tilt : Tilt
     base, place : ndarray, shape (cells,)
         As in :func:`fit_tilt`.
-    sums : CellSums
-        Of the labels, for the means given agreement.
+    smoothed : Smoothed
+        The labels' means given agreement.
     target : float
         τ.
-    tuning : Tuning
 
     Returns
     -------
     Shift
         E[· | u] changes by (A_now - A_labelled) · (E[· | u, agree] - E[· | u, disagree]).
     """
-    apart, alike = sums.by_relation[1], sums.by_relation[2]
-    columns = [HITS_SMALL, SIZE_SMALL, HITS_LARGE, SIZE_LARGE, ERROR]
-    wide, prior = tuning.wide_bandwidth_cells, tuning.shrink_labels
-    groups = [Sums(part[:, PAIR], sums.square[1 + n], part.T[columns]) for n, part in enumerate((apart, alike))]
-    fits = shrunk_local_linear(groups, wide // 2 | 1, wide, prior)
-    known = all(float(group.weight.sum()) > 0.0 for group in groups)
-    gap = fits[1].curves - fits[0].curves if known else np.zeros_like(fits[0].curves)
+    apart, alike = smoothed.related
+    gap = alike - apart if smoothed.is_related else np.zeros_like(apart)
     now = 1.0 / (1.0 + np.exp(-(np.log(base / (1.0 - base)) + (tilt.level + tilt.slope * place))))
     moved = (now - base) * gap
-    slope = now * (1.0 - now)
     jacobian = np.empty((2, 2, len(place)))
-    np.multiply(slope, gap[0:4:2] - target * gap[1:4:2], out=jacobian[:, 0])
+    np.multiply(now * (1.0 - now), gap[0:4:2] - target * gap[1:4:2], out=jacobian[:, 0])
     np.multiply(jacobian[:, 0], place, out=jacobian[:, 1])
     return Shift(
         small_value=moved[0] - target * moved[1],
@@ -134,6 +118,6 @@ def shift_by(tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: fl
         large_size=moved[3],
         error=moved[4],
         agreement=now,
-        error_given=np.stack([fit.curves[4] for fit in fits]),
+        error_given=smoothed.related[:, 4],
         jacobian=jacobian,
     )
