@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recalibrator.core.estimate.parametric import newton_step
+from recalibrator.core.estimate.parametric import line_basis, newton_step
 from recalibrator.core.estimate.smooth import Floats
 from recalibrator.core.estimate.stratify import Smoothed
 
 _NEWTON_STEPS = 6
 _SETTLED = 1e-9
+"""The covariance is that before the last step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +74,16 @@ def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge
     0.0
     """
     filled = np.flatnonzero(pairs)
-    x, known, count, hits = place[filled], base[filled], pairs[filled], agreeing[filled]
-    offset = np.log(known / (1.0 - known))
+    basis, known, count, hits = line_basis(place[filled]), base[filled], pairs[filled], agreeing[filled]
+    against = np.log((1.0 - known) / known)
     level = slope = 0.0
     covariance = (1.0 / ridge, 0.0, 1.0 / ridge)
     for _ in range(_NEWTON_STEPS):
-        chance = 1.0 / (1.0 + np.exp(-(offset + (level + slope * x))))
-        (up, lean), covariance = newton_step(x, count, hits, chance, (ridge, ridge), (ridge * level, ridge * slope))
+        chance = 1.0 / (1.0 + np.exp(against - (level + slope * basis[1])))
+        pull = (ridge * level, ridge * slope)
+        (up, lean), covariance = newton_step(basis, count, hits, chance, (ridge, ridge), pull)
         level, slope = min(max(level + up, -4.0), 4.0), min(max(slope + lean, -4.0), 4.0)
-        if max(abs(up), abs(lean)) < _SETTLED:
+        if abs(up) < _SETTLED and abs(lean) < _SETTLED:
             break
     return Tilt(level, slope, np.array((covariance[:2], covariance[1:])))
 
@@ -106,7 +108,7 @@ def shift_by(tilt: Tilt, base: Floats, place: Floats, smoothed: Smoothed, target
     """
     apart, alike = smoothed.related
     gap = alike - apart if smoothed.is_related else np.zeros_like(apart)
-    now = 1.0 / (1.0 + np.exp(-(np.log(base / (1.0 - base)) + (tilt.level + tilt.slope * place))))
+    now = 1.0 / (1.0 + np.exp(np.log((1.0 - base) / base) - (tilt.level + tilt.slope * place)))
     moved = (now - base) * gap
     jacobian = np.empty((2, 2, len(place)))
     np.multiply(now * (1.0 - now), gap[0:4:2] - target * gap[1:4:2], out=jacobian[:, 0])

@@ -120,7 +120,7 @@ class Family:
 
 
 class Fitted(NamedTuple):
-    """Curves of one family, shape (responses, cells), and Kish's effective labels behind them, shape (groups, cells)."""
+    """Curves of one family, (responses, cells), and Kish's effective labels behind them, (groups, cells)."""
 
     curves: Floats
     effective: Floats
