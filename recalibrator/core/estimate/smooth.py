@@ -24,14 +24,14 @@ _LEAST_SQUARE = 1e-12
 """Below these a kernel holds nothing but the rounding errors of its moving sums."""
 
 
-def kernel_sums(rows: Floats, *kernels: tuple[int, slice]) -> list[Floats]:
+def kernel_sums(blocks: Sequence[Floats], *kernels: tuple[int, slice]) -> list[Floats]:
     """Sum each row over the cells around each cell, with triangular weights that are 1 at the centre.
 
     Parameters
     ----------
-    rows : ndarray, shape (rows, cells)
+    blocks : sequence of ndarray, shape (rows, cells) each
     *kernels : tuple of int and slice
-        Cells until the weight has fallen to 0, odd; and the rows to sum.
+        Cells until the weight has fallen to 0, odd; and which to sum of the rows of all blocks.
 
     Returns
     -------
@@ -40,15 +40,15 @@ def kernel_sums(rows: Floats, *kernels: tuple[int, slice]) -> list[Floats]:
 
     Examples
     --------
-    >>> kernel_sums(np.array([[0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0]]), (3, slice(1)))[0].tolist()
+    >>> kernel_sums([np.array([[0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0]])], (3, slice(1)))[0].tolist()
     [[0.0, 3.0, 6.0, 9.0, 6.0, 3.0, 0.0]]
     """
     # Rows one after the other, with so many zeros between them that no kernel reaches from one into the next.
-    count, cells = rows.shape
+    count, cells = sum(map(len, blocks)), blocks[0].shape[1]
     gap = max(width for width, _ in kernels) - 1
     stride = cells + gap
     flat = np.zeros(count * stride + 2 * gap)
-    flat[: count * stride].reshape(count, stride)[:, gap:] = rows
+    np.concatenate(blocks, out=flat[: count * stride].reshape(count, stride)[:, gap:])
     powers, results = [flat], []
     for width, wanted in kernels:
         first, last, _ = wanted.indices(count)
@@ -91,7 +91,7 @@ def _moving_sums(powers: list[Floats], width: int, first: int = 0, count: int | 
 @lru_cache(maxsize=8)
 def kernel_mass(cells: int, width: int) -> Floats:
     """Return the sum of the kernel's weights at each cell, less at the ends of the grid; shape (cells,), read-only."""
-    mass: Floats = kernel_sums(np.ones((1, cells)), (width, slice(1)))[0][0]
+    mass: Floats = kernel_sums([np.ones((1, cells))], (width, slice(1)))[0][0]
     mass.flags.writeable = False
     return mass
 
@@ -147,28 +147,52 @@ def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float, rid
     """
     part = _reach(families, wide)
     place = _places(families[0].weight.shape[1])[part]
-    rows, bounds = [], [0]
-    for family in families:
-        mass, counted = family.weight[:, part], family.responses[:, part]
-        moment = mass * place
-        rows += [mass, moment, moment * place, family.weight_square[:, part], counted, counted * place]
-        bounds.append(bounds[-1] + 4 * len(mass) + 2 * len(counted))
-    spans = [slice(first, last) for first, last in pairwise(bounds)]
+    blocks, spans = _moments(families, part, place)
     kernels = [(family.width, span) for family, span in zip(families, spans, strict=True)]
-    widely, *narrowly = kernel_sums(np.concatenate(rows), (wide, slice(bounds[-1])), *kernels)
-    fits = []
-    for family, span, narrow in zip(families, spans, narrowly, strict=True):
-        lines, near = _lines((widely[span], narrow), family.owner, place, ridge, (wide, family.width))
-        mean = _means(family)
-        lean = (near / (near + prior)).take(family.owner, axis=1)
-        curve = mean + lean[0] * (lines[0] - mean)
-        curve += lean[1] * (lines[1] - curve)
+    widely, *narrowly = kernel_sums(blocks, (wide, slice(spans[-1].stop)), *kernels)
+    wider = [widely[span] for span in spans]
+    sizes = [len(family.weight) for family in families]
+    widths = [wide] * len(families) + [family.width for family in families]
+    bases = [sums[: 4 * size].reshape(4, size, -1) for sums, size in zip(wider + narrowly, sizes * 2, strict=True)]
+    penalties = np.repeat([ridge * width * width / 6.0 for width in widths], sizes * 2)
+    lines, near = _lines(bases, place, penalties[:, None])
+    groups = len(near) // 2
+    # What each line counts for in the end: the narrow one first, the wide one in what that leaves, the mean last.
+    share = near / (near + prior)
+    share[:groups] *= 1.0 - share[groups:]
+    rest = 1.0 - share[:groups] - share[groups:]
+    lines *= share
+    lines = lines.reshape(4, groups, -1)
+    fits, first = list[Fitted](), 0
+    for family, under_wide, under_narrow in zip(families, wider, narrowly, strict=True):
+        size, owner, mean = len(family.weight), family.owner + first, _means(family)
+        parts = lines.take(owner, axis=1)
+        parts[0::2] *= under_wide[4 * size :].reshape(2, len(owner), -1)
+        parts[1::2] *= under_narrow[4 * size :].reshape(2, len(owner), -1)
         # Where no label lies within reach the mean is all there is.
         curves, effective = np.empty(family.responses.shape), np.zeros(family.weight.shape)
         curves[:] = mean
-        curves[:, part], effective[:, part] = curve, near[1]
+        curves[:, part] = np.add.reduce(parts, axis=0) + rest.take(owner, axis=0) * mean
+        effective[:, part] = near[groups + first : groups + first + size]
+        first += size
         fits.append(Fitted(curves, effective))
     return fits
+
+
+def _moments(families: Sequence[Family], part: slice, place: Floats) -> tuple[list[Floats], list[slice]]:
+    """Return what kernels are to sum, and the rows of each family.
+
+    Of each family come weights alone, times place and times its square, and squared weights; then the responses, and
+    these times place.
+    """
+    blocks, spans, first = list[Floats](), list[slice](), 0
+    for family in families:
+        mass, counted = family.weight[:, part], family.responses[:, part]
+        moment = mass * place
+        blocks += (mass, moment, moment * place, family.weight_square[:, part], counted, counted * place)
+        spans.append(slice(first, first + 4 * len(mass) + 2 * len(counted)))
+        first = spans[-1].stop
+    return blocks, spans
 
 
 def _means(family: Family) -> Floats:
@@ -180,7 +204,7 @@ def _means(family: Family) -> Floats:
 
 def _reach(families: Sequence[Family], width: int) -> slice:
     """Return the cells to which a kernel carries anything."""
-    filled = np.flatnonzero(np.logical_or.reduce([family.weight.any(axis=0) for family in families]))
+    filled = np.flatnonzero(np.maximum.reduce([family.weight.max(axis=0) for family in families]))
     if not len(filled):
         return slice(0, families[0].weight.shape[1])
     return slice(max(0, int(filled[0]) - width + 1), int(filled[-1]) + width)
@@ -194,43 +218,34 @@ def _places(cells: int) -> Floats:
     return place
 
 
-def _lines(
-    sums: tuple[Floats, Floats], owner: NDArray[np.intp], place: Floats, ridge: float, widths: tuple[int, int]
-) -> tuple[Floats, Floats]:
-    """Read the weighted least-squares line of each response at each cell, 0 where the kernel holds nothing.
+def _lines(sums: Sequence[Floats], place: Floats, ridge: Floats) -> tuple[Floats, Floats]:
+    """Return the weighted least-squares line around each cell, 0 where the kernel holds nothing.
 
     Parameters
     ----------
-    sums : tuple of ndarray, shape (4 * groups + 2 * responses, cells) each
-        Under either kernel: of each group's weight alone, times place, times its square, of its squared weight; then of
-        the responses, and of these times place.
-    owner : ndarray of int, shape (responses,)
-        The group of each response.
+    sums : sequence of ndarray, shape (4, groups, cells) each
+        Kernel sums of the weight alone, times place, times its square, and of the squared weight.
     place : ndarray, shape (cells,)
-    ridge : float
-        Penalty on the slope, relative to a full kernel's spread.
-    widths : tuple of int
-        Of either kernel.
+    ridge : ndarray, shape (groups of all, 1)
+        Added to the spread of place.
 
     Returns
     -------
-    fitted : ndarray, shape (2, responses, cells)
-    effective : ndarray, shape (2, groups, cells)
+    lines : ndarray, shape (2, groups of all, cells)
+        What kernel sums of a response, and of it times place, count for in the line's value at the cell.
+    effective : ndarray, shape (groups of all, cells)
         (Σw)² / Σw² under the kernel.
     """
-    both = np.array(sums)
-    count = len(owner)
-    groups = (both.shape[1] - 2 * count) // 4
-    mass, first, second, squares = both[:, : 4 * groups].reshape(2, 4, groups, -1).swapaxes(0, 1)
+    mass, first, second, squares = np.concatenate(sums, axis=1)
     held = mass > _LEAST_MASS
     inverse = held / np.maximum(mass, _LEAST_MASS)
     centre = first * inverse
     spread = np.maximum(second * inverse - centre * centre, 0.0)
-    spread += np.array([ridge * width * width / 6.0 for width in widths])[:, None, None]
+    spread += ridge
     # Level + slope · (place - centre), with both divided by the mass once: level · (1 - centre · lean) + moment · lean.
-    lean = (place - centre) * inverse / spread
-    level = inverse - centre * lean
+    lines = np.empty((2, *mass.shape))
+    level, lean = lines
+    np.divide((place - centre) * inverse, spread, out=lean)
+    np.subtract(inverse, centre * lean, out=level)
     effective = (held & (squares > _LEAST_SQUARE)) * mass * mass / np.maximum(squares, _LEAST_SQUARE)
-    fitted = both[:, 4 * groups : 4 * groups + count] * level.take(owner, axis=1)
-    fitted += both[:, 4 * groups + count :] * lean.take(owner, axis=1)
-    return fitted, effective
+    return lines, effective
