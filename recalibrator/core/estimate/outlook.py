@@ -14,7 +14,7 @@ from recalibrator.core.estimate.agreement import Shift, Tilt, fit_tilt, shift_by
 from recalibrator.core.estimate.curve import fit_map
 from recalibrator.core.estimate.given import error_given_agreement, inside
 from recalibrator.core.estimate.rectify import Rectifier, rectify
-from recalibrator.core.estimate.smooth import Floats, kernel_mass, kernel_sums
+from recalibrator.core.estimate.smooth import Floats, kernel_mean
 from recalibrator.core.estimate.stratify import CellSums, Stratified, cell_sums, smooth, stratify
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.observe.forgetting import (
@@ -263,7 +263,7 @@ def _expected(
     """Correct both curves and blend in that some calls of the large model end with the small answer."""
     degraded = min(_DEGRADED_MOST, degraded_share)
     # A cell's mean borrows from its neighbours and lends to them: traffic is smoothed as the labels are.
-    near_square = np.square(kernel_sums([shares[None, :]], (width, slice(1)))[0][0] / kernel_mass(len(shares), width))
+    near_square = np.square(kernel_mean(shares, width))
     kept = Expected(
         curves.small.value + shift.small_value + rectifier.small,
         np.maximum(curves.small.size + shift.small_size, 0.0),

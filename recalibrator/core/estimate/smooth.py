@@ -96,6 +96,14 @@ def kernel_mass(cells: int, width: int) -> Floats:
     return mass
 
 
+def kernel_mean(row: Floats, width: int) -> Floats:
+    """Return the mean of one row under the kernel around each cell; shape (cells,)."""
+    rising = np.arange(1.0, width + 1.0) / width
+    triangle = np.concatenate((rising, rising[-2::-1]))
+    means: Floats = np.convolve(row, triangle, "same") / kernel_mass(len(row), width)
+    return means
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """What groups of curves under one kernel are fitted to.
