@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -98,9 +97,9 @@ def kernel_mass(cells: int, width: int) -> Floats:
 
 def kernel_mean(row: Floats, width: int) -> Floats:
     """Return the mean of one row under the kernel around each cell; shape (cells,)."""
-    rising = np.arange(1.0, width + 1.0) / width
-    triangle = np.concatenate((rising, rising[-2::-1]))
-    means: Floats = np.convolve(row, triangle, "same") / kernel_mass(len(row), width)
+    box = np.ones(width)
+    sums = np.convolve(np.convolve(row, box, "same"), box, "same")
+    means: Floats = sums / (width * kernel_mass(len(row), width))
     return means
 
 
