@@ -46,19 +46,19 @@ def calibration_error(window: LabelWindow, half_life: float) -> CalibrationError
     scored = (counts > 0.0) & ~np.isnan(predicted)
     if np.count_nonzero(scored) < _LEAST_LABELS:
         return CalibrationError()
+    weight = weights(window.newer(), scored, half_life) / np.maximum(propensity, LEAST_PROPENSITY)
     order = window.by_prediction()
-    order = order[scored[order]]
-    weight = weights(window.newer(), scored, half_life)[order]
-    weight /= np.maximum(propensity[order], LEAST_PROPENSITY)
+    if not scored.all():
+        order = order[scored[order]]
+    weight, predicted, error = (column.take(order) for column in (weight, predicted, window.table[:, ERROR].copy()))
     weight /= weight.sum()
-    predicted, error = predicted[order], window.table[:, ERROR].take(order)
     miss = error - predicted
     loss = np.square(miss)
     brier = float(weight @ loss)
     brier_error = float(np.linalg.norm(weight * (loss - brier)))
-    edge = np.minimum((np.cumsum(weight) - weight / 2.0) * _BINS, _BINS - 1)
     # Sorted as they are, the bins are pieces; an empty one has no sum.
-    bounds = np.searchsorted(edge, np.arange(_BINS + 1))
+    bounds = np.searchsorted(np.cumsum(weight) - weight / 2.0, np.arange(_BINS + 1) / _BINS)
+    bounds[-1] = len(weight)
     count = bounds[1:] - bounds[:-1]
     filled = np.flatnonzero(count)
     sums = np.zeros((5, _BINS))

@@ -324,7 +324,8 @@ class LabelWindow:
         """Return for each contribution how many that count were routed after it, shape (contributions,)."""
         table = self.table
         order = self._by_time.merge(table[:, ROUTED_US])
-        after = self._counting - np.cumsum(table[order, COUNTS] > 0.0)
+        counts = np.ones(len(order)) if self._counting == len(order) else table[order, COUNTS] > 0.0
+        after = self._counting - np.cumsum(counts, dtype=np.intp)
         times = self._by_time.keys
         last = np.append(times[1:] != times[:-1], True)
         if not last.all():  # equal times share the age of the newest among them, so that their order is irrelevant
