@@ -57,7 +57,7 @@ def calibration_error(window: LabelWindow, half_life: float) -> CalibrationError
     brier = float(weight @ loss)
     brier_error = float(np.linalg.norm(weight * (loss - brier)))
     # Sorted as they are, the bins are pieces; an empty one has no sum.
-    bounds = np.searchsorted(np.cumsum(weight) - weight / 2.0, np.arange(_BINS + 1) / _BINS)
+    bounds = np.searchsorted((np.cumsum(weight) - weight / 2.0) * _BINS, np.arange(_BINS + 1))
     bounds[-1] = len(weight)
     count = bounds[1:] - bounds[:-1]
     filled = np.flatnonzero(count)
