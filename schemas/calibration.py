@@ -294,22 +294,22 @@ class CalibrationVersion(Event):
         ValueError
             If u is not a number in [0, 1].
         """
-        plan = self._plan
+        threshold, knots, segments, above, explored, kept, without_u, names, keyed, explored_below = self._plan
         if uncertainty is None:
-            return adopt(Decision, plan.without_u.copy(), plan.names)  # all of this validated version
+            return adopt(Decision, without_u.copy(), names)  # all of this validated version
         if not 0.0 <= uncertainty <= 1.0:
             raise ValueError(f"uncertainty: must lie in [0, 1] (got {uncertainty})")
-        if uncertainty > plan.threshold:
-            fields = plan.above.copy()
+        if uncertainty > threshold:
+            fields = above.copy()
         else:
-            drawn = plan.keyed.copy()
+            drawn = keyed.copy()
             drawn.update(query_id.encode())
-            fields = plan.explored.copy() if drawn.digest() < plan.explored_below else plan.kept.copy()
+            fields = explored.copy() if drawn.digest() < explored_below else kept.copy()
         fields["uncertainty"] = uncertainty = float(uncertainty)
-        if plan.knots:
-            value, knot, width, rise = plan.segments[bisect_right(plan.knots, uncertainty)]
+        if knots:
+            value, knot, width, rise = segments[bisect_right(knots, uncertainty)]
             fields["error_probability"] = value + (uncertainty - knot) / width * rise
-        return adopt(Decision, fields, plan.names)  # as above, and u was checked
+        return adopt(Decision, fields, names)  # as above, and u was checked
 
     @cached_property
     def _plan(self) -> Plan:

@@ -154,43 +154,39 @@ def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float, rid
     """
     part = _reach(families, wide)
     place = _places(families[0].weight.shape[1])[part]
-    blocks, spans = _moments(families, part, place)
-    kernels = [(family.width, span) for family, span in zip(families, spans, strict=True)]
-    widely, *narrowly = kernel_sums(blocks, (wide, slice(spans[-1].stop)), *kernels)
-    wider = [widely[span] for span in spans]
-    sizes = [len(family.weight) for family in families]
-    widths = [wide] * len(families) + [family.width for family in families]
-    bases = [sums[: 4 * size].reshape(4, size, -1) for sums, size in zip(wider + narrowly, sizes * 2, strict=True)]
-    penalties = np.repeat([ridge * width * width / 6.0 for width in widths], sizes * 2)
-    lines, near = _lines(bases, place, penalties[:, None])
-    groups = len(near) // 2
+    sums = _smoothed_moments(families, part, place, wide)
+    widths = [family.width for family in families for _ in family.weight]
+    penalty = np.square([[wide] * len(widths), widths]) * (ridge / 6.0)
+    lines, near = _lines(_weights_alone(families, sums), place, penalty[:, :, None])
     # What each line counts for in the end: the narrow one first, the wide one in what that leaves, the mean last.
     share = near / (near + prior)
-    share[:groups] *= 1.0 - share[groups:]
-    rest = 1.0 - share[:groups] - share[groups:]
+    share[0] *= 1.0 - share[1]
+    rest = 1.0 - share[0] - share[1]
     lines *= share
-    lines = lines.reshape(4, groups, -1)
     fits, first = list[Fitted](), 0
-    for family, under_wide, under_narrow in zip(families, wider, narrowly, strict=True):
-        size, owner, mean = len(family.weight), family.owner + first, _means(family)
-        parts = lines.take(owner, axis=1)
-        parts[0::2] *= under_wide[4 * size :].reshape(2, len(owner), -1)
-        parts[1::2] *= under_narrow[4 * size :].reshape(2, len(owner), -1)
+    for family, under in zip(families, sums, strict=True):
+        own, mean = slice(first, first + len(family.weight)), _means(family)
+        parts = lines[:, :, own].take(family.owner, axis=2)
+        for kernel, moments in enumerate(under):
+            parts[:, kernel] *= moments[4 * len(family.weight) :].reshape(2, len(family.owner), -1)
         # Where no label lies within reach the mean is all there is.
         curves, effective = np.empty(family.responses.shape), np.zeros(family.weight.shape)
         curves[:] = mean
-        curves[:, part] = np.add.reduce(parts, axis=0) + rest.take(owner, axis=0) * mean
-        effective[:, part] = near[groups + first : groups + first + size]
-        first += size
+        curves[:, part] = np.add.reduce(parts, axis=(0, 1)) + rest[own].take(family.owner, axis=0) * mean
+        effective[:, part] = near[1, own]
         fits.append(Fitted(curves, effective))
+        first = own.stop
     return fits
 
 
-def _moments(families: Sequence[Family], part: slice, place: Floats) -> tuple[list[Floats], list[slice]]:
-    """Return what kernels are to sum, and the rows of each family.
+def _smoothed_moments(families: Sequence[Family], part: slice, place: Floats, wide: int) -> list[tuple[Floats, Floats]]:
+    """Return what lies under the wide and under the narrow kernel at each cell, of each family.
 
-    Of each family come weights alone, times place and times its square, and squared weights; then the responses, and
-    these times place.
+    Returns
+    -------
+    list of tuple of ndarray, shape (4 * groups + 2 * responses, cells)
+        Sums of the weights alone, times place and times its square, and of the squared weights; then of the responses,
+        and of these times place.
     """
     blocks, spans, first = list[Floats](), list[slice](), 0
     for family in families:
@@ -199,7 +195,20 @@ def _moments(families: Sequence[Family], part: slice, place: Floats) -> tuple[li
         blocks += (mass, moment, moment * place, family.weight_square[:, part], counted, counted * place)
         spans.append(slice(first, first + 4 * len(mass) + 2 * len(counted)))
         first = spans[-1].stop
-    return blocks, spans
+    kernels = [(family.width, span) for family, span in zip(families, spans, strict=True)]
+    widely, *narrowly = kernel_sums(blocks, (wide, slice(first)), *kernels)
+    return [(widely[span], narrow) for span, narrow in zip(spans, narrowly, strict=True)]
+
+
+def _weights_alone(families: Sequence[Family], sums: Sequence[tuple[Floats, Floats]]) -> Floats:
+    """Return the first four of the sums, of all groups of all families; shape (4, kernels, groups, cells)."""
+    parts = [
+        moments[: 4 * len(family.weight)].reshape(4, len(family.weight), -1)
+        for kernel in zip(*sums, strict=True)
+        for family, moments in zip(families, kernel, strict=True)
+    ]
+    every = np.concatenate(parts, axis=1)
+    return every.reshape(4, 2, -1, every.shape[2])
 
 
 def _means(family: Family) -> Floats:
@@ -225,30 +234,30 @@ def _places(cells: int) -> Floats:
     return place
 
 
-def _lines(sums: Sequence[Floats], place: Floats, ridge: Floats) -> tuple[Floats, Floats]:
+def _lines(sums: Floats, place: Floats, penalty: Floats) -> tuple[Floats, Floats]:
     """Return the weighted least-squares line around each cell, 0 where the kernel holds nothing.
 
     Parameters
     ----------
-    sums : sequence of ndarray, shape (4, groups, cells) each
-        Kernel sums of the weight alone, times place, times its square, and of the squared weight.
+    sums : ndarray, shape (4, kernels, groups, cells)
+        Of the weights alone, times place, times its square, and of the squared weights.
     place : ndarray, shape (cells,)
-    ridge : ndarray, shape (groups of all, 1)
+    penalty : ndarray, shape (kernels, groups, 1)
         Added to the spread of place.
 
     Returns
     -------
-    lines : ndarray, shape (2, groups of all, cells)
-        What kernel sums of a response, and of it times place, count for in the line's value at the cell.
-    effective : ndarray, shape (groups of all, cells)
+    lines : ndarray, shape (2, kernels, groups, cells)
+        What the sum of a response, and that of it times place, count for in the line's value at the cell.
+    effective : ndarray, shape (kernels, groups, cells)
         (Σw)² / Σw² under the kernel.
     """
-    mass, first, second, squares = np.concatenate(sums, axis=1)
+    mass, first, second, squares = sums
     held = mass > _LEAST_MASS
     inverse = held / np.maximum(mass, _LEAST_MASS)
     centre = first * inverse
     spread = np.maximum(second * inverse - centre * centre, 0.0)
-    spread += ridge
+    spread += penalty
     # Level + slope · (place - centre), with both divided by the mass once: level · (1 - centre · lean) + moment · lean.
     lines = np.empty((2, *mass.shape))
     level, lean = lines
