@@ -6,6 +6,7 @@ a number that is not finite, a digest of something else) cannot be constructed.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self, overload
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from schemas.canonical import digest
-from schemas.deciding import Plan, interpolate
+from schemas.deciding import Plan, Segment, segments
 from schemas.draws import uniform
 from schemas.event import (
     MAX_INTEGER,
@@ -29,9 +30,10 @@ from schemas.event import (
     Timestamp,
     Uncertainty,
     WorkloadName,
+    adopt,
 )
 from schemas.json_value import JsonObject
-from schemas.routed import Decision, Decisions, LabelReason, LabelRequest
+from schemas.routed import Decision, DecisionReason, Decisions, LabelReason, LabelRequest
 
 MAX_KNOTS = 4_096
 ESCALATE_ALL = -1.0
@@ -235,6 +237,10 @@ class CalibrationVersion(Event):
         return bool(self.digest)
 
     @cached_property
+    def _segments(self) -> tuple[Segment, ...]:
+        return segments(self.map.uncertainty, self.map.error_probability)
+
+    @cached_property
     def _knots(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return np.asarray(self.map.uncertainty), np.asarray(self.map.error_probability)
 
@@ -264,7 +270,8 @@ class CalibrationVersion(Event):
             raise ValueError("map: a cold start has no error probability")
         if isinstance(uncertainty, np.ndarray):
             return np.interp(uncertainty, *self._knots)
-        return interpolate(self.map.uncertainty, self.map.error_probability, uncertainty)
+        value, knot, width, rise = self._segments[bisect_right(self.map.uncertainty, uncertainty)]
+        return value + (uncertainty - knot) / width * rise
 
     def decide(self, uncertainty: float | None, query_id: str) -> Decision:
         """Decide for one query: escalate iff u > ``uncertainty_threshold``, or when exploration draws it.
@@ -287,35 +294,31 @@ class CalibrationVersion(Event):
         ValueError
             If u is not a number in [0, 1].
         """
-        plan = self._plan
+        threshold, knots, segments, above, explored, kept, without_u, names, keyed, explored_below = self._plan
         if uncertainty is None:
-            return Decision._adopting(plan.without_u.copy(), plan.names)  # noqa: SLF001 - all of this validated version
+            return adopt(Decision, without_u.copy(), names)  # all of this validated version
         if not 0.0 <= uncertainty <= 1.0:
             raise ValueError(f"uncertainty: must lie in [0, 1] (got {uncertainty})")
-        if uncertainty > plan.threshold:
-            fields = plan.above.copy()
+        if uncertainty > threshold:
+            fields = above.copy()
         else:
-            drawn = plan.keyed.copy()
+            drawn = keyed.copy()
             drawn.update(query_id.encode())
-            fields = plan.explored.copy() if drawn.digest() < plan.explored_below else plan.kept.copy()
+            fields = explored.copy() if drawn.digest() < explored_below else kept.copy()
         fields["uncertainty"] = uncertainty = float(uncertainty)
-        if plan.knots:
-            fields["error_probability"] = interpolate(plan.knots, plan.values, uncertainty)
-        return Decision._adopting(fields, plan.names)  # noqa: SLF001 - as above, and u was checked
+        if knots:
+            value, knot, width, rise = segments[bisect_right(knots, uncertainty)]
+            fields["error_probability"] = value + (uncertainty - knot) / width * rise
+        return adopt(Decision, fields, names)  # as above, and u was checked
 
     @cached_property
     def _plan(self) -> Plan:
         if self.state == "cold_start":
             return Plan.of(self.workload, ESCALATE_ALL, "cold_start", "cold_start", self.exploration_probability)
+        above: DecisionReason = "infeasible" if self.state == "infeasible" else "threshold"
+        known, g = (self.threshold, self.version), (self.map.uncertainty, self._segments)
         return Plan.of(
-            self.workload,
-            self.uncertainty_threshold,
-            "infeasible" if self.state == "infeasible" else "threshold",
-            "small_failed",
-            self.exploration_probability,
-            known=(self.threshold, self.version),
-            knots=self.map.uncertainty,
-            values=self.map.error_probability,
+            self.workload, self.uncertainty_threshold, above, "small_failed", self.exploration_probability, known, *g
         )
 
     def decide_many(self, uncertainty: NDArray[np.float64], draws: NDArray[np.float64] | None = None) -> Decisions:
@@ -393,4 +396,4 @@ class CalibrationVersion(Event):
             explored = decision.reason == "exploration"
             audited = audited or (explored and self.audit_probability > 0.0)
             reason = "audit" if audited else "exploration" if explored else "random"
-        return LabelRequest._trusted(requested=requested, probability=probability, reason=reason)  # noqa: SLF001 - as above
+        return LabelRequest._trusted(requested=requested, probability=probability, reason=reason)  # noqa: SLF001 - as in decide

@@ -1,9 +1,14 @@
-"""Canonical bytes of a JSON object and the digest over them (RFC 8785, SHA-256)."""
+"""Canonical bytes of a JSON object and the digest over them (RFC 8785, SHA-256).
+
+The evidence of a version holds hundreds of numbers. Nearly all of them Python writes as RFC 8785 wants them, in C; what
+it writes otherwise is left to the library, which formats every digit in Python.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
+from json.encoder import encode_basestring
 from typing import Any
 
 import rfc8785
@@ -34,8 +39,66 @@ def digest(document: Mapping[str, Any]) -> str:
     >>> digest({"b": 1, "a": 2.0, "digest": "x"}) == digest({"a": 2, "b": 1})
     True
     """
+    return sha256(canonical({key: value for key, value in document.items() if key != DIGEST_FIELD})).hexdigest()
+
+
+def canonical(value: Any) -> bytes:
+    """Return the RFC 8785 form of a JSON value.
+
+    Parameters
+    ----------
+    value : dict, list, tuple, str, int, float, bool or None
+
+    Raises
+    ------
+    ValueError
+        If it has none.
+
+    Examples
+    --------
+    >>> canonical({"b": [1.0, 1e-7], "a": "é"}).decode()
+    '{"a":"é","b":[1,1e-7]}'
+    """
     try:
-        canonical = rfc8785.dumps({key: value for key, value in document.items() if key != DIGEST_FIELD})
-    except rfc8785.CanonicalizationError as error:
+        return _text(value).encode()
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise ValueError(f"has no canonical JSON form: {error}") from None
-    return sha256(canonical).hexdigest()
+
+
+def _text(value: Any) -> str:
+    """Write what is common in C, and leave the rest to the library."""
+    write = _WRITERS.get(type(value))
+    return rfc8785.dumps(value).decode() if write is None else write(value)
+
+
+def _object(members: dict[Any, Any]) -> str:
+    # The order is that of UTF-16 units, which is Python's own as long as keys are ASCII.
+    if all(type(key) is str and key.isascii() for key in members):
+        return "{" + ",".join([f"{encode_basestring(key)}:{_text(members[key])}" for key in sorted(members)]) + "}"
+    return rfc8785.dumps(members).decode()
+
+
+def _array(values: list[Any] | tuple[Any, ...]) -> str:
+    try:
+        numbers = ",".join(map(float.__repr__, values))
+    except TypeError:
+        return f"[{','.join(map(_text, values))}]"
+    if ".0," in numbers or numbers.endswith(".0") or "e" in numbers or "n" in numbers:
+        numbers = ",".join(map(_number, numbers.split(",")))
+    return f"[{numbers}]"
+
+
+def _number(text: str) -> str:
+    """Write as JSON does what Python writes otherwise: whole numbers, small ones, huge ones, and what is no number."""
+    if text.endswith(".0"):
+        return "0" if text == "-0.0" else text[:-2]
+    return rfc8785.dumps(float(text)).decode() if "e" in text or "n" in text else text
+
+
+_WRITERS: dict[type, Callable[[Any], str]] = {
+    str: encode_basestring,
+    float: lambda value: _number(repr(value)),
+    list: _array,
+    tuple: _array,
+    dict: _object,
+}

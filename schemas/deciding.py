@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 from schemas.draws import digest_bound, keyed
 from schemas.routed import DecisionReason
+
+Segment = tuple[float, float, float, float]
 
 
 class Plan(NamedTuple):
@@ -17,8 +19,10 @@ class Plan(NamedTuple):
     ----------
     threshold : float
         Escalate u above it.
-    knots, values : tuple of float
-        The map g; empty in a cold start.
+    knots : tuple of float
+        Of the map g; empty in a cold start.
+    segments : tuple of tuple of float
+        The lines of g: below the first knot, between each two, above the last; as :func:`segments` gives them.
     above, explored, kept, without_u : dict
         The fields of a decision by what led to it, u and g(u) left out.
     names : set of str
@@ -31,7 +35,7 @@ class Plan(NamedTuple):
 
     threshold: float
     knots: tuple[float, ...]
-    values: tuple[float, ...]
+    segments: tuple[Segment, ...]
     above: dict[str, Any]
     explored: dict[str, Any]
     kept: dict[str, Any]
@@ -48,10 +52,9 @@ class Plan(NamedTuple):
         above: DecisionReason,
         without_u: DecisionReason,
         exploration: float,
-        *,
         known: tuple[float | None, int | None] = (None, None),
         knots: tuple[float, ...] = (),
-        values: tuple[float, ...] = (),
+        segments: tuple[Segment, ...] = (),
     ) -> Self:
         """Make a plan.
 
@@ -66,7 +69,7 @@ class Plan(NamedTuple):
             Probability, in [0, 1].
         known : tuple
             The threshold on g, for people, and the version's number.
-        knots, values : tuple of float
+        knots, segments : tuple
             The map g.
         """
 
@@ -87,7 +90,7 @@ class Plan(NamedTuple):
         return cls(
             threshold=threshold,
             knots=knots,
-            values=values,
+            segments=segments,
             above=fields(above, 1.0),
             explored=fields("exploration", exploration),
             kept=kept,
@@ -98,18 +101,23 @@ class Plan(NamedTuple):
         )
 
 
-def interpolate(knots: tuple[float, ...], values: tuple[float, ...], uncertainty: float) -> float:
-    """Read the map g at one u: linear between knots, clipped outside.
+def segments(knots: tuple[float, ...], values: tuple[float, ...]) -> tuple[Segment, ...]:
+    """Return the lines of the map g, so that one look-up and no case reads it: linear between knots, clipped outside.
+
+    Returns
+    -------
+    tuple of tuple of float
+        Value at the left knot, that knot, the distance to the next, and the rise up to it. What lies outside the knots
+        does not rise.
 
     Examples
     --------
-    >>> interpolate((0.0, 0.5), (0.0, 0.25), 0.25), interpolate((0.0, 0.5), (0.0, 0.25), 0.9)
-    (0.125, 0.25)
+    >>> segments((0.0, 0.5), (0.1, 0.25))
+    ((0.1, 0.0, 1.0, 0.0), (0.1, 0.0, 0.5, 0.15), (0.25, 0.0, 1.0, 0.0))
     """
-    right = bisect_right(knots, uncertainty)
-    if right == 0:
-        return values[0]
-    if right == len(knots):
-        return values[-1]
-    low, value = knots[right - 1], values[right - 1]
-    return value + (uncertainty - low) / (knots[right] - low) * (values[right] - value)
+    if not knots:
+        return ()
+    inner = [
+        (v, k, right - k, above - v) for (k, right), (v, above) in zip(pairwise(knots), pairwise(values), strict=True)
+    ]
+    return ((values[0], 0.0, 1.0, 0.0), *inner, (values[-1], 0.0, 1.0, 0.0))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -105,20 +105,23 @@ class Part(BaseModel):
 
         Sets the attributes that pydantic sets; the tests compare the outcome with a validated twin.
         """
-        return cls._adopting(fields, set(fields))
+        return adopt(cls, fields, set(fields))
 
-    @classmethod
-    def _adopting(cls, fields: dict[str, Any], names: set[str]) -> Self:
-        """Construct as :meth:`_trusted` does, around a dictionary that nobody else holds.
 
-        The set of the fields' names may be shared: of a frozen model, nothing adds to it.
-        """
-        part = _new(cls)
-        _set_fields(part, fields)
-        _set_names(part, names)
-        _set_extra(part, None)
-        _set_private(part, None)
-        return part
+PartT = TypeVar("PartT", bound=Part)
+
+
+def adopt(kind: type[PartT], fields: dict[str, Any], names: set[str]) -> PartT:
+    """Construct a part without validation around a dictionary that nobody else holds.
+
+    The set of the fields' names may be shared: of a frozen model, nothing adds to it.
+    """
+    part = _new(kind)
+    _set_fields(part, fields)
+    _set_names(part, names)
+    _set_extra(part, None)
+    _set_private(part, None)
+    return part
 
 
 class Event(Part):

@@ -255,7 +255,7 @@ class Recalibrator:
     def _publish(self, view: View, trigger: str) -> CalibrationVersion:
         model_costs = costs(self.settings, self._traffic)
         scores = calibration_error(self._window, self.tuning.half_life_fast)
-        drift = self._beliefs.panel.status(None).state
+        drift = self._beliefs.panel.worst
         found = evidence(
             trigger,
             view.outlook,

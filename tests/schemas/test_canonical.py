@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from schemas import CalibrationVersion, DecodeError
 from schemas.canonical import digest
@@ -95,6 +96,21 @@ def test_the_digest_is_that_of_an_independent_computation(document: dict[str, An
     assert digest(document) == sha256(canonical(document).encode()).hexdigest()
 
 
+@given(
+    numbers=st.lists(
+        st.floats(allow_nan=False, allow_infinity=False)
+        | st.floats(0.0, 1.0).map(lambda share: round(share, 5))
+        | st.integers(-(10**6), 10**6).map(float)
+    ),
+    mixed=st.lists(
+        st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(0.0, 1.0) | st.text("aé\n")
+    ),
+)
+def test_lists_of_numbers_are_written_as_their_members_are(numbers: list[float], mixed: list[Any]) -> None:
+    document = {"numbers": numbers, "mixed": mixed}
+    assert digest(document) == sha256(canonical(document).encode()).hexdigest()
+
+
 @settings(max_examples=15)
 @given(version=strategies.calibration_versions())
 def test_another_program_can_check_a_version_from_its_bytes_alone(version: CalibrationVersion) -> None:
@@ -112,7 +128,7 @@ def test_any_altered_field_breaks_the_digest(version: CalibrationVersion) -> Non
         CalibrationVersion.from_json(json.dumps(document))
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**53 + 1, "\ud800", {1: 2}])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [0.5, float("-inf")], 2**53 + 1, "\ud800", {1: 2}])
 def test_what_has_no_canonical_form_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="no canonical JSON form"):
         digest({"x": value})

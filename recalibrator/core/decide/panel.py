@@ -163,11 +163,16 @@ class Panel:
         """Whether labels have lately come to contradict what was known given agreement."""
         return "drifted" in (self._alike.state, self._kind.state)
 
+    @property
+    def worst(self) -> DriftState:
+        """The worst of all detectors' states."""
+        states = [detector.state for detector in self.detectors]
+        ranked: tuple[DriftState, ...] = ("drifted", "suspected")
+        return next((state for state in ranked if state in states), "ok")
+
     def status(self, overruled_by: DriftState | None) -> DriftStatus:
         """Return all detectors and the worst of their states, unless something else is to be said first."""
-        shown = tuple(detector.status() for detector in self.detectors)
-        ranked: tuple[DriftState, ...] = ("drifted", "suspected")
-        worst = next((state for state in ranked if any(one.state == state for one in shown)), "ok")
+        shown, worst = tuple(detector.status() for detector in self.detectors), self.worst
         return DriftStatus(state=overruled_by if overruled_by and worst == "ok" else worst, detectors=shown)
 
     def state(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from recalibrator.core.estimate.outlook import Expected, Outlook
+from recalibrator.core.estimate.outlook import Outlook
 from recalibrator.core.estimate.smooth import Floats
 from recalibrator.core.observe.score import micro_f1
 from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE
@@ -80,30 +80,28 @@ def weigh(outlook: Outlook, edges: Floats, target: float, exploration: float = 0
         latter. The standard error holds the curves' noise, that of both corrections, and that of the traffic as a
         sample.
     """
-    shares, escalated, failed = outlook.traffic, outlook.escalated, outlook.failed
-    kept = _explored(outlook.kept, escalated, exploration)
+    shares, kept, escalated, failed = outlook.traffic, outlook.kept, outlook.escalated, outlook.failed
     small, large = outlook.shift.jacobian
     # Each policy keeps one cell more than the one before it: what changes there, added up, is what all of them expect.
-    gains = np.empty((7, len(shares)))
-    gains[0], gains[1] = kept.value - escalated.value, kept.size - escalated.size
-    gains[2] = np.square(kept.value) - np.square(escalated.value)
+    sums = np.empty((7, len(shares) + 1))
+    sums[:, 0] = (
+        shares.dot(escalated.value) + failed.share * failed.value,
+        shares.dot(escalated.size) + failed.share * failed.size,
+        shares.dot(np.square(escalated.value)) + failed.share * failed.value**2,
+        *large.dot(shares).tolist(),
+        np.add.reduce(escalated.spread) + failed.share**2 * failed.variance,
+        0.0,
+    )
+    gains = sums[:, 1:]
+    # Of the kept queries a share gets the large model's answer all the same.
+    np.multiply(kept.value - escalated.value, 1.0 - exploration, out=gains[0])
+    np.multiply(kept.size - escalated.size, 1.0 - exploration, out=gains[1])
+    np.multiply(gains[0] + 2.0 * escalated.value, gains[0], out=gains[2])  # a² - b² = (a - b)(a - b + 2b)
     np.subtract(small, large, out=gains[3:5])
     gains[:5] *= shares
-    gains[5], gains[6] = kept.spread - escalated.spread, shares
-    least = np.array(
-        (
-            float(shares @ escalated.value) + failed.share * failed.value,
-            float(shares @ escalated.size) + failed.share * failed.size,
-            float(shares @ np.square(escalated.value)) + failed.share * failed.value**2,
-            *(large @ shares),
-            float(escalated.spread.sum()) + failed.share**2 * failed.variance,
-            0.0,
-        )
-    )
-    sums = np.empty((7, len(shares) + 1))
-    sums[:, 0] = least
-    np.cumsum(gains, axis=1, out=sums[:, 1:])
-    sums[:, 1:] += least[:, None]
+    gains[5] = (1.0 - exploration) ** 2 * kept.spread - (1.0 - exploration**2) * escalated.spread
+    gains[6] = shares
+    np.add.accumulate(sums, axis=1, out=sums)
     value, size, square, level, slope, variance, below = sums
     # Where the largest is left of large numbers, rounding must not make it negative.
     variance = np.maximum(variance, 0.0) + _correction_variance(outlook, level, slope, below)
@@ -113,7 +111,7 @@ def weigh(outlook: Outlook, edges: Floats, target: float, exploration: float = 0
         value=value,
         error=np.sqrt(variance),
         size=np.maximum(size, 0.0),
-        escalation_rate=np.minimum(_from_right(shares) + failed.share, 1.0),
+        escalation_rate=_escalation_rate(shares, failed.share),
         target=target,
     )
 
@@ -123,15 +121,6 @@ def _thresholds(edges: bytes) -> Floats:
     thresholds: Floats = np.concatenate(([ESCALATE_ALL], np.frombuffer(edges), [ESCALATE_NONE]))
     thresholds.flags.writeable = False
     return thresholds
-
-
-def _explored(kept: Expected, escalated: Expected, exploration: float) -> Expected:
-    """Return what is expected of the kept queries when a share of them gets the large model's answer."""
-    return Expected(
-        (1.0 - exploration) * kept.value + exploration * escalated.value,
-        (1.0 - exploration) * kept.size + exploration * escalated.size,
-        (1.0 - exploration) ** 2 * kept.spread + exploration**2 * escalated.spread,
-    )
 
 
 def _correction_variance(outlook: Outlook, level: Floats, slope: Floats, below: Floats) -> Floats:
@@ -157,8 +146,12 @@ def _correction_variance(outlook: Outlook, level: Floats, slope: Floats, below: 
     return variance
 
 
-def _from_right(values: Floats) -> Floats:
-    return np.concatenate((np.cumsum(values[::-1])[::-1], [0.0]))
+def _escalation_rate(shares: Floats, failed: float) -> Floats:
+    """Return the share of queries above each threshold, added up from the right: 0 where nothing is left."""
+    rate = np.zeros(len(shares) + 1)
+    np.add.accumulate(shares[::-1], out=rate[-2::-1])
+    rate += failed
+    return np.minimum(rate, 1.0)
 
 
 def choose(policies: Policies, safety: float, gain_least: float = 0.0) -> Choice:

@@ -10,21 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recalibrator.core.estimate.parametric import newton_step
-from recalibrator.core.estimate.smooth import Floats, Sums, shrunk_local_linear
-from recalibrator.core.estimate.stratify import CellSums
-from recalibrator.core.observe.table import (
-    ERROR,
-    HITS_LARGE,
-    HITS_SMALL,
-    PAIR,
-    SIZE_LARGE,
-    SIZE_SMALL,
-)
-from recalibrator.core.tuning import Tuning
+from recalibrator.core.estimate.parametric import line_basis, newton_step
+from recalibrator.core.estimate.smooth import Floats
+from recalibrator.core.estimate.stratify import Smoothed
 
 _NEWTON_STEPS = 6
 _SETTLED = 1e-9
+"""The covariance is that before the last step."""
 _OF_SMALL = np.array((0, 1, 4))
 _LEAST_BLAME = 0.5
 """A cell whose disagreements are mostly the large model's fault tells too little to be scaled up further."""
@@ -85,21 +77,22 @@ def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge
     0.0
     """
     filled = np.flatnonzero(pairs)
-    x, known, count, hits = place[filled], base[filled], pairs[filled], agreeing[filled]
-    offset = np.log(known / (1.0 - known))
+    basis, known, count, hits = line_basis(place[filled]), base[filled], pairs[filled], agreeing[filled]
+    against = np.log((1.0 - known) / known)
     level = slope = 0.0
     covariance = (1.0 / ridge, 0.0, 1.0 / ridge)
     for _ in range(_NEWTON_STEPS):
-        chance = 1.0 / (1.0 + np.exp(-(offset + (level + slope * x))))
-        (up, lean), covariance = newton_step(x, count, hits, chance, (ridge, ridge), (ridge * level, ridge * slope))
+        chance = 1.0 / (1.0 + np.exp(against - (level + slope * basis[1])))
+        pull = (ridge * level, ridge * slope)
+        (up, lean), covariance = newton_step(basis, count, hits, chance, (ridge, ridge), pull)
         level, slope = min(max(level + up, -4.0), 4.0), min(max(slope + lean, -4.0), 4.0)
-        if max(abs(up), abs(lean)) < _SETTLED:
+        if abs(up) < _SETTLED and abs(lean) < _SETTLED:
             break
     return Tilt(level, slope, np.array((covariance[:2], covariance[1:])))
 
 
 def shift_by(
-    tilt: Tilt, base: Floats, place: Floats, sums: CellSums, target: float, tuning: Tuning, *, unlabelled: float = 0.0
+    tilt: Tilt, base: Floats, place: Floats, smoothed: Smoothed, target: float, *, unlabelled: float = 0.0
 ) -> Shift:
     """Return what moving P(agree | u) from ``base`` by ``tilt`` does to each curve.
 
@@ -108,11 +101,10 @@ def shift_by(
     tilt : Tilt
     base, place : ndarray, shape (cells,)
         As in :func:`fit_tilt`.
-    sums : CellSums
-        Of the labels, for the means given agreement.
+    smoothed : Smoothed
+        The labels' means given agreement.
     target : float
         τ.
-    tuning : Tuning
     unlabelled : float
         Share of the labels that the current traffic should have and has not, in [0, 1].
 
@@ -123,21 +115,15 @@ def shift_by(
         as often the small model's fault as those that labels know. Where no label can say so, the small model is to
         blame for all of them: what is unknown is read on the safe side.
     """
-    apart, alike = sums.by_relation[1], sums.by_relation[2]
-    columns = [HITS_SMALL, SIZE_SMALL, HITS_LARGE, SIZE_LARGE, ERROR]
-    wide, prior = tuning.wide_bandwidth_cells, tuning.shrink_labels
-    groups = [Sums(part[:, PAIR], sums.square[1 + n], part.T[columns]) for n, part in enumerate((apart, alike))]
-    fits = shrunk_local_linear(groups, wide // 2 | 1, wide, prior)
-    known = all(float(group.weight.sum()) > 0.0 for group in groups)
-    gap = fits[1].curves - fits[0].curves if known else np.zeros_like(fits[0].curves)
-    now = 1.0 / (1.0 + np.exp(-(np.log(base / (1.0 - base)) + (tilt.level + tilt.slope * place))))
+    apart, alike = smoothed.related
+    gap = alike - apart if smoothed.is_related else np.zeros_like(apart)
+    now = 1.0 / (1.0 + np.exp(np.log((1.0 - base) / base) - (tilt.level + tilt.slope * place)))
     moved = (now - base) * gap
-    error_given = np.stack([fit.curves[4] for fit in fits])
-    slope = now * (1.0 - now)
+    error_given = smoothed.related[:, 4]
     jacobian = np.empty((2, 2, len(place)))
-    np.multiply(slope, gap[0:4:2] - target * gap[1:4:2], out=jacobian[:, 0])
+    np.multiply(now * (1.0 - now), gap[0:4:2] - target * gap[1:4:2], out=jacobian[:, 0])
     if unlabelled > 0.0:
-        blame = 1.0 + (unlabelled * (now < base)) * (1.0 / np.maximum(error_given[0], _LEAST_BLAME) - 1.0)
+        blame = 1.0 + (unlabelled * (now < base)) * (1.0 / np.clip(error_given[0], _LEAST_BLAME, 1.0) - 1.0)
         moved[_OF_SMALL] *= blame
         jacobian[0, 0] *= blame
     np.multiply(jacobian[:, 0], place, out=jacobian[:, 1])

@@ -37,8 +37,8 @@ def fit_map(grid: Grid, errors: Floats, weight: Floats, shift: Floats, traffic: 
     errors = np.minimum(np.maximum(errors + shift * weight, 0.0), weight)
     logistic = platt(errors, weight, grid.standard_logits)
     spread = 0.5 * prior
-    pseudo = traffic * (spread / max(float(traffic.sum()), 1e-12))
-    pseudo += weight * (spread / max(float(weight.sum()), 1e-12))
+    pseudo = traffic * (spread / max(float(np.add.reduce(traffic)), 1e-12))
+    pseudo += weight * (spread / max(float(np.add.reduce(weight)), 1e-12))
     mass = weight + pseudo
     used = np.flatnonzero(mass > _LEAST_MASS)
     if not len(used):
@@ -53,14 +53,14 @@ def fit_map(grid: Grid, errors: Floats, weight: Floats, shift: Floats, traffic: 
 def _thinned(level: Floats, knots: Floats) -> CalibrationMap:
     """Keep the first and the last knot, and between them those that rise noticeably above the one kept before."""
     values, places = level.tolist(), knots.tolist()
-    kept, last_value, last_place = [0], values[0], places[0]
-    for index, (value, place) in enumerate(zip(values, places, strict=True)):
-        if value - last_value >= _LEAST_STEP and place > last_place:
+    kept, next_value, last_place = [0], values[0] + _LEAST_STEP, places[0]
+    for index, value in enumerate(values):
+        if value >= next_value and places[index] > last_place:
             kept.append(index)
-            last_value, last_place = value, place
+            next_value, last_place = value + _LEAST_STEP, places[index]
     if kept[-1] != len(values) - 1 and places[-1] > last_place:
         kept.append(len(values) - 1)
-    return CalibrationMap(
+    return CalibrationMap._trusted(  # noqa: SLF001 - increasing by what is kept, and in [0, 1] by what is passed
         uncertainty=tuple(places[index] for index in kept),
         error_probability=tuple(values[index] for index in kept),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recalibrator.core.estimate.smooth import Floats, Sums, shrunk_local_linear
+from recalibrator.core.estimate.smooth import Family, Floats, shrunk_local_linear
 from recalibrator.core.estimate.stratify import cell_sums
 from recalibrator.core.observe.forgetting import SLOW, SLOW_SQUARE
 from recalibrator.core.observe.table import ERROR, PAIR
@@ -31,15 +31,12 @@ def error_given_agreement(groups: Floats, tuning: Tuning) -> Floats:
         In [0.005, 0.995].
     """
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
-    relations = [
-        Sums(part[:, PAIR], sums.square[1 + n], part.T[[ERROR]]) for n, part in enumerate(sums.by_relation[1:])
-    ]
-    wide = tuning.wide_bandwidth_cells
-    fits = shrunk_local_linear(relations, wide // 2 | 1, wide, tuning.shrink_labels)
-    return inside(np.stack([fit.curves[0] for fit in fits]))
+    related, wide = sums.by_relation[1:], tuning.wide_bandwidth_cells
+    family = Family(wide // 2 | 1, related[:, :, PAIR], sums.square[1:], related[:, :, ERROR], np.arange(2))
+    return inside(shrunk_local_linear((family,), wide, tuning.shrink_labels)[0].curves)
 
 
 def inside(chance: Floats) -> Floats:
     """Return chances clipped to [0.005, 0.995]: what was never seen is not impossible."""
-    clipped: Floats = np.clip(chance, _LEAST_ERROR, 1.0 - _LEAST_ERROR)
+    clipped: Floats = np.minimum(np.maximum(chance, _LEAST_ERROR), 1.0 - _LEAST_ERROR)
     return clipped

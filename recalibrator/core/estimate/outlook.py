@@ -14,8 +14,8 @@ from recalibrator.core.estimate.agreement import Shift, Tilt, fit_tilt, shift_by
 from recalibrator.core.estimate.curve import fit_map
 from recalibrator.core.estimate.given import error_given_agreement, inside
 from recalibrator.core.estimate.rectify import Rectifier, rectify
-from recalibrator.core.estimate.smooth import Floats, kernel_mass, kernel_sums
-from recalibrator.core.estimate.stratify import CellSums, Stratified, cell_sums, stratify
+from recalibrator.core.estimate.smooth import Floats, kernel_mean
+from recalibrator.core.estimate.stratify import CellSums, Stratified, cell_sums, smooth, stratify
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.observe.forgetting import (
     FAST,
@@ -155,11 +155,12 @@ def look_out(
     forgotten = window.forgotten(_half_lives(tuning), changed_us)
     groups = _discounted(forgotten, tuning)
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
-    curves = stratify(sums, target, tuning)
+    smoothed = smooth(sums, tuning)
+    curves = stratify(sums, smoothed, target, tuning)
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
     tilt = fit_tilt(curves.agreement, pairs, agreeing, grid.standard_logits, tuning.tilt_ridge)
     unlabelled = _unlabelled(window, traffic, tuning.labels_present)
-    shift = shift_by(tilt, curves.agreement, grid.standard_logits, sums, target, tuning, unlabelled=unlabelled)
+    shift = shift_by(tilt, curves.agreement, grid.standard_logits, smoothed, target, unlabelled=unlabelled)
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
         (curves.small.value, curves.large.value),
@@ -277,7 +278,7 @@ def _expected(
     """Correct both curves and blend in that some calls of the large model end with the small answer."""
     degraded = min(_DEGRADED_MOST, degraded_share)
     # A cell's mean borrows from its neighbours and lends to them: traffic is smoothed as the labels are.
-    near_square = np.square(kernel_sums(shares[None, :], width)[0][0] / kernel_mass(len(shares), width))
+    near_square = np.square(kernel_mean(shares, width))
     kept = Expected(
         curves.small.value + shift.small_value + rectifier.small,
         np.maximum(curves.small.size + shift.small_size, 0.0),

@@ -2,7 +2,8 @@
 
 Curves of outcomes are not monotone (the large model's score among disagreements first rises with u), so that they are
 smoothed, never forced into an order. Two passes of a moving mean give a triangular kernel, each by a few additions of
-whole rows.
+whole rows. At this size a call of numpy costs as much as its work: all rows pass a kernel together, and the lines under
+both kernels are fitted together.
 """
 
 from __future__ import annotations
@@ -22,43 +23,45 @@ _LEAST_SQUARE = 1e-12
 """Below these a kernel holds nothing but the rounding errors of its moving sums."""
 
 
-def kernel_sums(rows: Floats, *widths: int) -> list[Floats]:
+def kernel_sums(blocks: Sequence[Floats], *kernels: tuple[int, slice]) -> list[Floats]:
     """Sum each row over the cells around each cell, with triangular weights that are 1 at the centre.
 
     Parameters
     ----------
-    rows : ndarray, shape (rows, cells)
-    *widths : int
-        Cells until the weight has fallen to 0; odd.
+    blocks : sequence of ndarray, shape (rows, cells) each
+    *kernels : tuple of int and slice
+        Cells until the weight has fallen to 0, odd; and which to sum of the rows of all blocks.
 
     Returns
     -------
-    list of ndarray, shape (rows, cells)
-        One a width.
+    list of ndarray, shape (rows of the slice, cells)
+        One a kernel.
 
     Examples
     --------
-    >>> kernel_sums(np.array([[0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0]]), 3)[0].tolist()
+    >>> kernel_sums([np.array([[0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0]])], (3, slice(1)))[0].tolist()
     [[0.0, 3.0, 6.0, 9.0, 6.0, 3.0, 0.0]]
     """
     # Rows one after the other, with so many zeros between them that no kernel reaches from one into the next.
-    count, cells = rows.shape
-    gap = max(widths) - 1
+    count, cells = sum(map(len, blocks)), blocks[0].shape[1]
+    gap = max(width for width, _ in kernels) - 1
     stride = cells + gap
     flat = np.zeros(count * stride + 2 * gap)
-    flat[: count * stride].reshape(count, stride)[:, gap:] = rows
+    np.concatenate(blocks, out=flat[: count * stride].reshape(count, stride)[:, gap:])
     powers, results = [flat], []
-    for width in widths:
-        once, begins = _moving_sums(powers, width), gap - width // 2
+    for width, wanted in kernels:
+        first, last, _ = wanted.indices(count)
+        size, begins = (last - first) * stride, gap - width // 2
+        once = _moving_sums(powers, width, first * stride, size + 2 * gap)
         # What the first pass carries beyond the grid is lost to the second.
-        between = once[: count * stride].reshape(count, stride)
-        between[:, :begins] = between[:, begins + cells :] = once[count * stride :] = 0.0
+        between = once[:size].reshape(last - first, stride)
+        between[:, :begins] = between[:, begins + cells :] = once[size:] = 0.0
         twice = _moving_sums([once], width)[gap - (width - 1) :]
-        results.append(twice[: count * stride].reshape(count, stride)[:, :cells] * (1.0 / width))
+        results.append(twice[:size].reshape(last - first, stride)[:, :cells] * (1.0 / width))
     return results
 
 
-def _moving_sums(powers: list[Floats], width: int) -> Floats:
+def _moving_sums(powers: list[Floats], width: int, first: int = 0, count: int | None = None) -> Floats:
     """Sum each ``width`` values in a row, from sums of 1, 2, 4, … of them: exactly 0 where all are 0.
 
     Parameters
@@ -67,15 +70,19 @@ def _moving_sums(powers: list[Floats], width: int) -> Floats:
         Its first entry are the values; the others follow as far as they are needed.
     width : int
         Odd, above 1.
+    first, count : int
+        The values to sum; by default all.
     """
     bits = width.bit_length()
     for bit in range(len(powers), bits):
         half, values = 2 ** (bit - 1), powers[-1]
         powers.append(values[:-half] + values[half:])
-    sums, covered = powers[bits - 1], 2 ** (bits - 1)
+    length = (len(powers[0]) - first if count is None else count) - width + 1
+    covered = first + 2 ** (bits - 1)
+    sums = powers[bits - 1][first : first + length]
     for bit in range(bits - 1):
         if width & 2**bit:
-            sums = sums[: -(2**bit)] + powers[bit][covered : covered + len(sums) - 2**bit]
+            sums = sums + powers[bit][covered : covered + length]
             covered += 2**bit
     return sums
 
@@ -83,46 +90,58 @@ def _moving_sums(powers: list[Floats], width: int) -> Floats:
 @lru_cache(maxsize=8)
 def kernel_mass(cells: int, width: int) -> Floats:
     """Return the sum of the kernel's weights at each cell, less at the ends of the grid; shape (cells,), read-only."""
-    mass: Floats = kernel_sums(np.ones((1, cells)), width)[0][0]
+    mass: Floats = kernel_sums([np.ones((1, cells))], (width, slice(1)))[0][0]
     mass.flags.writeable = False
     return mass
 
 
+def kernel_mean(row: Floats, width: int) -> Floats:
+    """Return the mean of one row under the kernel around each cell; shape (cells,)."""
+    box = np.ones(width)
+    sums = np.convolve(np.convolve(row, box, "same"), box, "same")
+    means: Floats = sums / (width * kernel_mass(len(row), width))
+    return means
+
+
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """What one group of curves is fitted to.
+class Family:
+    """What groups of curves under one kernel are fitted to.
 
     Parameters
     ----------
-    weight, weight_square : ndarray, shape (cells,)
+    width : int
+        Support of the kernel, in cells.
+    weight, weight_square : ndarray, shape (groups, cells)
         Sums of the weights and of their squares.
     responses : ndarray, shape (responses, cells)
         Weighted sums.
+    owner : ndarray of int, shape (responses,)
+        The group of each response.
     """
 
+    width: int
     weight: Floats
     weight_square: Floats
     responses: Floats
+    owner: NDArray[np.intp]
 
 
 class Fitted(NamedTuple):
-    """Curves of one group, shape (responses, cells), and Kish's effective labels behind them, shape (cells,)."""
+    """Curves of one family, (responses, cells), and Kish's effective labels behind them, (groups, cells)."""
 
     curves: Floats
     effective: Floats
 
 
-def shrunk_local_linear(
-    groups: Sequence[Sums], width: int, wide: int, prior: float, ridge: float = 0.1
-) -> tuple[Fitted, ...]:
+def shrunk_local_linear(families: Sequence[Family], wide: int, prior: float, ridge: float = 0.1) -> list[Fitted]:
     """Fit a line around each cell and read it there; where labels are few, lean on a wider kernel, then on the mean.
 
     Parameters
     ----------
-    groups : sequence of Sums
-        Fitted each by itself, in one pass over all.
-    width, wide : int
-        Supports of both kernels, in cells.
+    families : sequence of Family
+        Each group is fitted by itself.
+    wide : int
+        Support of the wider kernel, in cells.
     prior : float
         Labels that the wider curve is worth under the narrower one, and the mean under the wider.
     ridge : float
@@ -130,86 +149,119 @@ def shrunk_local_linear(
 
     Returns
     -------
-    tuple of Fitted
-        As ``groups``.
+    list of Fitted
+        As ``families``.
     """
-    cells = len(groups[0].weight)
-    weight = np.array([group.weight for group in groups])
-    part = _reach(weight, wide)
-    responses = np.concatenate([group.responses for group in groups])
-    owner, bounds, every = _layout(tuple(len(group.responses) for group in groups), cells)
-    place, mass = every[part], weight[:, part]
-    moment, counted = mass * place, responses[:, part]
-    rows = np.concatenate(
-        (mass, moment, moment * place, [group.weight_square[part] for group in groups], counted, counted * place)
-    )
-    mean = (responses.sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-12)[owner])[:, None]
-    curve, near = mean, mass
-    for support, sums in zip((wide, width), kernel_sums(rows, wide, width), strict=True):
-        line, near = _lines(sums, owner, place, ridge * support * support / 6.0)
-        line -= curve
-        line *= (near / (near + prior)).take(owner, axis=0)
-        line += curve
-        curve = line
-    # Where no label lies within reach the mean is all there is.
-    fitted, effective = np.empty(responses.shape), np.zeros(weight.shape)
-    fitted[:] = mean
-    fitted[:, part], effective[:, part] = curve, near
-    return tuple(Fitted(fitted[rows], one) for rows, one in zip(bounds, effective, strict=True))
+    part = _reach(families, wide)
+    place = _places(families[0].weight.shape[1])[part]
+    sums = _smoothed_moments(families, part, place, wide)
+    widths = [family.width for family in families for _ in family.weight]
+    penalty = np.square([[wide] * len(widths), widths]) * (ridge / 6.0)
+    lines, near = _lines(_weights_alone(families, sums), place, penalty[:, :, None])
+    # What each line counts for in the end: the narrow one first, the wide one in what that leaves, the mean last.
+    share = near / (near + prior)
+    share[0] *= 1.0 - share[1]
+    rest = 1.0 - share[0] - share[1]
+    lines *= share
+    fits, first = list[Fitted](), 0
+    for family, under in zip(families, sums, strict=True):
+        own, mean = slice(first, first + len(family.weight)), _means(family)
+        parts = lines[:, :, own].take(family.owner, axis=2)
+        for kernel, moments in enumerate(under):
+            parts[:, kernel] *= moments[4 * len(family.weight) :].reshape(2, len(family.owner), -1)
+        # Where no label lies within reach the mean is all there is.
+        curves, effective = np.empty(family.responses.shape), np.zeros(family.weight.shape)
+        curves[:] = mean
+        curves[:, part] = np.add.reduce(parts, axis=(0, 1)) + rest[own].take(family.owner, axis=0) * mean
+        effective[:, part] = near[1, own]
+        fits.append(Fitted(curves, effective))
+        first = own.stop
+    return fits
 
 
-def _reach(weight: Floats, width: int) -> slice:
+def _smoothed_moments(families: Sequence[Family], part: slice, place: Floats, wide: int) -> list[tuple[Floats, Floats]]:
+    """Return what lies under the wide and under the narrow kernel at each cell, of each family.
+
+    Returns
+    -------
+    list of tuple of ndarray, shape (4 * groups + 2 * responses, cells)
+        Sums of the weights alone, times place and times its square, and of the squared weights; then of the responses,
+        and of these times place.
+    """
+    blocks, spans, first = list[Floats](), list[slice](), 0
+    for family in families:
+        mass, counted = family.weight[:, part], family.responses[:, part]
+        moment = mass * place
+        blocks += (mass, moment, moment * place, family.weight_square[:, part], counted, counted * place)
+        spans.append(slice(first, first + 4 * len(mass) + 2 * len(counted)))
+        first = spans[-1].stop
+    kernels = [(family.width, span) for family, span in zip(families, spans, strict=True)]
+    widely, *narrowly = kernel_sums(blocks, (wide, slice(first)), *kernels)
+    return [(widely[span], narrow) for span, narrow in zip(spans, narrowly, strict=True)]
+
+
+def _weights_alone(families: Sequence[Family], sums: Sequence[tuple[Floats, Floats]]) -> Floats:
+    """Return the first four of the sums, of all groups of all families; shape (4, kernels, groups, cells)."""
+    parts = [
+        moments[: 4 * len(family.weight)].reshape(4, len(family.weight), -1)
+        for kernel in zip(*sums, strict=True)
+        for family, moments in zip(families, kernel, strict=True)
+    ]
+    every = np.concatenate(parts, axis=1)
+    return every.reshape(4, 2, -1, every.shape[2])
+
+
+def _means(family: Family) -> Floats:
+    """Return the mean of each response over all cells, shape (responses, 1)."""
+    whole = np.maximum(np.add.reduce(family.weight, axis=1, keepdims=True), 1e-12)
+    means: Floats = np.add.reduce(family.responses, axis=1, keepdims=True) / whole.take(family.owner, axis=0)
+    return means
+
+
+def _reach(families: Sequence[Family], width: int) -> slice:
     """Return the cells to which a kernel carries anything."""
-    filled = np.flatnonzero(weight.any(axis=0))
+    filled = np.flatnonzero(np.maximum.reduce([family.weight.max(axis=0) for family in families]))
     if not len(filled):
-        return slice(0, weight.shape[1])
+        return slice(0, families[0].weight.shape[1])
     return slice(max(0, int(filled[0]) - width + 1), int(filled[-1]) + width)
 
 
-@lru_cache(maxsize=32)
-def _layout(counts: tuple[int, ...], cells: int) -> tuple[NDArray[np.intp], tuple[slice, ...], Floats]:
-    """Return the group of each response, the responses of each group, and the cells' places around the middle."""
-    owner = np.repeat(np.arange(len(counts)), counts)
-    ends = np.cumsum(counts).tolist()
+@lru_cache(maxsize=8)
+def _places(cells: int) -> Floats:
+    """Return the cells' places around the middle; shape (cells,), read-only."""
     place = np.arange(cells, dtype=np.float64) - (cells - 1) / 2.0
-    for constant in (owner, place):
-        constant.flags.writeable = False
-    return owner, tuple(slice(end - count, end) for end, count in zip(ends, counts, strict=True)), place
+    place.flags.writeable = False
+    return place
 
 
-def _lines(sums: Floats, owner: NDArray[np.intp], place: Floats, ridge: float) -> tuple[Floats, Floats]:
-    """Read the weighted least-squares line of each response at each cell, 0 where the kernel holds nothing.
+def _lines(sums: Floats, place: Floats, penalty: Floats) -> tuple[Floats, Floats]:
+    """Return the weighted least-squares line around each cell, 0 where the kernel holds nothing.
 
     Parameters
     ----------
-    sums : ndarray, shape (4 * groups + 2 * responses, cells)
-        Kernel sums of each group's weight alone, times place, times its square, of its squared weight; then of the
-        responses, and of these times place.
-    owner : ndarray of int, shape (responses,)
-        The group of each response.
+    sums : ndarray, shape (4, kernels, groups, cells)
+        Of the weights alone, times place, times its square, and of the squared weights.
     place : ndarray, shape (cells,)
-    ridge : float
+    penalty : ndarray, shape (kernels, groups, 1)
         Added to the spread of place.
 
     Returns
     -------
-    fitted : ndarray, shape (responses, cells)
-    effective : ndarray, shape (groups, cells)
+    lines : ndarray, shape (2, kernels, groups, cells)
+        What the sum of a response, and that of it times place, count for in the line's value at the cell.
+    effective : ndarray, shape (kernels, groups, cells)
         (Σw)² / Σw² under the kernel.
     """
-    groups = (len(sums) - 2 * len(owner)) // 4
-    mass, first, second, squares = sums[: 4 * groups].reshape(4, groups, -1)
+    mass, first, second, squares = sums
     held = mass > _LEAST_MASS
-    inverse = 1.0 / np.maximum(mass, _LEAST_MASS)
+    inverse = held / np.maximum(mass, _LEAST_MASS)
     centre = first * inverse
-    spread = second * inverse - centre * centre
-    lean = (place - centre) / (np.maximum(spread, 0.0) + ridge)
-    effective = mass * mass / np.maximum(squares, _LEAST_SQUARE)
-    effective *= held & (squares > _LEAST_SQUARE)
+    spread = np.maximum(second * inverse - centre * centre, 0.0)
+    spread += penalty
     # Level + slope · (place - centre), with both divided by the mass once: level · (1 - centre · lean) + moment · lean.
-    inverse *= held
-    lean *= inverse
-    level = inverse - centre * lean
-    fitted = sums[4 * groups : 4 * groups + len(owner)] * level.take(owner, axis=0)
-    fitted += sums[4 * groups + len(owner) :] * lean.take(owner, axis=0)
-    return fitted, effective
+    lines = np.empty((2, *mass.shape))
+    level, lean = lines
+    np.divide((place - centre) * inverse, spread, out=lean)
+    np.subtract(inverse, centre * lean, out=level)
+    effective = (held & (squares > _LEAST_SQUARE)) * mass * mass / np.maximum(squares, _LEAST_SQUARE)
+    return lines, effective

@@ -8,10 +8,11 @@ weighted by the current traffic; propensities within a cell cancel.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.core.estimate.smooth import Fitted, Floats, Sums, kernel_mass, shrunk_local_linear
+from recalibrator.core.estimate.smooth import Family, Floats, kernel_mass, shrunk_local_linear
 from recalibrator.core.observe.table import (
     ERROR,
     HITS_LARGE,
@@ -109,14 +110,74 @@ class Stratified:
 
 
 _VARIANCE_PRIOR_LABELS = 8.0
+_RELATED = [HITS_SMALL, SIZE_SMALL, HITS_LARGE, SIZE_LARGE, ERROR]
+_OWNERS = (np.repeat([0, 1, 2], [4, 3, 1]), np.repeat([0, 1], len(_RELATED)))
 
 
-def stratify(sums: CellSums, target: float, tuning: Tuning) -> Stratified:
-    """Fit the curves.
+class Smoothed(NamedTuple):
+    """Outcomes smoothed over u.
+
+    Parameters
+    ----------
+    curves : ndarray, shape (8, cells)
+        By all labels: a, d, z² and error of the small model. By pairs: a, d and z² of the large one. By pairs of known
+        agreement: whether they agree.
+    effective : ndarray, shape (3, cells)
+        Kish's effective labels behind these three.
+    related : ndarray, shape (2, 5, cells)
+        By pairs that disagree, and by those that agree: a and d of the small model, of the large one, and the error.
+    is_related : bool
+        Whether there are pairs of either kind.
+    """
+
+    curves: Floats
+    effective: Floats
+    related: Floats
+    is_related: bool
+
+
+def smooth(sums: CellSums, tuning: Tuning) -> Smoothed:
+    """Smooth all outcomes over u at once: those of all labels, and, more widely, those of pairs given agreement.
 
     Parameters
     ----------
     sums : CellSums
+    tuning : Tuning
+    """
+    (unknown, apart, alike), every = sums.by_relation.transpose(0, 2, 1), sums.by_cell.T
+    square, wide = sums.square, tuning.wide_bandwidth_cells
+    # Squared weights are not kept apart for pairs of unknown agreement: these are scaled by their share of weight.
+    share = np.divide(unknown[PAIR], unknown[ONE], out=np.zeros(len(square[0])), where=unknown[ONE] > 0.0)
+    known_square = square[1] + square[2]
+    whole = Family(
+        tuning.bandwidth_cells,
+        np.array((every[ONE], every[PAIR], apart[ONE] + alike[ONE])),
+        np.array((known_square + square[0], known_square + share * square[0], known_square)),
+        np.array(
+            (
+                *(every[HITS_SMALL], every[SIZE_SMALL], every[SQUARE_SMALL], every[ERROR]),
+                *(every[HITS_LARGE], every[SIZE_LARGE], every[SQUARE_LARGE]),
+                alike[ONE],
+            )
+        ),
+        _OWNERS[0],
+    )
+    responses = np.concatenate((apart[_RELATED], alike[_RELATED]))
+    weight = np.array((apart[PAIR], alike[PAIR]))
+    related = Family(wide // 2 | 1, weight, square[1:], responses, _OWNERS[1])
+    fits = shrunk_local_linear((whole, related), wide, tuning.shrink_labels)
+    curves = fits[1].curves.reshape(2, len(_RELATED), -1)
+    return Smoothed(fits[0].curves, fits[0].effective, curves, bool(weight.any(axis=1).all()))
+
+
+def stratify(sums: CellSums, smoothed: Smoothed, target: float, tuning: Tuning) -> Stratified:
+    """Make curves of both models' answers.
+
+    Parameters
+    ----------
+    sums : CellSums
+    smoothed : Smoothed
+        Of the same sums.
     target : float
         τ, in (0, 1).
     tuning : Tuning
@@ -126,40 +187,38 @@ def stratify(sums: CellSums, target: float, tuning: Tuning) -> Stratified:
     Stratified
         Where no answer of a model is known at all, its curve is 0 with next to no labels behind it.
     """
-    every, square = sums.by_cell.T, sums.square
-    # Squared weights are not kept apart for pairs of unknown agreement: these are scaled by their share of weight.
-    unknown = sums.by_relation[0]
-    share = np.divide(unknown[:, PAIR], unknown[:, ONE], out=np.zeros(len(unknown)), where=unknown[:, ONE] > 0.0)
-    pair_square = square[1] + square[2] + share * square[0]
-    known = sums.by_relation[1, :, ONE] + sums.by_relation[2, :, ONE]
-    groups = (
-        Sums(every[ONE], square.sum(axis=0), every[[HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, ERROR]]),
-        Sums(every[PAIR], pair_square, every[[HITS_LARGE, SIZE_LARGE, SQUARE_LARGE]]),
-        Sums(known, square[1] + square[2], sums.by_relation[2, :, ONE][None, :]),
+    every, curves, effective = np.add.reduce(sums.by_cell, axis=0).tolist(), smoothed.curves, smoothed.effective
+    mass = kernel_mass(curves.shape[1], tuning.bandwidth_cells)
+    small = _curve(
+        curves[:3], effective[0], _variance(every, ONE, (HITS_SMALL, SIZE_SMALL, SQUARE_SMALL), target), target, mass
     )
-    fits = shrunk_local_linear(groups, tuning.bandwidth_cells, tuning.wide_bandwidth_cells, tuning.shrink_labels)
-    small, large = (_curve(group, fit, target, tuning) for group, fit in zip(groups[:2], fits[:2], strict=True))
-    error, agreement = np.clip(fits[0].curves[3], 0.0, 1.0), np.clip(fits[2].curves[0], 0.01, 0.99)
+    large = _curve(
+        curves[4:7], effective[1], _variance(every, PAIR, (HITS_LARGE, SIZE_LARGE, SQUARE_LARGE), target), target, mass
+    )
+    error, agreement = np.minimum(np.maximum(curves[3], 0.0), 1.0), np.minimum(np.maximum(curves[7], 0.01), 0.99)
     value, size, variance = _failed(sums, every, target, tuning.shrink_labels)
     return Stratified(small, large, error, agreement, value, size, variance)
 
 
-def _curve(sums: Sums, fit: Fitted, target: float, tuning: Tuning) -> Curve:
-    fitted, effective, responses = fit.curves, fit.effective, sums.responses
-    value, size = fitted[0] - target * fitted[1], np.maximum(fitted[1], 0.0)
-    whole = max(float(sums.weight.sum()), 1e-12)
-    mean = (responses[0].sum() - target * responses[1].sum()) / whole
-    overall = max(float(responses[2].sum()) / whole - mean * mean, 1e-4)
+def _variance(every: list[float], weight: int, columns: tuple[int, int, int], target: float) -> float:
+    """Return Var(z) over all cells, of one model's answers."""
+    hits, size, squares = (every[column] / max(every[weight], 1e-12) for column in columns)
+    return max(squares - (hits - target * size) ** 2, 1e-4)
+
+
+def _curve(fitted: Floats, effective: Floats, overall: float, target: float, mass: Floats) -> Curve:
+    """Return the curve from those of a, d and z²; ``mass`` is that of the kernel."""
+    value = fitted[0] - target * fitted[1]
     near = np.maximum(fitted[2] - value * value, 0.0)
     # Where no error was seen yet the spread is unknown rather than nil.
     variance = (effective * near + _VARIANCE_PRIOR_LABELS * overall) / (effective + _VARIANCE_PRIOR_LABELS)
-    return Curve(value, size, variance, (effective + 0.25) / kernel_mass(len(value), tuning.bandwidth_cells))
+    return Curve(value, np.maximum(fitted[1], 0.0), variance, (effective + 0.25) / mass)
 
 
-def _failed(sums: CellSums, every: Floats, target: float, prior: float) -> tuple[float, float, float]:
+def _failed(sums: CellSums, every: list[float], target: float, prior: float) -> tuple[float, float, float]:
     """Mean score, size and its squared standard error where the small answer failed, shrunk to all large answers."""
-    whole = max(float(every[PAIR].sum()), 1e-12)
-    hits, size, squares = (float(every[name].sum()) / whole for name in (HITS_LARGE, SIZE_LARGE, SQUARE_LARGE))
+    whole = max(every[PAIR], 1e-12)
+    hits, size, squares = (every[name] / whole for name in (HITS_LARGE, SIZE_LARGE, SQUARE_LARGE))
     weight = float(sums.failed[PAIR])
     effective = weight * weight / sums.failed_square if sums.failed_square > 0.0 else 0.0
     scale = effective / weight if weight > 0.0 else 0.0

@@ -135,9 +135,9 @@ class Forgetting:
         mark = self._marks[-1] if self._marks else self._start(changed_us)
         rows = table.take(order[mark.rows :], axis=0)
         counts = rows[:, COUNTS] > 0.0
-        counting, begins = rows[counts], mark.rows
+        counting, begins = rows if counts.all() else rows[counts], mark.rows
         rank = _ranks(counting[:, ROUTED_US]) + (mark.labels - origin)
-        weight = np.exp2(np.outer([1.0 / half_life for half_life in half_lives], rank))
+        weight = np.exp2(np.array([[1.0 / half_life] for half_life in half_lives]) * rank)
         # Marks are set where late labels will seldom fall before the last of them.
         first = 0
         for open_rows in (8 * _OPEN_ROWS, 4 * _OPEN_ROWS, 2 * _OPEN_ROWS, _OPEN_ROWS):
@@ -179,7 +179,7 @@ class Forgetting:
 
     def _add(self, sums: Floats, rows: Floats, weight: Floats) -> None:
         slow, fast, of_map = weight
-        columns = rows.T
+        columns = np.ascontiguousarray(rows.T)
         values = np.empty((SUMS, len(rows)))
         np.multiply(columns[:OUTCOMES], slow, out=values[SLOW])
         np.multiply(slow, slow, out=values[SLOW_SQUARE])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _MOST_US = 2**53
 """Year 2255: whole numbers up to here are exact in a float, and every one of them is a datetime."""
 
@@ -20,7 +19,8 @@ def to_us(moment: datetime) -> int:
     >>> to_us(datetime.max.replace(tzinfo=UTC)) == 2**53
     True
     """
-    exact = (moment - _EPOCH) // _MICROSECOND
+    since = moment - _EPOCH
+    exact = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     return exact if -_MOST_US < exact < _MOST_US else _MOST_US if exact > 0 else -_MOST_US
 
 

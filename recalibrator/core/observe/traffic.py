@@ -82,8 +82,8 @@ class TrafficWindow:
         batch = self._batch(summary)
         insort(self._batches, batch)
         self._count(batch, 1)
-        for name in _SUMS:
-            self.total[name] += batch.sums[name]
+        for name, value in batch.sums.items():
+            self.total[name] += value
         self.first_us = batch.first_us if self.first_us is None else min(self.first_us, batch.first_us)
         while self._is_ample():
             self._count(self._batches.pop(0), -1)
@@ -122,7 +122,8 @@ class TrafficWindow:
         totals = [_sums_of(part) for part in parts]
         if max(map(max, totals)) > _SUM_MOST:
             totals = [tuple(min(value, _SUM_MOST) for value in values) for values in totals]
-        sums = {name: float(sum(values)) for name, *values in zip(_SUMS, *totals, strict=True)}
+        whole = totals[0] if len(totals) == 1 else map(sum, zip(*totals, strict=True))
+        sums = dict(zip(_SUMS, map(float, whole), strict=True))
         self._serial += 1
         last, first = to_us(summary.last_routed_at), to_us(summary.first_routed_at)
         return Batch(last, first, self._serial, filled, counts, sums)
@@ -134,8 +135,9 @@ class TrafficWindow:
 
     def _count(self, batch: Batch, sign: int) -> None:
         np.add.at(self.counts.reshape(-1), (self._rows + batch.cell).reshape(-1), (sign * batch.counts).reshape(-1))
-        for name in _SUMS:
-            self.recent[name] += sign * batch.sums[name]
+        recent = self.recent
+        for name, value in batch.sums.items():
+            recent[name] += sign * value
         if not self._batches:
             self.recent = dict.fromkeys(_SUMS, 0.0)
 

@@ -143,8 +143,7 @@ class LabelWindow:
 
     def labels_since(self, instant_us: int) -> int:
         """Return the number of contributions that count and were routed at or after a time."""
-        table = self.table
-        return int(np.count_nonzero((table[:, COUNTS] > 0.0) & (table[:, ROUTED_US] >= instant_us)))
+        return int(np.count_nonzero(self.table[self._routed_since(instant_us), COUNTS] > 0.0))
 
     def quarantine(self, spans: tuple[Span, ...]) -> None:
         """Set ordinary labels aside that were routed in these spans of time, and take back all others.
@@ -315,16 +314,19 @@ class LabelWindow:
         -------
         ndarray, shape (2, groups)
         """
-        table = self.table
-        order = self._by_time.merge(table[:, ROUTED_US])
-        first = int(np.searchsorted(self._by_time.keys, since_us, side="left"))
-        return latest(table.take(order[first:], axis=0), half_life, self.groups)
+        return latest(self.table.take(self._routed_since(since_us), axis=0), half_life, self.groups)
+
+    def _routed_since(self, instant_us: float) -> NDArray[np.intp]:
+        """Return the contributions that were routed at or after a time, by that time."""
+        order = self._by_time.merge(self.table[:, ROUTED_US])
+        return order[int(np.searchsorted(self._by_time.keys, instant_us, side="left")) :]
 
     def newer(self) -> NDArray[np.intp]:
         """Return for each contribution how many that count were routed after it, shape (contributions,)."""
         table = self.table
         order = self._by_time.merge(table[:, ROUTED_US])
-        after = self._counting - np.cumsum(table[order, COUNTS] > 0.0)
+        counts = np.ones(len(order)) if self._counting == len(order) else table[order, COUNTS] > 0.0
+        after = self._counting - np.cumsum(counts, dtype=np.intp)
         times = self._by_time.keys
         last = np.append(times[1:] != times[:-1], True)
         if not last.all():  # equal times share the age of the newest among them, so that their order is irrelevant

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.core.decide.threshold import Policies
-from recalibrator.core.evidence import frontier, uncertainty_histogram
+from recalibrator.core.evidence import _rounded, frontier, uncertainty_histogram
 from recalibrator.core.observe.cells import Grid
 from schemas.calibration import ModelCosts
 from schemas.costs import expected_cost
@@ -74,3 +74,8 @@ def test_a_histogram_keeps_the_mass_between_its_edges(mass: np.ndarray[tuple[int
 
 def test_without_traffic_there_is_no_histogram() -> None:
     assert uncertainty_histogram(np.zeros(CELLS), GRID.edges).share == ()
+
+
+@given(values=st.lists(st.floats(-10.0, 10.0) | st.integers(0, 3_200).map(lambda part: part / 3_200), min_size=1))
+def test_what_is_drawn_is_rounded_exactly_ties_included(values: list[float]) -> None:
+    assert _rounded(np.array(values)) == tuple(round(value, 5) for value in values)

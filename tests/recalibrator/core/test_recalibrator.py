@@ -75,6 +75,15 @@ def test_versions_count_up_by_one_and_name_their_parents(drifted: Drifted) -> No
     assert all(version.is_sealed for version in versions)
 
 
+def test_what_is_put_together_without_validation_is_what_a_router_reads_back(drifted: Drifted) -> None:
+    for _, version in drifted.run.versions:
+        read = CalibrationVersion.from_json(version.to_json())
+        assert read == version
+        assert (read.map, read.evidence) == (version.map, version.evidence)
+        assert read.to_json() == version.to_json()
+        assert read.evidence.model_fields_set == version.evidence.model_fields_set
+
+
 def test_noise_alone_publishes_seldom(drifted: Drifted) -> None:
     """Hysteresis: in the quiet 2,500 queries before the drift about a hundred refits make a handful of versions."""
     quiet = [number for number, _ in drifted.run.versions if 2_500 <= number < DRIFT_AT]
