@@ -15,7 +15,7 @@ from recalibrator.core.estimate.curve import fit_map
 from recalibrator.core.estimate.given import error_given_agreement, inside
 from recalibrator.core.estimate.rectify import Rectifier, rectify
 from recalibrator.core.estimate.smooth import Floats, kernel_mean
-from recalibrator.core.estimate.stratify import CellSums, Stratified, cell_sums, smooth, stratify
+from recalibrator.core.estimate.stratify import CellSums, Stratified, cell_sums, smooth_outcomes, stratify
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.observe.forgetting import (
     FAST,
@@ -155,7 +155,7 @@ def look_out(
     forgotten = window.forgotten(_half_lives(tuning), changed_us)
     groups = _discounted(forgotten, tuning)
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
-    smoothed = smooth(sums, tuning)
+    smoothed = smooth_outcomes(sums, tuning)
     curves = stratify(sums, smoothed, target, tuning)
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
     tilt = fit_tilt(curves.agreement, pairs, agreeing, grid.standard_logits, tuning.tilt_ridge)

@@ -136,7 +136,7 @@ class Smoothed(NamedTuple):
     is_related: bool
 
 
-def smooth(sums: CellSums, tuning: Tuning) -> Smoothed:
+def smooth_outcomes(sums: CellSums, tuning: Tuning) -> Smoothed:
     """Smooth all outcomes over u at once: those of all labels, and, more widely, those of pairs given agreement.
 
     Parameters
