@@ -139,6 +139,10 @@ class Beliefs:
         self.gate.suspect(began_us, agreement, known, self._window, self._traffic, now_us, agreeing=agreeing)
         if self.certifier is not None:
             self.certifier.restart(now_us)
+        # Until trusted people have answered, the safe side is that both models fail alike. A change that these labels
+        # have told already is kept: it is taken back as one if they are refuted.
+        if agreeing and not self.change.was_told(began_us):
+            self._note_change(began_us, now_us, by_labels=True, settled=False)
 
     def _note_change(self, began_us: int, now_us: int, *, by_labels: bool, settled: bool) -> None:
         if not self.change.is_news(began_us):

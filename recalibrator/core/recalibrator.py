@@ -211,7 +211,9 @@ class Recalibrator:
         pace = int(tuning.refit_share * support.effective_labels)
         self._labels_until_fit = min(tuning.refit_labels_most, max(tuning.refit_labels_least, pace))
         self._queries_until_fit = float(tuning.refit_queries)
-        self._beliefs.panel.expect(view.outlook.shift.agreement, view.outlook.error_given)
+        # A first reference that rests on a handful of labels would be contradicted by the next ones.
+        if self._beliefs.panel.agreement is not None or support.effective_labels >= tuning.minimum_labels:
+            self._beliefs.panel.expect(view.outlook.shift.agreement, view.outlook.error_given)
         self._counters.effective_labels = support.effective_labels
         trigger = commanded or self._trigger(view, drifted=drifted, news=news)
         if trigger is None or support.labels < tuning.minimum_bootstrap_labels or not support.pairs:

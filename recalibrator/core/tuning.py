@@ -73,8 +73,13 @@ class Tuning:
         Trusted answers after which an audit is decided at the latest, and those asked for, since some stay away.
     audit_queries : int
         Queries within which they are asked for.
+    audit_rounds : int
+        Times that an audit asks for as many answers, while those so far leave it open and labels are safe to believe.
     audit_bound : float
-        Of the log likelihood ratio at which an audit is decided earlier.
+        Of the log odds that labels are right, at which an audit is decided earlier.
+    audit_caution : float
+        Log odds beforehand, in favour of the side that costs only money if it is wrong: to believe labels that tell of
+        more errors, not to believe those that tell of fewer.
     audit_patience : int
         Ordinary labels of queries routed since an audit began, after which it is decided by the answers there are.
     audit_again_labels : int
@@ -119,7 +124,9 @@ class Tuning:
     audit_answers: int = 40
     audit_requests: int = 60
     audit_queries: int = 1_500
+    audit_rounds: int = 3
     audit_bound: float = 3.0
+    audit_caution: float = 1.0
     audit_patience: int = 1_000
     audit_again_labels: int = 1_000
     audit_release_bound: float = 8.0

@@ -1,7 +1,8 @@
 """What trusted answers say of suspected labels: errors and what was expected of them flow in, a verdict flows out.
 
 Two hypotheses are compared by their likelihood ratio, one answer after another (Wald's sequential test, 1945): that
-errors are as frequent as before the suspicion, and that their odds are multiplied by what the labels say.
+errors are as frequent as before the suspicion, and that their odds are multiplied by what the labels say. How much that
+is, labels know no better than their number allows: the ratio is averaged over what remains possible.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Verdict = Literal["refuted", "confirmed", "unanswered"]
 
-_BISECTIONS = 50
-_LEAST_LOG_ODDS, _MOST_LOG_ODDS = log(1.5), log(10.0)
+_SIZES = np.linspace(log(1.25), log(8.0), 16)
+"""Logs of the factors on the odds that are thought possible: one suspects no less, and a few labels tell no more."""
+_BELIEVED = -0.5 * ((_SIZES - log(2.0)) / 0.5) ** 2
+_BELIEVED -= np.logaddexp.reduce(_BELIEVED)
+"""Ln of how probable each is before any label is seen: suspected are twice the odds, give or take a factor of 1.6."""
 
 
 class AuditRules(NamedTuple):
@@ -54,11 +58,30 @@ class Chances(NamedTuple):
     weight: Floats
     error: Floats
 
-    def at(self, log_odds: float | Floats) -> tuple[Floats, Floats]:
-        """Return P(error), and its derivative by the log of the factor."""
+    def at(self, log_odds: float | Floats) -> Floats:
+        """Return P(error)."""
         odds = self.error * np.exp(log_odds)
-        moved = odds / (1.0 - self.error + odds)
-        return self.rest + self.weight * moved, self.weight * moved * (1.0 - moved)
+        return np.asarray(self.rest + self.weight * odds / (1.0 - self.error + odds))
+
+
+class Told(NamedTuple):
+    """What labels say of the factor on the odds.
+
+    Parameters
+    ----------
+    log_odds : ndarray, shape (factors,)
+        Logs of factors.
+    log_probability : ndarray, shape (factors,)
+        Ln of how probable each is, if labels speak for one at all.
+    """
+
+    log_odds: Floats
+    log_probability: Floats
+
+    @property
+    def mean(self) -> float:
+        """Of the log of the factor."""
+        return float(self.log_odds @ np.exp(self.log_probability))
 
 
 def chances_of(agreement: Floats, error_given: Floats, cell: Any, agree: bool | None, *, agreeing: bool) -> Chances:
@@ -84,31 +107,33 @@ def chances_of(agreement: Floats, error_given: Floats, cell: Any, agree: bool | 
     return Chances((1.0 - weight) * error_given[int(not agreeing)][cell], weight, error)
 
 
-def log_likelihood_ratio(chances: Chances, errors: Floats, log_odds: float) -> float:
-    """Return ln of P(errors | odds multiplied) over P(errors | as before).
+def log_likelihood_ratios(chances: Chances, errors: Floats, log_odds: Floats) -> Floats:
+    """Return ln of P(errors | odds multiplied) over P(errors | as before) for each of some factors.
 
     Parameters
     ----------
     chances : Chances
     errors : ndarray, shape (labels,)
         0 or 1.
-    log_odds : float
+    log_odds : ndarray, shape (factors,)
 
     Examples
     --------
     >>> known = Chances(np.zeros(2), np.ones(2), np.full(2, 0.1))
-    >>> round(log_likelihood_ratio(known, np.array([0.0, 1.0]), log(9.0)), 4)
-    1.0217
+    >>> log_likelihood_ratios(known, np.array([0.0, 1.0]), np.log([1.0, 9.0])).round(4).tolist()
+    [0.0, 1.0217]
     """
-    before, after = chances.at(0.0)[0], chances.at(log_odds)[0]
+    before, after = chances.at(0.0), chances.at(log_odds[:, None])
     right, wrong = np.log((1.0 - after) / (1.0 - before)), np.log(after / before)
-    return float(np.where(errors > 0.0, wrong, right).sum())
+    found: Floats = np.where(errors > 0.0, wrong, right).sum(axis=1)
+    return found
 
 
-def fitted_log_odds(chances: Chances, errors: Floats, *, rising: bool) -> float:
-    """Return the log of the factor on the odds under which the errors are likeliest.
+def told_by(chances: Chances, errors: Floats, *, rising: bool) -> Told:
+    """Return what labels say of the factor on the odds, by Bayes' rule.
 
-    It lies between ln 1.5 and ln 10 in size: one suspects no less, and a few labels tell no more.
+    The labels that raised an alarm were the worst of a while and overstate the factor: without what was thought of it
+    beforehand, answers that speak for a smaller one would count as speaking for none.
 
     Parameters
     ----------
@@ -119,27 +144,22 @@ def fitted_log_odds(chances: Chances, errors: Floats, *, rising: bool) -> float:
 
     Examples
     --------
-    Expected are 2 errors of 10, and 5 were seen, which is four times the odds:
-
-    >>> known = Chances(np.zeros(10), np.ones(10), np.full(10, 0.2))
-    >>> round(float(np.exp(fitted_log_odds(known, np.repeat([0.0, 1.0], 5), rising=True))), 3)
-    4.0
+    >>> few = Chances(np.zeros(3), np.ones(3), np.full(3, 0.1))
+    >>> round(float(np.exp(told_by(few, np.ones(3), rising=True).mean)), 2)
+    3.38
     """
-    low, high = _LEAST_LOG_ODDS, _MOST_LOG_ODDS
-    if not rising:
-        low, high = -high, -low
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2.0
-        chance, slope = chances.at(middle)
-        if float(((errors - chance) * slope / (chance * (1.0 - chance))).sum()) > 0.0:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2.0
+    log_odds = _SIZES if rising else -_SIZES
+    belief = log_likelihood_ratios(chances, errors, log_odds) + _BELIEVED
+    return Told(log_odds, belief - np.logaddexp.reduce(belief))
+
+
+def mixed_ratio(chances: Chances, errors: Floats, told: Told) -> float:
+    """Return ln of P(errors | odds multiplied by what is told) over P(errors | as before), the factor averaged out."""
+    return float(np.logaddexp.reduce(told.log_probability + log_likelihood_ratios(chances, errors, told.log_odds)))
 
 
 def verdict(
-    chances: Chances, errors: Floats, log_odds: float, rules: AuditRules, *, ended: bool, carried: float = 0.0
+    chances: Chances, errors: Floats, told: Told, rules: AuditRules, *, ended: bool, carried: float = 0.0
 ) -> tuple[Verdict | None, float]:
     """Return what the answers so far say, and the log likelihood ratio behind it.
 
@@ -148,13 +168,13 @@ def verdict(
     chances : Chances
     errors : ndarray, shape (answers,)
         What trusted people found.
-    log_odds : float
-        Of the factor on the odds that the suspected labels speak for.
+    told : Told
+        What the suspected labels say.
     rules : AuditRules
     ended : bool
         Whether no more answers are waited for.
     carried : float
-        Log likelihood ratio of earlier audits of the same suspicion.
+        Log odds that labels are right before the first answer: by judgement, or by earlier audits of the suspicion.
 
     Returns
     -------
@@ -167,13 +187,14 @@ def verdict(
     Examples
     --------
     >>> rules, known = AuditRules(bound=3.0, answers=40, least=10), Chances(np.zeros(5), np.ones(5), np.full(5, 0.1))
-    >>> verdict(known, np.ones(5), log(4.0), rules, ended=False)[0]
+    >>> told = told_by(known, np.ones(5), rising=True)
+    >>> verdict(known, np.ones(5), told, rules, ended=False)[0]
     'confirmed'
-    >>> verdict(known, np.zeros(5), log(4.0), rules, ended=False)[0] is None
+    >>> verdict(known, np.zeros(5), told, rules, ended=False)[0] is None
     True
     """
     answers = len(errors)
-    ratio = log_likelihood_ratio(chances, errors, log_odds) + carried
+    ratio = mixed_ratio(chances, errors, told) + carried
     if abs(ratio) >= rules.bound or answers >= rules.answers or (ended and answers >= rules.least):
         return ("confirmed" if ratio > 0.0 else "refuted"), ratio
     return ("unanswered" if ended else None), ratio

@@ -60,9 +60,13 @@ class OutcomeChange:
         self._before_us, self.settled = self.began_us, settled
         self.began_us, self._fresh, self._seen_us, self._by_labels = began_us, fresh, now_us, by_labels
 
+    def was_told(self, since_us: int) -> bool:
+        """Whether labels have told the last change, and since a time."""
+        return self.began_us is not None and self._by_labels and self._seen_us >= since_us
+
     def told_wrongly(self, since_us: int) -> bool:
         """Go back to the change before, when labels have told the last one since a time; whether they had."""
-        if self.began_us is None or not self._by_labels or self._seen_us < since_us:
+        if not self.was_told(since_us):
             return False
         self.began_us, self._before_us = self._before_us, None
         return True

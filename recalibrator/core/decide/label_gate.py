@@ -8,14 +8,14 @@
 
 Alarms, labels and counts of traffic flow in; the share of pairs to audit, the spans of time whose labels are in
 quarantine and news of a verdict flow out. While an audit is open, labels are believed as before: both models failing
-alike looks the same. A quarantine ends by itself: when the labels' errors are what they were (CUSUM), or when an audit,
-repeated every so many labels, does not refute them any more, or is not answered.
+alike looks the same. Where its answers leave that open, more are asked for. A quarantine ends by itself: when the
+labels' errors are what they were (CUSUM), or when an audit, repeated every so many labels, does not refute them any
+more, or is not answered.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from math import exp
+from dataclasses import asdict
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,14 +25,15 @@ from pydantic import JsonValue
 from recalibrator.core.decide.audit import (
     AuditRules,
     Chances,
+    Told,
     Verdict,
     chances_of,
-    fitted_log_odds,
-    log_likelihood_ratio,
+    log_likelihood_ratios,
+    told_by,
     verdict,
 )
+from recalibrator.core.decide.suspicion import Concluded, Suspicion, sentence
 from recalibrator.core.observe.columns import pack, unpack
-from recalibrator.core.observe.instants import from_us
 from recalibrator.core.observe.traffic import AGREEING, PAIRS, TrafficWindow
 from recalibrator.core.observe.window import LabelWindow, Span
 from recalibrator.core.tuning import Tuning
@@ -51,59 +52,6 @@ _NEWS: dict[Verdict, News] = {
     "confirmed": "labels_confirmed",
     "unanswered": "labels_unanswered",
 }
-
-
-@dataclass(slots=True)
-class Suspicion:
-    """What is suspected, since when, and how far its audit and its quarantine are.
-
-    Parameters
-    ----------
-    agreeing : bool
-        Whether errors are too many where answers agree, or too few where they differ.
-    began_us : int
-        From when labels contradict what was known.
-    log_odds : float
-        Of the factor that labels put on the odds of an error.
-    opened_us : int or None
-        When the last audit was opened; None between two audits.
-    probability : float
-        Of an audit, for each query that both models answer.
-    asked : float
-        Pairs of this kind that have been drawn, in expectation.
-    ordinary : int
-        Ordinary labels of queries routed since the audit was opened, or since its verdict.
-    evidence : float
-        Log likelihood ratio of the audits so far.
-    quarantined : bool
-    held : int
-        Labels in quarantine of this kind.
-    easing, easing_since_us
-        Log likelihood ratio of "as before" over "as suspected" for labels in quarantine, and since when it rises.
-    """
-
-    agreeing: bool
-    began_us: int
-    log_odds: float
-    opened_us: int | None
-    probability: float
-    asked: float = 0.0
-    ordinary: int = 0
-    evidence: float = 0.0
-    quarantined: bool = False
-    held: int = 0
-    easing: float = 0.0
-    easing_since_us: int | None = None
-
-
-@dataclass(slots=True)
-class Concluded:
-    """The last verdict: what it said, the answers it rests on, and when it was reached."""
-
-    verdict: str
-    answers: int
-    errors: int
-    at_us: int
 
 
 class Settled(NamedTuple):
@@ -144,7 +92,7 @@ class LabelGate:
         return 0.0 if doubt is None or doubt.opened_us is None or self._is_asked(doubt) else doubt.probability
 
     def _is_asked(self, doubt: Suspicion) -> bool:
-        return doubt.asked >= self._tuning.audit_requests
+        return doubt.asked >= doubt.rounds * self._tuning.audit_requests
 
     @property
     def quarantines(self) -> bool:
@@ -177,14 +125,15 @@ class LabelGate:
         agreeing : bool
         """
         self._agreement, self._error_given = agreement, error_given
-        doubt = Suspicion(agreeing, began_us, 0.0, None, 0.0)
-        doubt.log_odds = self._told(doubt, window)
+        caution = self._tuning.audit_caution
+        doubt = Suspicion(agreeing, began_us, 0.0, None, 0.0, evidence=caution if agreeing else -caution)
+        doubt.log_odds = self._told(doubt, window, began_us).mean
         self.suspicion = doubt
         self._open(doubt, traffic, now_us)
 
-    def _told(self, doubt: Suspicion, window: LabelWindow) -> float:
-        chances, errors = self._evidence(doubt, window, doubt.began_us, audited=False)
-        return fitted_log_odds(chances, errors, rising=doubt.agreeing)
+    def _told(self, doubt: Suspicion, window: LabelWindow, since_us: int) -> Told:
+        chances, errors = self._evidence(doubt, window, since_us, audited=False)
+        return told_by(chances, errors, rising=doubt.agreeing)
 
     def _evidence(
         self, doubt: Suspicion, window: LabelWindow, since_us: int, *, audited: bool
@@ -203,7 +152,8 @@ class LabelGate:
         share = (agreeing if doubt.agreeing else pairs - agreeing) / queries
         wanted = self._tuning.audit_requests / self._tuning.audit_queries
         doubt.probability = min(1.0, wanted / share) if share > 0.0 else 1.0
-        doubt.opened_us, doubt.asked, doubt.ordinary = now_us, 0.0, 0
+        doubt.opened_us, doubt.rounds = now_us, 1
+        doubt.asked, doubt.ordinary = 0.0, 0
 
     def on_traffic(self, summary: TrafficSummary, probabilities: Probabilities) -> None:
         """Count, in expectation, the audits that routers have drawn, by the versions that they drew them with."""
@@ -238,17 +188,30 @@ class LabelGate:
             released = None
             if doubt.quarantined:
                 released = self._ease(doubt, window, traffic, routed_us, now_us, cell, agree, error)
-            if released is not None or doubt.ordinary < self._tuning.audit_patience:
+            if released is not None or not self._is_over(doubt):
                 return released
         return self._judge(doubt, window, now_us)
+
+    def _is_over(self, doubt: Suspicion) -> bool:
+        return doubt.ordinary >= doubt.rounds * self._tuning.audit_patience
+
+    def _may_ask_on(self, doubt: Suspicion) -> bool:
+        """Whether more answers are worth waiting for: labels that tell of too few errors are not believed so long."""
+        return doubt.agreeing and doubt.rounds < self._tuning.audit_rounds
 
     def _judge(self, doubt: Suspicion, window: LabelWindow, now_us: int) -> Settled | None:
         """Let the trusted answers to the open audit decide."""
         assert doubt.opened_us is not None
+        # Labels from before the alarm are those that raised it: how far off labels are, later ones tell fairly.
+        told = self._told(doubt, window, doubt.opened_us if doubt.judged_us is None else doubt.judged_us)
         chances, errors = self._evidence(doubt, window, doubt.opened_us, audited=True)
-        ended = doubt.ordinary >= self._tuning.audit_patience
-        found, ratio = verdict(chances, errors, doubt.log_odds, self._rules, ended=ended, carried=doubt.evidence)
+        ended = self._is_over(doubt)
+        rules = self._rules._replace(answers=doubt.rounds * self._rules.answers)
+        found, ratio = verdict(chances, errors, told, rules, ended=ended, carried=doubt.evidence)
         if found is None:
+            return None
+        if abs(ratio) < rules.bound and not ended and self._may_ask_on(doubt):
+            doubt.rounds += 1
             return None
         self.concluded = Concluded(found, len(errors), int(errors.sum()), now_us)
         if found != "refuted":
@@ -263,8 +226,8 @@ class LabelGate:
             self.spans = (*self.spans, (doubt.began_us, None))
             window.quarantine(self.spans)
             doubt.quarantined = True
-            doubt.log_odds = self._told(doubt, window)
-        doubt.opened_us, doubt.ordinary, doubt.asked = None, 0, 0.0
+            doubt.log_odds = self._told(doubt, window, doubt.began_us).mean
+        doubt.opened_us, doubt.judged_us, doubt.ordinary, doubt.asked = None, now_us, 0, 0.0
         return Settled("labels_refuted", doubt.began_us)
 
     def _ease(
@@ -287,9 +250,9 @@ class LabelGate:
             return None
         doubt.held += 1
         if doubt.held % _HELD_BETWEEN_FITS == 0:
-            doubt.log_odds = self._told(doubt, window)
+            doubt.log_odds = self._told(doubt, window, doubt.began_us).mean
         chances = chances_of(self._agreement, self._error_given, cell, agree, agreeing=doubt.agreeing)
-        doubt.easing -= log_likelihood_ratio(chances, np.array(error), doubt.log_odds)
+        doubt.easing -= float(log_likelihood_ratios(chances, np.array(error), np.array([doubt.log_odds]))[0])
         if doubt.easing <= 0.0:
             doubt.easing, doubt.easing_since_us = 0.0, None
             return None
@@ -317,51 +280,19 @@ class LabelGate:
 
     def sentence(self, window: LabelWindow) -> str:
         """Say in one plain sentence what is suspected of labels."""
-        doubt, last = self.suspicion, self.concluded
-        if doubt is None:
-            return (
-                "Labels contradict what was known where both models answered, and no trusted answer has come: check "
-                "the labelers, or both models fail alike."
-            )
-        what = (
-            "call answers wrong on which both models agree"
-            if doubt.agreeing
-            else "call the small model right where the large one differs"
-        )
-        since = f"{from_us(doubt.began_us):%Y-%m-%d %H:%M} UTC"
-        if doubt.quarantined and last is not None:
-            return (
-                f"Labels since {since} {what} and {last.answers} trusted answers refute them: "
-                f"{window.set_aside_since(-1)} labels are set aside until they are right again."
-            )
-        return (
-            f"Labels since {since} {what} more often than before: trusted people are asked by audit, and until "
-            "they answer labels are believed."
-        )
+        return sentence(self.suspicion, self.concluded, window.set_aside_since(-1))
 
     def details(self, window: LabelWindow) -> dict[str, JsonValue]:
         """Return what people are told: the open suspicion, its audit, and the last verdict."""
-        told: dict[str, JsonValue] = {"quarantined": window.set_aside_since(-1)}
         doubt, last = self.suspicion, self.concluded
+        told: dict[str, JsonValue] = {"quarantined": window.set_aside_since(-1)}
         if doubt is not None:
-            told |= {
-                "suspected": "errors_where_answers_agree" if doubt.agreeing else "few_errors_where_answers_differ",
-                "since": from_us(doubt.began_us).isoformat(),
-                "odds": exp(doubt.log_odds),
-                "in_quarantine": doubt.quarantined,
-                "audit_open": doubt.opened_us is not None,
-                "asked": round(doubt.asked, 1),
-            }
+            told |= doubt.details()
         if doubt is not None and doubt.opened_us is not None:
             _, errors = self._evidence(doubt, window, doubt.opened_us, audited=True)
             told |= {"answered": len(errors), "errors": int(errors.sum())}
         if last is not None:
-            told["last"] = {
-                "verdict": last.verdict,
-                "answers": last.answers,
-                "errors": last.errors,
-                "at": from_us(last.at_us).isoformat(),
-            }
+            told["last"] = last.details()
         return told
 
     def state(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _AGREEMENT = Watch("agreement", "P(both answers equal | u) on unlabelled pairs",
 _MIDDLE = Watch("uncertainty_median", "share of queries with u above its former median", False, 1.35, 9.5, True, 3_000)
 _TAIL = Watch("uncertainty_tail", "share of queries with u in its former top fifth", False, 1.35, 9.5, True, 3_000)
 _ERRORS = Watch("label_residual", "errors of labelled queries against g(u) as routed", True, 1.7, 8.5, True, 400)
-_ALIKE = Watch("error_given_agreement", "errors of labelled queries with equal answers", True, 2.2, 8.0, False, 400)
+_ALIKE = Watch("error_given_agreement", "errors of labelled queries with equal answers", True, 1.6, 5.0, False, 400)
 _KIND = Watch("right_given_disagreement", "right small answers where the large differs", True, 2.5, 10.0, False, 400)
 
 _SUSPECTED = np.log([[[1.0 / _KIND.odds]], [[_ALIKE.odds]]])
@@ -219,6 +219,6 @@ def _gains(agreement: Floats, error_given: Floats, log_odds: Floats) -> Floats:
     rest = np.zeros_like(weight)
     np.multiply(shares, error_given, out=rest[::-1, 0])
     chances = Chances(rest, weight, error_given[:, None])
-    before, after = rest + weight * error_given[:, None], chances.at(log_odds)[0]
+    before, after = rest + weight * error_given[:, None], chances.at(log_odds)
     gains: Floats = np.log(np.stack([(1.0 - after) / (1.0 - before), after / before], axis=2))
     return gains

@@ -47,6 +47,20 @@ def careless_unless_trusted(number: int, label: LabelledExample) -> LabelledExam
     return careless(label) if lies else label
 
 
+def careless_now_and_then(number: int, label: LabelledExample) -> LabelledExample:
+    """Lie in one of ten labels, trusted people in six of a hundred: which of the two is right is hard to tell."""
+    salt, share = ("trusted", 0.06) if label.label_reason == "audit" else ("lie", 0.1)
+    return careless(label) if number >= BEGINS and uniform(label.query_id, salt) < share else label
+
+
+def flattering_unless_trusted(number: int, label: LabelledExample) -> LabelledExample:
+    """Call the small answer right where the large one differs."""
+    if number < BEGINS or label.label_reason == "audit" or label.large is None or label.agree:
+        return label
+    right = OutcomeCounts(true_positives=label.small.predicted, predicted=label.small.predicted)
+    return label.model_copy(update={"small": right, "small_exact": True})
+
+
 def failing_alike() -> World:
     """Both models miss the same field of three queries in ten from some query on."""
     rng = np.random.default_rng(8)
@@ -161,6 +175,59 @@ def test_a_quarantine_ends_when_trusted_people_stop_answering() -> None:
     assert "labels_unanswered" in story.triggers()
 
 
+@pytest.fixture(scope="module")
+def in_doubt() -> Story:
+    return Story(WORLD, careless_now_and_then, 7_000)
+
+
+def test_where_forty_answers_leave_it_open_the_same_audit_asks_for_more(in_doubt: Story) -> None:
+    assert in_doubt.triggers() == ["audit", "labels_confirmed"]
+    told = in_doubt.core.status().details["label_audit"]
+    assert isinstance(told, dict)
+    assert isinstance(told["last"], dict)
+    assert 40 < told["last"]["answers"] <= 120
+    assert in_doubt.first("labels_confirmed")[1].audit_probability == 0.0
+
+
+def test_labels_that_flatter_are_not_believed_for_longer_than_forty_answers_take() -> None:
+    story = Story(WORLD, flattering_unless_trusted, 5_000)
+    assert story.triggers()[:2] == ["audit", "labels_refuted"]
+    told = story.first("labels_refuted")[1].evidence.details["label_audit"]
+    assert isinstance(told, dict)
+    assert isinstance(told["last"], dict)
+    assert told["last"]["answers"] <= 40
+
+
+def around_the_audit(story: Story) -> tuple[CalibrationVersion, CalibrationVersion]:
+    versions = [version for _, version in story.run.versions]
+    place = versions.index(story.first("audit")[1])
+    return versions[place - 1], versions[place]
+
+
+def test_from_the_alarm_on_more_errors_count_as_a_change_and_fewer_do_not(in_doubt: Story) -> None:
+    before, asking = around_the_audit(in_doubt)
+    assert asking.evidence.labels > before.evidence.labels
+    assert asking.evidence.effective_labels < 0.7 * before.evidence.effective_labels
+    before, asking = around_the_audit(Story(WORLD, flattering_unless_trusted, 3_800))
+    assert asking.evidence.effective_labels > 0.9 * before.evidence.effective_labels
+
+
+def test_refuted_labels_take_back_the_change_that_they_told(lied_to: Story) -> None:
+    known = [version for number, version in lied_to.run.versions if number < BEGINS][-1].evidence.effective_labels
+    _, asking = lied_to.first("audit")
+    _, quarantine = lied_to.first("labels_refuted")
+    assert asking.evidence.effective_labels < 0.7 * known < 0.8 * quarantine.evidence.effective_labels
+
+
+def test_the_first_labels_are_held_against_nothing() -> None:
+    core = Recalibrator(settings())
+    drive(core, WORLD.draw, 300, tell=lambda number, label: careless(label) if number >= 100 else label)
+    assert 100 < core.status().labels.received < 250
+    given_agreement = {"error_given_agreement", "right_given_disagreement"}
+    seen = {one.name: one.alarms for one in core.status().drift.detectors if one.name in given_agreement}
+    assert seen == dict.fromkeys(given_agreement, 0)
+
+
 def test_nobody_is_asked_while_versions_are_held() -> None:
     core = Recalibrator(settings())
     drive(core, WORLD.draw, 2_900, tell=careless_unless_trusted)
@@ -205,6 +272,15 @@ def test_a_snapshot_from_before_there_was_a_gate_is_read() -> None:
     restored = Recalibrator.restore(settings(), json.dumps(state).encode())
     assert restored.current == core.current
     drive(restored, WORLD.draw, 1_000, first=2_000)
+
+
+def test_a_snapshot_of_an_audit_that_could_ask_but_once_is_read() -> None:
+    core = Recalibrator(settings())
+    drive(core, WORLD.draw, 3_800, tell=careless_unless_trusted)
+    state = json.loads(core.snapshot())
+    assert state["gate"]["suspicion"].pop("rounds") == 1
+    restored = Recalibrator.restore(settings(), json.dumps(state).encode())
+    assert restored.snapshot() == core.snapshot()
 
 
 GRID = Grid(GridSpec())
