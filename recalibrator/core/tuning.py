@@ -119,7 +119,7 @@ class Tuning:
     map_move_least: float = 0.03
     maximum_age_s: float = 3_600.0
     stale_requests: int = 400
-    quiet_exploration: float = 0.4
+    quiet_exploration: float = 0.2
     alert_labels: int = 600
     audit_answers: int = 40
     audit_requests: int = 60
