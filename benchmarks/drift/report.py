@@ -17,11 +17,11 @@ from benchmarks.drift.tables import markdown
 
 _CORE = Path(__file__).parents[2] / "recalibrator" / "core"
 TUNING = (
-    "ours: half-lives, bandwidths, shrinkage and the margin's terms were chosen on seeds 99 and 100 of these families and "
-    "on recorded streams, exploration at rest and what missing labels mean on 99, 100 and 200 to 205, the label gate on "
-    "60 to 79, 91 to 94, 99, 100 and 200 to 224; earlier releases reported seeds 101 to 110. None of these is reported "
-    "here. The packages run with their defaults, window, step and forgetting of the rivals are those of the literature; "
-    "seed 1 served to set the strength of the drifts"
+    "ours: half-lives, bandwidths, shrinkage and the margin's terms were chosen on seeds 99 and 100 of these families "
+    "and on recorded streams, exploration at rest and what missing labels mean on 99, 100 and 200 to 205, the label "
+    "gate on 60 to 79, 91 to 94, 99, 100 and 200 to 224; earlier releases reported seeds 101 to 110. None of these is "
+    "reported here. The packages run with their defaults, window, step and forgetting of the rivals are those of the "
+    "literature; seed 1 served to set the strength of the drifts"
 )
 
 
