@@ -198,18 +198,12 @@ def test_labels_that_flatter_are_not_believed_for_longer_than_forty_answers_take
     assert told["last"]["answers"] <= 40
 
 
-def around_the_audit(story: Story) -> tuple[CalibrationVersion, CalibrationVersion]:
-    versions = [version for _, version in story.run.versions]
-    place = versions.index(story.first("audit")[1])
-    return versions[place - 1], versions[place]
-
-
 def test_from_the_alarm_on_more_errors_count_as_a_change_and_fewer_do_not(in_doubt: Story) -> None:
-    before, asking = around_the_audit(in_doubt)
-    assert asking.evidence.labels > before.evidence.labels
-    assert asking.evidence.effective_labels < 0.7 * before.evidence.effective_labels
-    before, asking = around_the_audit(Story(WORLD, flattering_unless_trusted, 3_800))
-    assert asking.evidence.effective_labels > 0.9 * before.evidence.effective_labels
+    """What has changed discounts all labels from before."""
+    asking = in_doubt.first("audit")[1].evidence
+    assert asking.effective_labels < 0.7 * asking.labels
+    asking = Story(WORLD, flattering_unless_trusted, 3_800).first("audit")[1].evidence
+    assert asking.effective_labels > 0.9 * asking.labels
 
 
 def test_refuted_labels_take_back_the_change_that_they_told(lied_to: Story) -> None:
