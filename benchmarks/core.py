@@ -10,7 +10,6 @@ of all thresholds) runs in the same rounds as our refit (every curve, standard e
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
+from benchmarks.results_json import tell
 from recalibrator.core import Recalibrator, TrafficSummarizer
 from recalibrator.core.tuning import DEFAULT
 from schemas import CalibrationVersion, LabelledExample, OutcomeCounts, RoutedEvent, TrafficSummary, WorkloadSettings
@@ -271,10 +271,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     parser.add_argument("--quick", action="store_true", help="fewer events and rounds")
     options = parser.parse_args()
-    text = json.dumps(measure(quick=options.quick), indent=2)
-    print(text)
-    if options.json is not None:
-        options.json.write_text(text + "\n")
+    tell(measure(quick=options.quick), options.json)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from fastapi import FastAPI
 from starlette.responses import JSONResponse
 
+from benchmarks.results_json import tell
 from recalibrator.api.server import HttpServer
 from schemas.feedback import FeedbackEvent
 from schemas.settings import Settings
@@ -300,10 +301,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_S:g} s a load rather than {FULL_S:g}")
     options = parser.parse_args()
     numbers = measure(QUICK_S if options.quick else FULL_S)
-    text = json.dumps(numbers, indent=2)
-    print(text)
-    if options.json is not None:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    tell(numbers, options.json)
     return 1 if numbers["lost"] else 0
 
 

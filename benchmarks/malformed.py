@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.feedback import serving
+from benchmarks.results_json import tell
 from schemas.settings import Settings
 from tests.support.malformed_bodies import MalformedRequest, malformed_requests
 from ucci_stream.local_broker import LocalBroker
@@ -113,10 +113,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7, help="of the requests; 7 by default")
     options = parser.parse_args()
     numbers = measure(options.seed, QUICK if options.quick else FULL)
-    text = json.dumps(numbers, indent=2)
-    print(text)
-    if options.json is not None:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    tell(numbers, options.json)
     return 1 if any(status.startswith("5") for status in numbers["answers"] | numbers["answers_to_100_mb"]) else 0
 
 

@@ -29,6 +29,7 @@ from typing import Any
 import aiohttp
 import structlog
 
+from benchmarks.results_json import tell
 from runtime.clock import SystemClock
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Signal, Target
 from schemas.query import QueryEvent
@@ -262,10 +263,7 @@ def main() -> None:
         return
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     rounds, seconds = QUICK if options.quick else FULL
-    text = json.dumps([measure(service_ms, rounds, seconds) for service_ms in SERVICE_MS], indent=2)
-    print(text)
-    if options.json is not None:
-        options.json.write_text(text + "\n")
+    tell([measure(service_ms, rounds, seconds) for service_ms in SERVICE_MS], options.json)
 
 
 if __name__ == "__main__":

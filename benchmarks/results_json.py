@@ -1,4 +1,4 @@
-"""``results.json`` of a benchmark: documents of any depth flow in, rounded and readable text flows out."""
+"""What a benchmark leaves: documents of any depth flow in, text that people and scripts read flows out."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ def write_results(folder: Path, document: dict[str, Any]) -> None:
         Of numbers, texts, and lists and dictionaries of these.
     """
     (folder / "results.json").write_text(json.dumps(_rounded(document), indent=1) + "\n", encoding="utf-8")
+
+
+def tell(document: Any, path: Path | None) -> None:
+    """Print a document as JSON, and write the same to a file where one is given."""
+    text = json.dumps(document, indent=2)
+    print(text)
+    if path is not None:
+        path.write_text(text + "\n", encoding="utf-8")
 
 
 def _rounded(value: Any) -> Any:

@@ -31,6 +31,7 @@ import structlog
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.results_json import tell
 from runtime.clock import Clock
 from schemas.query import QueryEvent
 from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
@@ -238,10 +239,7 @@ def main() -> None:
     records, rounds = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory() as directory, LocalBroker(Path(directory)) as broker:
         numbers = measure(broker.bootstrap, records, rounds, tracing=options.tracing)
-    text = json.dumps(numbers, indent=2)
-    print(text)
-    if options.json is not None:
-        options.json.write_text(text + "\n")
+    tell(numbers, options.json)
 
 
 if __name__ == "__main__":

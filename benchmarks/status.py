@@ -30,6 +30,7 @@ from fastapi import FastAPI
 from rich.console import Console
 from starlette.responses import JSONResponse
 
+from benchmarks.results_json import tell
 from recalibrator.api.acknowledged import AcknowledgedProducer
 from recalibrator.api.app import create_app
 from recalibrator.api.context import Context
@@ -335,10 +336,7 @@ def main() -> None:
         numbers["status"] = measure_answers(requests)
     if options.only != "answers":
         numbers["roll_back"] = measure_roll_backs(roll_backs)
-    text = json.dumps(numbers, indent=2)
-    print(text)
-    if options.json is not None:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    tell(numbers, options.json)
 
 
 if __name__ == "__main__":

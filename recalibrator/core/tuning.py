@@ -132,5 +132,10 @@ class Tuning:
     audit_release_bound: float = 8.0
     kept_versions: int = 50
 
+    @property
+    def related_bandwidth_cells(self) -> int:
+        """Support of the kernel for outcomes given agreement, of which fewer labels tell; odd, as all are."""
+        return self.wide_bandwidth_cells // 2 | 1
+
 
 DEFAULT = Tuning()

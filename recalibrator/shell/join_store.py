@@ -130,8 +130,7 @@ class SqliteJoinStore:
         OSError
             When the disk takes no more.
         """
-        with self._guarded(), self._database:
-            self._database.execute("BEGIN IMMEDIATE")
+        with self._writing():
             self._database.executemany(
                 "INSERT OR REPLACE INTO rows (partition, query_id, kind, touched_ms, state) VALUES (?, ?, ?, ?, ?)",
                 (
@@ -170,8 +169,7 @@ class SqliteJoinStore:
         mapping of kind to count
         """
         counts = dict.fromkeys(KINDS, 0)
-        with self._guarded(), self._database:
-            self._database.execute("BEGIN IMMEDIATE")
+        with self._writing():
             self._delete("WHERE touched_ms < ? ORDER BY touched_ms LIMIT ?", (before_ms, _EXPIRED_AT_ONCE), counts)
             surplus = self._rows - sum(counts.values()) - self._max_rows
             if surplus > 0:
@@ -214,13 +212,19 @@ class SqliteJoinStore:
         OSError
             When the disk takes no more.
         """
-        with self._guarded(), self._database:
-            self._database.execute("BEGIN IMMEDIATE")
+        with self._writing():
             self._delete_requests((key.partition, key.query_id) for key in keys)
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold a transaction that writes, rolled back where the block fails."""
+        with self._guarded(), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            yield
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -7,26 +7,19 @@ from typing import Any
 _FRESH_LABELS_BETWEEN_CHANGES = 200
 
 
-class OutcomeChange:
-    """When outcomes given u are believed to have changed last, and how many labels tell of them since.
+class Change:
+    """When something is believed to have changed last, and how many labels tell of it since.
 
     Attributes
     ----------
     began_us : int or None
-        Labels of queries routed before then are discounted.
     fresh : int or None
         Labels of queries routed since; None when nothing has changed.
-    settled : bool
-        Whether outcomes given agreement have changed as well, by what an audit says or for want of one.
     """
 
     def __init__(self) -> None:
         self.began_us: int | None = None
         self._fresh = 0
-        self._seen_us = 0
-        self._by_labels = False
-        self._before_us: int | None = None
-        self.settled = True
 
     @property
     def fresh(self) -> int | None:
@@ -36,6 +29,23 @@ class OutcomeChange:
     def on_label(self, routed_us: int) -> None:
         """Count one label that is believed."""
         self._fresh += self.began_us is not None and routed_us >= self.began_us
+
+
+class OutcomeChange(Change):
+    """The last change of outcomes given u; labels of queries routed before it are discounted.
+
+    Attributes
+    ----------
+    settled : bool
+        Whether outcomes given agreement have changed as well, by what an audit says or for want of one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen_us = 0
+        self._by_labels = False
+        self._before_us: int | None = None
+        self.settled = True
 
     def is_news(self, began_us: int) -> bool:
         """Whether an alarm tells of another change: soon after the last, it is the same one seen once more."""
@@ -95,30 +105,17 @@ class OutcomeChange:
         self.settled = state.get("change_settled", True)
 
 
-class MixChange:
-    """When the mix of queries is believed to have changed last, and how many labels tell of it since."""
-
-    def __init__(self) -> None:
-        self._began_us: int | None = None
-        self._fresh = 0
-
-    @property
-    def fresh(self) -> int | None:
-        """Labels of queries routed since; None when nothing has changed."""
-        return None if self._began_us is None else self._fresh
-
-    def on_label(self, routed_us: int) -> None:
-        """Count one label that is believed."""
-        self._fresh += self._began_us is not None and routed_us >= self._began_us
+class MixChange(Change):
+    """The last change of the mix of queries."""
 
     def note(self, began_us: int, fresh: int) -> None:
         """Take a change in, with the labels that are known of queries routed since."""
-        self._began_us, self._fresh = began_us, fresh
+        self.began_us, self._fresh = began_us, fresh
 
     def state(self) -> list[int | None]:
         """Return everything as JSON values."""
-        return [self._began_us, self._fresh]
+        return [self.began_us, self._fresh]
 
     def load(self, state: list[Any]) -> None:
         """Take a former :meth:`state` back."""
-        self._began_us, self._fresh = state
+        self.began_us, self._fresh = state

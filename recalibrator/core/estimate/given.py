@@ -32,7 +32,9 @@ def error_given_agreement(groups: Floats, tuning: Tuning) -> Floats:
     """
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
     related, wide = sums.by_relation[1:], tuning.wide_bandwidth_cells
-    family = Family(wide // 2 | 1, related[:, :, PAIR], sums.square[1:], related[:, :, ERROR], np.arange(2))
+    family = Family(
+        tuning.related_bandwidth_cells, related[:, :, PAIR], sums.square[1:], related[:, :, ERROR], np.arange(2)
+    )
     return inside(shrunk_local_linear((family,), wide, tuning.shrink_labels)[0].curves)
 
 

@@ -164,7 +164,7 @@ def smooth_outcomes(sums: CellSums, tuning: Tuning) -> Smoothed:
     )
     responses = np.concatenate((apart[_RELATED], alike[_RELATED]))
     weight = np.array((apart[PAIR], alike[PAIR]))
-    related = Family(wide // 2 | 1, weight, square[1:], responses, _OWNERS[1])
+    related = Family(tuning.related_bandwidth_cells, weight, square[1:], responses, _OWNERS[1])
     fits = shrunk_local_linear((whole, related), wide, tuning.shrink_labels)
     curves = fits[1].curves.reshape(2, len(_RELATED), -1)
     return Smoothed(fits[0].curves, fits[0].effective, curves, bool(weight.any(axis=1).all()))
