@@ -11,6 +11,8 @@ from pydantic import Field
 from schemas.entities import Entities
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS, Event, Flag, Ordinal, QueryId, Timestamp
 
+LabelerName = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
+
 
 class FeedbackEvent(Event):
     """Gold entities of one query, by one labeler.
@@ -35,7 +37,7 @@ class FeedbackEvent(Event):
 
     query_id: QueryId
     entities: Entities | None
-    labeler: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
+    labeler: LabelerName | None = None
     labelled_at: Timestamp | None = None
     source: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
     feedback_id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS)] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Literal, Self
 
@@ -21,7 +21,7 @@ from schemas.event import (
     Uncertainty,
     WorkloadName,
 )
-from schemas.feedback import FeedbackEvent
+from schemas.feedback import FeedbackEvent, LabelerName
 from schemas.routed import DecisionReason, LabelReason, ModelRun, RoutedEvent
 
 
@@ -60,11 +60,16 @@ class LabelledExample(Event):
     label_reason : str or None
         Why the label was requested: that of an ``audit`` comes from people whom the operator trusts.
     agree : bool or None
-        Whether both models gave equal entities; null when the large one did not run.
+        Whether both models gave equal entities; null where one of them was not called or gave no valid answer.
     revision : int
         Contributions of one query replace each other by the highest revision.
     retracted : bool
         The query's earlier contribution is taken out and nothing put in its place.
+    labeler : str or None
+        Whose label it is; null where nobody is named, and in records of earlier releases.
+    trusted : bool or None
+        Whether the workload names this labeler in ``trusted_labelers``; null where it names nobody, and in records of
+        earlier releases.
     per_field : dict, optional
         Counts of the served answer by field, for the status page alone.
     """
@@ -89,6 +94,8 @@ class LabelledExample(Event):
     labelled_at: Timestamp
     revision: Ordinal = 1
     retracted: Flag = False
+    labeler: LabelerName | None = None
+    trusted: Flag | None = None
     per_field: dict[str, FieldCounts] | None = None
 
     @model_validator(mode="after")
@@ -107,6 +114,7 @@ class LabelledExample(Event):
         fields: Iterable[str] | None = None,
         revision: int | None = None,
         arrived_at: datetime | None = None,
+        trusted_labelers: Collection[str] = (),
     ) -> Self:
         """Join one result with one label.
 
@@ -121,6 +129,8 @@ class LabelledExample(Event):
             Overrides the labeler's own count, where several labelers share a query.
         arrived_at : datetime, optional
             Stands in for a missing ``labelled_at``; by default the time of routing does.
+        trusted_labelers : collection of str, optional
+            The workload's; where it names nobody, ``trusted`` stays null.
 
         Raises
         ------
@@ -134,8 +144,9 @@ class LabelledExample(Event):
         small, large = routed.small, routed.large
         small_counts, gold_count = _outcome(small, gold, wanted)
         agree = None
-        if large is not None and small is not None:
-            agree = small.valid and large.valid and equal(small.entities, large.entities, wanted)
+        # An answer that failed says nothing of agreement: most failures are an outage, not a property of the query.
+        if large is not None and small is not None and large.valid and small.valid:
+            agree = equal(small.entities, large.entities, wanted)
         return cls(
             query_id=routed.query_id,
             workload=routed.workload,
@@ -156,6 +167,8 @@ class LabelledExample(Event):
             labelled_at=feedback.labelled_at or arrived_at or routed.routed_at,
             revision=feedback.revision if revision is None else revision,
             retracted=feedback.retracted or feedback.entities is None,
+            labeler=feedback.labeler,
+            trusted=(feedback.labeler in trusted_labelers) if trusted_labelers else None,
             per_field=_per_field(routed, gold, wanted),
         )
 

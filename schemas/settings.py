@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from schemas.calibration import ModelCosts, Signal, Target
+from schemas.event import MAX_NAME_CHARS
 
 TEXT_PLACEHOLDER = "{text}"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -269,6 +270,9 @@ class WorkloadSettings(Section):
         Exploration and labels.
     cost : table, optional
         What one call of each model costs; measured from latency when left out.
+    trusted_labelers : list of str
+        Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
+        labels decides.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -282,6 +286,7 @@ class WorkloadSettings(Section):
     target: Annotated[Target, BeforeValidator(_checked_target)]
     sampling: Sampling = Sampling()
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost)] = None
+    trusted_labelers: tuple[Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)], ...] = ()
 
     @field_validator("prompt")
     @classmethod

@@ -78,11 +78,11 @@ def test_an_example_holds_counts_propensities_and_agreement(reason: str) -> None
     assert example.gold_count == expected.gold == 2
     assert example.small_exact is (small != "failed" and equal(small, GOLD))
     assert (example.large is None) is (large is None)
-    assert (example.agree is None) is (large is None)
+    answered = large is not None and "failed" not in (small, large)
+    assert example.agree is (equal(small, large) if answered else None)
     if example.large is not None:
         counted = count_pairs(found["large"], GOLD)
         assert (example.large.true_positives, example.large.predicted) == counted[:2]
-        assert example.agree is ("failed" not in (small, large) and equal(small, large))
     assert example.per_field is not None
     totals = count_pairs(found[served], GOLD)
     assert sum(field.true_positives for field in example.per_field.values()) == totals.true_positives
@@ -92,7 +92,22 @@ def test_an_example_holds_counts_propensities_and_agreement(reason: str) -> None
 def test_a_failed_answer_is_never_exact_even_where_nothing_was_to_be_found() -> None:
     example = LabelledExample.from_events(routed("small_failed"), FeedbackEvent(query_id="q", entities={}))
     assert not example.small_exact
-    assert example.agree is False
+
+
+@pytest.mark.parametrize("reason", ["degraded", "small_failed"])
+def test_a_failed_large_call_is_not_counted_as_disagreement(reason: str) -> None:
+    """An outage of either model is no disagreement: the answer that did not come is unknown."""
+    example = LabelledExample.from_events(routed(reason), FeedbackEvent(query_id="q", entities=GOLD))
+    assert example.agree is None
+
+
+@pytest.mark.parametrize(("trusted", "expected"), [((), None), (("ann",), True), (("bob",), False)])
+def test_an_example_says_whose_label_it_is_and_whether_the_workload_trusts_them(
+    trusted: tuple[str, ...], expected: bool | None
+) -> None:
+    feedback = FeedbackEvent(query_id="q", entities=GOLD, labeler="ann")
+    example = LabelledExample.from_events(routed("kept"), feedback, trusted_labelers=trusted)
+    assert (example.labeler, example.trusted) == ("ann", expected)
 
 
 @pytest.mark.parametrize("said", [{"entities": None}, {"entities": GOLD, "retracted": True}])
