@@ -223,6 +223,13 @@ class WorkloadRouter(Part):
     updated_at: Timestamp
 
 
+class OutageStatus(Part):
+    """Model servers that fail more calls than usual: the share of recent calls of each without a valid answer."""
+
+    small_failing: Probability = 0.0
+    large_failing: Probability = 0.0
+
+
 class WorkloadStatus(Event):
     """How one workload keeps its promise, in one word, one sentence and numbers (key: workload).
 
@@ -257,6 +264,7 @@ class WorkloadStatus(Event):
     routers: tuple[WorkloadRouter, ...] = ()
     dead_letters: DeadLetterStatus | None = None
     trial: TrialStatus | None = None
+    outage: OutageStatus | None = None
 
 
 class RouterStatus(Event):

@@ -12,8 +12,10 @@ from recalibrator.core.decide.certify import Certifier
 from recalibrator.core.decide.change import MixChange, OutcomeChange
 from recalibrator.core.decide.explore import exploration_now
 from recalibrator.core.decide.label_gate import LabelGate, News, Settled
+from recalibrator.core.decide.labeler_watch import LabelerWatch
 from recalibrator.core.decide.panel import Alarm, Panel
 from recalibrator.core.estimate.outlook import errors_before
+from recalibrator.core.observe.table import ANSWERED, AUDITED, UNREQUESTED
 from recalibrator.core.observe.traffic import Batch, TrafficWindow
 from recalibrator.core.observe.window import LabelWindow
 from recalibrator.core.tuning import Tuning
@@ -51,11 +53,12 @@ class Beliefs:
         self._sampling = settings.sampling
         self.panel = Panel(window.grid.cells)
         self.gate = LabelGate(window.grid.cells, tuning)
+        self.labelers = LabelerWatch(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
         self.certifier = _certifier(settings, window.grid.cells)
 
     def on_label(
-        self, example: LabelledExample, routed_us: int, now_us: int, *, believed: bool, may_ask: bool
+        self, example: LabelledExample, standing: float, routed_us: int, now_us: int, *, may_ask: bool
     ) -> Learnt:
         """Take the first label of a query in, which the window already knows.
 
@@ -63,37 +66,71 @@ class Beliefs:
         ----------
         example : LabelledExample
             Whose label was asked for.
+        standing : float
+            As what the window counts it.
         routed_us, now_us : int
-        believed : bool
-            Whether it is not in quarantine.
         may_ask : bool
             Whether an audit could be published.
         """
         error = 0.0 if example.small_exact else 1.0
+        # Earlier releases called a failed large answer a disagreement.
+        agree = None if example.reason == "degraded" else example.agree
         cell = None if example.uncertainty is None else self._window.grid.index(example.uncertainty)
         due = False
-        if believed:
-            predicted, agree = example.error_probability, example.agree
-            alarms = self.panel.on_label(predicted, error, agree, cell, routed_us, now_us)
+        if standing > UNREQUESTED:
+            alarms = self.panel.on_label(example.error_probability, error, agree, cell, routed_us, now_us)
             self.change.on_label(routed_us)
             self.mix.on_label(routed_us)
             # Trusted answers alone are not drawn as they tell: in quarantine nothing is proven.
             if self.certifier is not None and not self.gate.quarantines:
-                self.certifier.observe(example, self._window.grid.cells if cell is None else cell, routed_us)
+                self.certifier.observe(example, self._cell(example), routed_us)
             due = self._heed(alarms, now_us, may_ask=may_ask)
         settled = self.gate.on_label(
             self._window,
             self._traffic,
             routed_us=routed_us,
             now_us=now_us,
-            audited=example.label_reason == "audit",
+            audited=standing in (AUDITED, ANSWERED),
             cell=cell,
-            agree=example.agree,
+            agree=agree,
             error=error,
         )
         if settled is not None:
             self._settle(settled, now_us)
         return Learnt(due, None if settled is None else settled.news)
+
+    def on_correction(self, example: LabelledExample, standing: float, routed_us: int, now_us: int) -> None:
+        """Take a correction or a withdrawal in: what is proven with a label is proven anew with what stands now.
+
+        Parameters
+        ----------
+        example : LabelledExample
+            As it stands now.
+        standing : float
+            As what the window counts it.
+        routed_us, now_us : int
+        """
+        if self.certifier is None:
+            return
+        cell = self._cell(example)
+        counted = example if standing > UNREQUESTED else None
+        if not self.certifier.revise(example.query_id, counted, cell, routed_us):
+            self.certifier.restart(now_us)
+
+    def _cell(self, example: LabelledExample) -> int:
+        grid = self._window.grid
+        return grid.cells if example.uncertainty is None else grid.index(example.uncertainty)
+
+    def compare_labelers(self, now_us: int) -> bool:
+        """Compare labelers with each other; whether somebody was set aside, or is believed again."""
+        if not self.labelers.on_label(self._window):
+            return False
+        self.panel.restart_label_channels()
+        if self.change.began_us is not None:
+            self.change.recount(self._window.labels_since(self.change.began_us))
+        if self.certifier is not None:
+            self.certifier.restart(now_us)
+        return True
 
     def on_traffic(
         self, summary: TrafficSummary, batch: Batch, audits: dict[int, float], now_us: int, *, may_ask: bool
@@ -193,18 +230,18 @@ class Beliefs:
             "certifier": None if self.certifier is None else self.certifier.state(),
             **self.change.state(),
             "mix": self.mix.state(),
+            "labelers": self.labelers.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back, once the window has its own; earlier releases had no gate and no mix."""
+        """Take a former :meth:`state` back, once the window has its own."""
         self.panel.load(state["panel"])
-        if "gate" in state:
-            self.gate.load(state["gate"], self._window)
+        self.gate.load(state["gate"], self._window)
         if self.certifier is not None and state.get("certifier") is not None:
             self.certifier.load(state["certifier"])
         self.change.load(state)
-        if "mix" in state:
-            self.mix.load(state["mix"])
+        self.mix.load(state["mix"])
+        self.labelers.load(state["labelers"])
 
 
 def _certifier(settings: WorkloadSettings, cells: int) -> Certifier | None:

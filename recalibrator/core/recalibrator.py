@@ -13,17 +13,19 @@ from typing import Any, Self
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.core.beliefs import Beliefs
+from recalibrator.core.beliefs import Beliefs, Learnt
 from recalibrator.core.commands import Holds, interpret
 from recalibrator.core.decide.hysteresis import reason_to_publish
-from recalibrator.core.decide.label_gate import News
 from recalibrator.core.decide.threshold import Choice, Policies, choose, weigh
-from recalibrator.core.estimate.outlook import Outlook, look_out
+from recalibrator.core.estimate.given import inside
+from recalibrator.core.estimate.outlook import Outlook, degraded, look_out
 from recalibrator.core.estimate.smooth import Floats
 from recalibrator.core.evidence import costs, evidence
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.observe.instants import to_us
 from recalibrator.core.observe.prequential import calibration_error
+from recalibrator.core.observe.revisions import multiplied
+from recalibrator.core.observe.table import UNREQUESTED
 from recalibrator.core.observe.traffic import TrafficWindow
 from recalibrator.core.observe.window import LabelWindow
 from recalibrator.core.published import Published, commanded
@@ -40,7 +42,7 @@ from schemas.trial import CalibrationTrial
 
 Observation = LabelledExample | TrafficSummary | Command
 
-_SNAPSHOT_FORMAT = 1
+_SNAPSHOT_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,9 @@ class Recalibrator:
     def __init__(self, settings: WorkloadSettings, tuning: Tuning = DEFAULT) -> None:
         self.settings, self.tuning = settings, tuning
         self._grid = Grid(tuning.grid)
-        self._window = LabelWindow(self._grid, settings.target.micro_f1, settings.fields, tuning.window_labels)
+        self._window = LabelWindow(
+            self._grid, settings.target.micro_f1, settings.fields, tuning.window_labels, tuning.half_life_slow
+        )
         self._traffic = TrafficWindow(self._grid, tuning.window_queries)
         self._beliefs = Beliefs(settings, tuning, self._window, self._traffic)
         self._published = Published(settings, tuning.kept_versions)
@@ -143,13 +147,17 @@ class Recalibrator:
         self._counters.count(change, example.label_requested)
         if change in ("duplicate", "too_late") or not example.label_requested:
             return None
-        believed = example.label_reason == "audit" or not self._window.sets_aside(routed_us)
-        self._labels_until_fit -= believed
+        standing = self._window.standing(example.query_id)
+        self._labels_until_fit -= standing > UNREQUESTED or change == "withdrawn"
+        learnt = Learnt(due=False)
         if change == "added":
-            may_ask = self._may_ask
-            learnt = self._beliefs.on_label(example, routed_us, self._now_us, believed=believed, may_ask=may_ask)
-            if learnt.due or learnt.news is not None:
-                return self._refit(drifted=learnt.due, news=learnt.news)
+            learnt = self._beliefs.on_label(example, standing, routed_us, self._now_us, may_ask=self._may_ask)
+        elif change != "overruled":
+            self._beliefs.on_correction(example, standing, routed_us, self._now_us)
+        judged = self._beliefs.compare_labelers(self._now_us)
+        news: str | None = learnt.news or ("labelers_judged" if judged else None)
+        if learnt.due or news is not None:
+            return self._refit(drifted=learnt.due, news=news)
         return self._refit() if self._labels_until_fit <= 0 else None
 
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:
@@ -196,10 +204,27 @@ class Recalibrator:
         choice = choose(policies, self.settings.target.safety, self.tuning.gain_least)
         if certifier is not None:
             choice = certifier.cap(choice)
-        return View(outlook, exploration, policies, choice)
+        return View(outlook, exploration, policies, self._spare_failing(choice, policies))
+
+    def _spare_failing(self, choice: Choice, policies: Policies) -> Choice:
+        """Return the choice, or the threshold in force where the choice would send a failing server more work.
+
+        While the large model fails, no version asks for more of its calls; while the small one is out, what is known
+        of the mix of queries stands still, and so does the threshold.
+        """
+        if self.current is None:
+            return choice
+        in_force = policies.index(self.current.uncertainty_threshold)
+        if self._traffic.small_failures.is_out:
+            return Choice(in_force, choice.feasible)
+        return Choice(max(choice.index, in_force), choice.feasible) if self._traffic.large_failures.is_out else choice
 
     def _refit(
-        self, *, drifted: bool = False, commanded: str | None = None, news: News | None = None
+        self,
+        *,
+        drifted: bool = False,
+        commanded: str | None = None,
+        news: str | None = None,
     ) -> CalibrationVersion | None:
         """Fit, and publish when there is evidence and reason enough, or when commanded."""
         tuning = self.tuning
@@ -213,7 +238,10 @@ class Recalibrator:
         self._queries_until_fit = float(tuning.refit_queries)
         # A first reference that rests on a handful of labels would be contradicted by the next ones.
         if self._beliefs.panel.agreement is not None or support.effective_labels >= tuning.minimum_labels:
-            self._beliefs.panel.expect(view.outlook.shift.agreement, view.outlook.error_given)
+            # Detectors see first labels, the curves are fitted to labels as they stand.
+            revised = self._window.revisions
+            given = multiplied(view.outlook.error_given, revised.odds()[1:3, None])
+            self._beliefs.panel.expect(view.outlook.shift.agreement, inside(given), revised.overall())
         self._counters.effective_labels = support.effective_labels
         trigger = commanded or self._trigger(view, drifted=drifted, news=news)
         if trigger is None or support.labels < tuning.minimum_bootstrap_labels or not support.pairs:
@@ -231,7 +259,7 @@ class Recalibrator:
             self._now_us, current.map, threshold, current.state, proof, current.costs, exploration, audit=self._audit
         )
 
-    def _trigger(self, view: View, *, drifted: bool, news: News | None) -> str | None:
+    def _trigger(self, view: View, *, drifted: bool, news: str | None) -> str | None:
         support, current, tuning = view.outlook.support, self.current, self.tuning
         if self._holds.any or support.effective_labels < tuning.minimum_labels:
             return None
@@ -322,16 +350,23 @@ class Recalibrator:
 
     def status(self) -> WorkloadStatus:
         """Return how the workload keeps its promise, as of the events seen; costs about a refit, changes nothing."""
-        view = self.look() if len(self._window) else None
+        support = served = None
+        if len(self._window):
+            view = self.look()
+            support, served = view.outlook.support, view.policies
+            if (failing := self._traffic.large_failures.recent) > 0.0:
+                outlook = degraded(view.outlook, failing)
+                served = weigh(outlook, self._grid.edges, self.settings.target.micro_f1, view.exploration)
         return workload_status(
             self.settings,
             self.current,
-            None if view is None else view.outlook.support,
-            None if view is None else view.policies,
+            support,
+            served,
             window=self._window,
             traffic=self._traffic,
             panel=self._beliefs.panel,
             gate=self._beliefs.gate,
+            labelers=self._beliefs.labelers,
             holds=self._holds,
             counters=self._counters,
             now_us=self._now_us,

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from recalibrator.core.commands import Holds
 from recalibrator.core.decide.label_gate import LabelGate
+from recalibrator.core.decide.labeler_watch import LabelerWatch
 from recalibrator.core.decide.panel import Panel
 from recalibrator.core.decide.threshold import Policies
 from recalibrator.core.estimate.outlook import Support
@@ -23,7 +24,7 @@ from recalibrator.core.tuning import Tuning
 from schemas.calibration import CalibrationVersion, CostRate, Interval
 from schemas.event import MAX_INTEGER
 from schemas.settings import WorkloadSettings
-from schemas.status import DriftState, Frontier, LabelStatus, Saving, WorkloadState, WorkloadStatus
+from schemas.status import DriftState, Frontier, LabelStatus, OutageStatus, Saving, WorkloadState, WorkloadStatus
 
 _Z95 = 1.959963984540054
 _LEAST_LABELS_TO_QUOTE = 50
@@ -41,6 +42,7 @@ class Counters:
     corrected: int = 0
     withdrawn: int = 0
     duplicate: int = 0
+    overruled: int = 0
     too_late: int = 0
     unrequested: int = 0
     requested_since_label: float = 0.0
@@ -59,6 +61,8 @@ class Counters:
             self.corrected += 1
         elif change == "withdrawn":
             self.withdrawn += 1
+        elif change == "overruled":
+            self.overruled += 1
         elif change == "duplicate":
             self.duplicate += 1
         else:
@@ -70,6 +74,7 @@ class Counters:
             "labels_corrected": self.corrected,
             "labels_withdrawn": self.withdrawn,
             "labels_duplicate": self.duplicate,
+            "labels_overruled": self.overruled,
             "labels_too_late": self.too_late,
             "labels_unrequested": self.unrequested,
             "last_command": self.last_command,
@@ -90,6 +95,7 @@ def workload_status(
     traffic: TrafficWindow,
     panel: Panel,
     gate: LabelGate,
+    labelers: LabelerWatch,
     holds: Holds,
     counters: Counters,
     now_us: int,
@@ -103,13 +109,18 @@ def workload_status(
     state = _state(current, holds, suspected, effective, stale, tuning)
     quality = _quality(current, support, policies)
     cost = _cost(settings, traffic)
+    outage = _outage(traffic)
     known: DriftState | None = "insufficient_labels" if effective < tuning.minimum_labels else None
     return WorkloadStatus(
         workload=settings.name,
         state=state,
-        sentence=gate.sentence(window)
-        if state == "bad_labels_suspected"
-        else _sentence(state, settings, current, quality, effective, holds, counters, tuning),
+        sentence=_during(outage)
+        + (
+            gate.sentence(window)
+            if state == "bad_labels_suspected"
+            else _sentence(state, settings, current, quality, effective, holds, counters, tuning)
+        )
+        + labelers.sentence(window),
         calibration_version=None if current is None else current.version,
         uncertainty_threshold=None if current is None else current.uncertainty_threshold,
         threshold=None if current is None else current.threshold,
@@ -123,11 +134,38 @@ def workload_status(
         calibration_error=calibration_error(window, tuning.half_life_fast),
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(now_us) if now_us else None,
-        details={**counters.details(), "label_audit": gate.details(window)},
+        details={
+            **counters.details(),
+            "label_audit": gate.details(window),
+            "labelers_set_aside": labelers.details(window),
+        },
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
         trial=trials.status(current, None if quality is None else policies, costs(settings, traffic)),
+        outage=outage,
+    )
+
+
+def _outage(traffic: TrafficWindow) -> OutageStatus | None:
+    small, large = traffic.small_failures, traffic.large_failures
+    if not (small.is_out or large.is_out):
+        return None
+    return OutageStatus(small_failing=small.recent, large_failing=large.recent)
+
+
+def _during(outage: OutageStatus | None) -> str:
+    """Say first that a model server fails, whatever else there is to say."""
+    if outage is None:
+        return ""
+    if outage.small_failing > outage.large_failing:
+        return (
+            f"The small model fails on {outage.small_failing:.0%} of recent queries, which the large model answers: "
+            "the threshold stands still. "
+        )
+    return (
+        f"The large model fails on {outage.large_failing:.0%} of its recent calls, so that small answers are served: "
+        "no new version asks for more of its calls. "
     )
 
 

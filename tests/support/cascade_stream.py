@@ -58,8 +58,12 @@ def example(
     *,
     version: CalibrationVersion | None = None,
     labelled_at: datetime | None = None,
+    large_fails: bool = False,
 ) -> tuple[Decision, LabelledExample]:
-    """Route one query by a version (both models run without one) and return the decision and its label."""
+    """Route one query by a version (both models run without one) and return the decision and its label.
+
+    Where the large model is asked and fails, the small answer is served: degraded, agreement unknown.
+    """
     large_probability, reason, label_probability, requested = 1.0, "cold_start", 1.0, True
     predicted = label_reason = None
     decision = Decision(escalated=True, reason="cold_start", uncertainty=answers.uncertainty, large_probability=1.0)
@@ -70,6 +74,9 @@ def example(
         label_probability, requested, predicted = request.probability, request.requested, decision.error_probability
         label_reason = request.reason
     large = OutcomeCounts(true_positives=answers.large[0], predicted=answers.large[1]) if decision.escalated else None
+    if decision.escalated and large_fails:
+        reason, large = "degraded", OutcomeCounts(true_positives=0, predicted=0)
+        decision = decision.model_copy(update={"reason": reason})
     return decision, LabelledExample(
         query_id=query_id,
         workload=workload,
@@ -85,7 +92,7 @@ def example(
         label_requested=requested,
         label_reason=label_reason,
         reason=reason,
-        agree=answers.agree if decision.escalated else None,
+        agree=answers.agree if decision.escalated and reason != "degraded" else None,
         routed_at=routed_at,
         labelled_at=labelled_at or routed_at,
     )
@@ -102,7 +109,9 @@ def routed_batch(
     for version, routed in by_version.items():
         cells = [grid.index(answers.uncertainty) for answers, _, _ in routed]
         filled = sorted(set(cells))
-        ran = np.array([decision.escalated for _, decision, _ in routed])
+        called = np.array([decision.escalated for _, decision, _ in routed])
+        degraded = np.array([decision.reason == "degraded" for _, decision, _ in routed])
+        ran = called & ~degraded
         agree = np.array([answers.agree for answers, _, _ in routed]) & ran
         explored = np.array([decision.reason in ("exploration", "cold_start") for _, decision, _ in routed])
         at = np.array(cells)
@@ -115,15 +124,16 @@ def routed_batch(
                 pairs=tuple(int((ran & (at == cell)).sum()) for cell in filled),
                 agreeing=tuple(int((agree & (at == cell)).sum()) for cell in filled),
                 pairs_explored=tuple(int((explored & (at == cell)).sum()) for cell in filled),
-                escalated=int(ran.sum()),
+                escalated=int(called.sum()),
                 explored=int(explored.sum()),
                 labels_requested=sum(label.label_requested for _, _, label in routed),
                 small_calls=len(routed),
-                large_calls=int(ran.sum()),
-                cost_sequential=len(routed) + 3.02 * float(ran.sum()),
-                cost_paper=len(routed) + 2.02 * float(ran.sum()),
+                degraded=int(degraded.sum()),
+                large_calls=int(called.sum()),
+                cost_sequential=len(routed) + 3.02 * float(called.sum()),
+                cost_paper=len(routed) + 2.02 * float(called.sum()),
                 small_latency_s=0.05 * len(routed),
-                large_latency_s=0.151 * float(ran.sum()),
+                large_latency_s=0.151 * float(called.sum()),
             )
         )
     return TrafficSummary(
@@ -141,6 +151,7 @@ class Run:
 
     versions: list[tuple[int, CalibrationVersion]] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
+    large_called: list[bool] = field(default_factory=list)
     labels: int = 0
 
 
@@ -154,6 +165,7 @@ def drive(
     first: int = 0,
     tenths_a_query: int = 1,
     tell: Callable[[int, LabelledExample], LabelledExample | None] = lambda _, label: label,
+    large_fails: Callable[[int, Run], bool] = lambda _, run: False,
 ) -> Run:
     """Stream queries through a core; one query every tenth of a second of event time.
 
@@ -165,6 +177,8 @@ def drive(
         Of labels, in queries.
     tell : callable
         From a query's number and its true label to what the labeler says, None for nothing.
+    large_fails : callable
+        From a query's number, and what has happened so far, to whether a call of the large model fails.
     """
     run, grid, workload = Run(), Grid(core.tuning.grid), core.settings.name
     pending: list[tuple[float, int, LabelledExample]] = []
@@ -180,7 +194,11 @@ def drive(
         answers, query_id = draw(number), f"q-{number}"
         delay = -mean_delay * np.log(max(1e-12, uniform(query_id, "delay")))
         labelled_at = now + timedelta(seconds=0.1 * tenths_a_query * float(delay))
-        decision, label = example(answers, query_id, workload, now, version=core.current, labelled_at=labelled_at)
+        fails = large_fails(number, run)
+        decision, label = example(
+            answers, query_id, workload, now, version=core.current, labelled_at=labelled_at, large_fails=fails
+        )
+        run.large_called.append(decision.escalated)
         run.thresholds.append(-1.0 if core.current is None else core.current.uncertainty_threshold)
         rows.append((now, answers, decision, label))
         told = tell(number, label) if label.label_requested else None

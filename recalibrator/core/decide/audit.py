@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Verdict = Literal["refuted", "confirmed", "unanswered"]
+Verdict = Literal["refuted", "confirmed", "unanswered", "unfounded"]
 
 _SIZES = np.linspace(log(1.25), log(8.0), 16)
 """Logs of the factors on the odds that are thought possible: one suspects no less, and a few labels tell no more."""
@@ -73,10 +73,13 @@ class Told(NamedTuple):
         Logs of factors.
     log_probability : ndarray, shape (factors,)
         Ln of how probable each is, if labels speak for one at all.
+    support : float
+        Ln of P(labels | some factor) over P(labels | none): whether they do.
     """
 
     log_odds: Floats
     log_probability: Floats
+    support: float
 
     @property
     def mean(self) -> float:
@@ -150,7 +153,8 @@ def told_by(chances: Chances, errors: Floats, *, rising: bool) -> Told:
     """
     log_odds = _SIZES if rising else -_SIZES
     belief = log_likelihood_ratios(chances, errors, log_odds) + _BELIEVED
-    return Told(log_odds, belief - np.logaddexp.reduce(belief))
+    support = float(np.logaddexp.reduce(belief))
+    return Told(log_odds, belief - support, support)
 
 
 def mixed_ratio(chances: Chances, errors: Floats, told: Told) -> float:
@@ -180,7 +184,8 @@ def verdict(
     -------
     verdict : str or None
         ``refuted``: errors are as before, so that the labels are wrong. ``confirmed``: the labels are right.
-        ``unanswered``: waited for in vain. None: more answers are needed.
+        ``unanswered``: waited for in vain. ``unfounded``: errors are as before, and so they are by labels since the
+        alarm, which was a false one. None: more answers, or more labels, are needed.
     ratio : float
         Within the bound unless it is conclusive.
 
@@ -195,6 +200,11 @@ def verdict(
     """
     answers = len(errors)
     ratio = mixed_ratio(chances, errors, told) + carried
-    if abs(ratio) >= rules.bound or answers >= rules.answers or (ended and answers >= rules.least):
-        return ("confirmed" if ratio > 0.0 else "refuted"), ratio
-    return ("unanswered" if ended else None), ratio
+    if not (abs(ratio) >= rules.bound or answers >= rules.answers or (ended and answers >= rules.least)):
+        return ("unanswered" if ended else None), ratio
+    if ratio > 0.0:
+        return "confirmed", ratio
+    # An alarm selects its labels. Only later ones can show that labels are wrong rather than the alarm.
+    if told.support >= rules.bound:
+        return "refuted", ratio
+    return ("unfounded" if ended else None), ratio

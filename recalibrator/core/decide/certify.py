@@ -13,7 +13,8 @@ detector believes that outcomes have changed: no proof about what was says anyth
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from pydantic import JsonValue
@@ -30,6 +31,40 @@ _BOLDEST = 0.75
 
 _PRIOR_SPREAD = 0.1
 """Of one answer before any is known, as a share of the worst loss."""
+
+
+_BETWEEN_MARKS = 256
+_MARKS_MOST = 48
+"""Some 12,000 labels can be corrected under a running proof; a correction bets anew from the mark before it."""
+
+_Entry = tuple[int, float, float, int]
+"""One label: its cell, z of the query when kept and when escalated, and when it was routed."""
+
+
+@dataclass(slots=True)
+class _Bets:
+    """Where all gamblers stand after some labels: shape (policies,) each."""
+
+    log_wealth: Floats
+    sum: Floats
+    square: Floats
+    labels: int
+
+    @classmethod
+    def fresh(cls, policies: int, spread: float) -> Self:
+        return cls(np.zeros(policies), np.zeros(policies), np.full(policies, spread**2), 0)
+
+    def copy(self) -> _Bets:
+        return _Bets(self.log_wealth.copy(), self.sum.copy(), self.square.copy(), self.labels)
+
+    def state(self) -> list[Any]:
+        return [pack(np.stack((self.log_wealth, self.sum, self.square))), self.labels]
+
+    @classmethod
+    def load(cls, state: list[Any], policies: int) -> Self:
+        columns, labels = state
+        log_wealth, summed, square = unpack(columns, np.zeros((3, policies)))
+        return cls(log_wealth, summed, square, int(labels))
 
 
 class Certifier:
@@ -54,15 +89,24 @@ class Certifier:
         self._target = target
         self._worst = target * 2.0 * fields
         self._least_propensity = least_propensity
-        self._log_wealth, self._sum, self._square = np.zeros((3, policies))
+        self._policies = policies
         self.restart(None)
 
     def restart(self, since_us: int | None) -> None:
         """Begin anew, since outcomes have changed; None: with the first label, whenever it was routed."""
-        self._log_wealth[:] = self._sum[:] = 0.0
-        self._square[:] = (_PRIOR_SPREAD * self._worst) ** 2
-        self.labels = 0
+        self._bets = _Bets.fresh(self._policies, _PRIOR_SPREAD * self._worst)
+        self._marks = [self._bets.copy()]
+        self._first_place, self._closed_us = 0, -1
+        self._entries: list[_Entry | None] = []
+        self._places: dict[str, int] = {}
+        self._stale_from: int | None = None
         self.since_us = since_us
+
+    @property
+    def labels(self) -> int:
+        """Number of labels behind the proof."""
+        self._refresh()
+        return self._bets.labels
 
     def observe(self, example: LabelledExample, cell: int, routed_us: int) -> None:
         """Take the first label of a query; the stakes were set before it came.
@@ -78,25 +122,93 @@ class Certifier:
         """
         if self.since_us is not None and routed_us < self.since_us:
             return
-        kept, escalated = self._outcomes(example)
-        outcome = np.full(len(self._sum), kept)
-        outcome[: cell + 1] = escalated
-        known = self.labels + 1
-        mean = self._sum / known
-        stake = mean / np.maximum(self._square / known, 1e-12)
-        np.clip(stake, 0.0, _BOLDEST / self._worst, out=stake)
-        self._log_wealth += np.log1p(stake * outcome)
-        self._sum += outcome
-        self._square += outcome * outcome
-        self.labels += 1
         if self.since_us is None:
             self.since_us = routed_us
+        entry = (cell, *self._outcomes(example), routed_us)
+        self._places[example.query_id] = self._first_place + len(self._entries)
+        self._entries.append(entry)
+        if self._stale_from is None:
+            self._bet(self._bets, entry)
+            if len(self._entries) % _BETWEEN_MARKS == 0:
+                self._mark()
+
+    def revise(self, query_id: str, example: LabelledExample | None, cell: int, routed_us: int) -> bool:
+        """Put what is known now in the place of an earlier label, as if it had been so from the start.
+
+        The stakes after it are set anew, so that the proof is that of the corrected stream.
+
+        Parameters
+        ----------
+        query_id : str
+        example : LabelledExample or None
+            None when the label no longer counts.
+        cell, routed_us : int
+            As in :meth:`observe`.
+
+        Returns
+        -------
+        bool
+            False when the label is part of the proof but lies too far back to be taken out.
+        """
+        place = self._places.get(query_id)
+        if place is None:
+            if routed_us <= self._closed_us:
+                return False
+            if example is not None:
+                self.observe(example, cell, routed_us)
+            return True
+        index = place - self._first_place
+        self._entries[index] = None if example is None else (cell, *self._outcomes(example), routed_us)
+        self._stale_from = index if self._stale_from is None else min(self._stale_from, index)
+        return True
+
+    def _refresh(self) -> None:
+        """Bet anew from the earliest revised label on."""
+        if self._stale_from is None:
+            return
+        mark = self._stale_from // _BETWEEN_MARKS
+        self._stale_from = None
+        del self._marks[mark + 1 :]
+        self._bets = self._marks[mark].copy()
+        begins = mark * _BETWEEN_MARKS
+        entries, self._entries = self._entries, self._entries[:begins]
+        for entry in entries[begins:]:
+            self._entries.append(entry)
+            if entry is not None:
+                self._bet(self._bets, entry)
+            if len(self._entries) % _BETWEEN_MARKS == 0:
+                self._mark()
+
+    def _mark(self) -> None:
+        """Remember where the bets stand, and forget the labels that lie too far back to be corrected."""
+        self._marks.append(self._bets.copy())
+        if len(self._marks) > _MARKS_MOST:
+            closed = [entry[3] for entry in self._entries[:_BETWEEN_MARKS] if entry is not None]
+            self._closed_us = max(closed, default=self._closed_us)
+            del self._marks[0]
+            del self._entries[:_BETWEEN_MARKS]
+            self._first_place += _BETWEEN_MARKS
+            self._places = {one: place for one, place in self._places.items() if place >= self._first_place}
+
+    def _bet(self, bets: _Bets, entry: _Entry) -> None:
+        cell, kept, escalated, _ = entry
+        outcome = np.full(self._policies, kept)
+        outcome[: cell + 1] = escalated
+        known = bets.labels + 1
+        mean = bets.sum / known
+        stake = mean / np.maximum(bets.square / known, 1e-12)
+        np.clip(stake, 0.0, _BOLDEST / self._worst, out=stake)
+        bets.log_wealth += np.log1p(stake * outcome)
+        bets.sum += outcome
+        bets.square += outcome * outcome
+        bets.labels += 1
 
     @property
     def limit(self) -> int | None:
         """The largest threshold's index up to which all are proven, None when not even escalating all is."""
-        unproven = np.flatnonzero(self._log_wealth < -math.log(1.0 - self._confidence))
-        last = len(self._sum) if not len(unproven) else int(unproven[0])
+        self._refresh()
+        unproven = np.flatnonzero(self._bets.log_wealth < -math.log(1.0 - self._confidence))
+        last = self._policies if not len(unproven) else int(unproven[0])
         return last - 1 if last > 0 else None
 
     def cap(self, choice: Choice) -> Choice:
@@ -139,14 +251,25 @@ class Certifier:
 
     def state(self) -> dict[str, Any]:
         """Return everything as JSON values, exact."""
+        self._refresh()
         return {
-            "columns": pack(np.stack((self._log_wealth, self._sum, self._square))),
-            "labels": self.labels,
+            "bets": self._bets.state(),
+            "marks": [mark.state() for mark in self._marks],
+            "first_place": self._first_place,
+            "closed_us": self._closed_us,
+            "entries": self._entries,
+            "places": self._places,
             "since_us": self.since_us,
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take a former :meth:`state` back."""
-        like: Floats = np.zeros((3, len(self._sum)))
-        self._log_wealth, self._sum, self._square = unpack(state["columns"], like)
-        self.labels, self.since_us = int(state["labels"]), state["since_us"]
+        self._bets = _Bets.load(state["bets"], self._policies)
+        self._marks = [_Bets.load(mark, self._policies) for mark in state["marks"]]
+        self._first_place, self._closed_us = int(state["first_place"]), int(state["closed_us"])
+        self._entries = [
+            None if entry is None else (entry[0], entry[1], entry[2], entry[3]) for entry in state["entries"]
+        ]
+        self._places = {query_id: int(place) for query_id, place in state["places"].items()}
+        self._stale_from = None
+        self.since_us = state["since_us"]

@@ -4,7 +4,8 @@
 
     quiet ── alarm ──▶ auditing ─┬─ refuted ────▶ quarantined ─┬─ labels as before ──────▶ quiet, believed from then on
                                  ├─ confirmed ──▶ quiet        ├─ audited anew: refuted ─▶ quarantined
-                                 └─ unanswered ─▶ quiet        └─ else ──────────────────▶ quiet, believed from then on
+                                 ├─ unanswered ─▶ quiet        └─ else ──────────────────▶ quiet, believed from then on
+                                 └─ unfounded ──▶ quiet
 
 Alarms, labels and counts of traffic flow in; the share of pairs to audit, the spans of time whose labels are in
 quarantine and news of a verdict flow out. While an audit is open, labels are believed as before: both models failing
@@ -40,7 +41,7 @@ from recalibrator.core.tuning import Tuning
 from schemas.traffic import TrafficSummary, VersionTraffic
 
 Floats = NDArray[np.float64]
-News = Literal["labels_refuted", "labels_confirmed", "labels_unanswered", "labels_released"]
+News = Literal["labels_refuted", "labels_confirmed", "labels_unanswered", "labels_unfounded", "labels_released"]
 Probabilities = dict[int, float]
 
 _ANSWERS_LEAST = 10
@@ -51,6 +52,7 @@ _NEWS: dict[Verdict, News] = {
     "refuted": "labels_refuted",
     "confirmed": "labels_confirmed",
     "unanswered": "labels_unanswered",
+    "unfounded": "labels_unfounded",
 }
 
 
@@ -139,7 +141,8 @@ class LabelGate:
         self, doubt: Suspicion, window: LabelWindow, since_us: int, *, audited: bool
     ) -> tuple[Chances, Floats]:
         """Return what labels say of the suspicion: those of queries that are, or may be, of its kind."""
-        relation, cell, error = window.errors_since(since_us, audited=audited)
+        suspects = window.labelers_since(doubt.began_us) if audited else None
+        relation, cell, error = window.errors_since(since_us, audited=audited, suspects=suspects)
         kind = relation == (2 if doubt.agreeing else 1)
         rows = kind if audited else kind | (relation == 0)
         known, cell = kind[rows], cell[rows]
@@ -216,7 +219,7 @@ class LabelGate:
         self.concluded = Concluded(found, len(errors), int(errors.sum()), now_us)
         if found != "refuted":
             begins = doubt.opened_us if doubt.quarantined else doubt.began_us
-            changed = found == "confirmed" or not doubt.quarantined
+            changed = found == "confirmed" or (found == "unanswered" and not doubt.quarantined)
             # What is merely likelier is believed, but the question may come up again.
             conclusive = ratio >= self._rules.bound or found == "unanswered"
             self._end(window, begins)

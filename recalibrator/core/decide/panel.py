@@ -59,6 +59,7 @@ class Panel:
         self._quantiles = ((0.5, Detector(_MIDDLE)), (0.8, Detector(_TAIL)))
         self._expected: NDArray[np.float64] | None = None
         self._error_given: NDArray[np.float64] | None = None
+        self._first_odds = 1.0
         self._gains: Floats | None = None
         self._reference = np.zeros(cells)
         self._cuts: list[tuple[int, float]] = []
@@ -68,7 +69,7 @@ class Panel:
         """All of them, label-free ones first."""
         return (self._agreement, *(detector for _, detector in self._quantiles), self._errors, self._alike, self._kind)
 
-    def expect(self, agreement: NDArray[np.float64], error_given: NDArray[np.float64]) -> None:
+    def expect(self, agreement: NDArray[np.float64], error_given: NDArray[np.float64], first_odds: float = 1.0) -> None:
         """Set what the next pairs and labels are compared with.
 
         Parameters
@@ -76,9 +77,11 @@ class Panel:
         agreement : ndarray, shape (cells,)
             P(agree | u).
         error_given : ndarray, shape (2, cells)
-            P(the small answer is wrong | u, the answers differ), and where they are equal.
+            P(the small answer is wrong | u, the answers differ), and where they are equal, by first labels.
+        first_odds : float
+            Odds of an error by first labels over those by labels as they stand, for g(u) as routed.
         """
-        self._expected, self._error_given = agreement, error_given
+        self._expected, self._error_given, self._first_odds = agreement, error_given, first_odds
         self._gains = _gains(agreement, error_given, _SUSPECTED)
 
     @property
@@ -145,6 +148,8 @@ class Panel:
         # What was routed before the last alarm has been told already and must not tell it twice.
         fresh = self._errors.alarmed_us is None or routed_us > self._errors.alarmed_us
         if predicted is not None and fresh:
+            scaled = self._first_odds * predicted
+            predicted = scaled / (1.0 - predicted + scaled)
             began = self._errors.observe(min(0.98, max(0.02, predicted)), error, now_us)
             if began is not None:
                 alarms.append(Alarm(_ERRORS.name, "outcomes", began, by_labels=True))
@@ -181,6 +186,7 @@ class Panel:
             "detectors": [detector.dump() for detector in self.detectors],
             "expected": None if self._expected is None else pack(self._expected),
             "error_given": None if self._error_given is None else pack(self._error_given),
+            "first_odds": self._first_odds,
             "reference": pack(self._reference),
             "cuts": [list(cut) for cut in self._cuts],
         }
@@ -194,7 +200,7 @@ class Panel:
         self._expected = None if expected is None else unpack(expected, np.zeros(self._cells))
         given = state.get("error_given")
         if self._expected is not None and given is not None:
-            self.expect(self._expected, unpack(given, np.zeros((2, self._cells))))
+            self.expect(self._expected, unpack(given, np.zeros((2, self._cells))), state["first_odds"])
         self._reference = unpack(state["reference"], np.zeros(self._cells))
         self._cuts = [(int(cell), float(share)) for cell, share in state["cuts"]]
 

@@ -6,7 +6,7 @@ standard errors and the map g flow out. A pure function of what the windows hold
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,8 +37,6 @@ from recalibrator.core.tuning import Tuning
 from schemas.calibration import CalibrationMap
 
 _TRAFFIC_WANTED = 1_000.0
-_DEGRADED_MOST = 0.2
-"""Beyond this share the large model is away, which is the router's business: no threshold mends an outage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +169,7 @@ def look_out(
         drift_scale=tuning.drift_scale if drift_scale is None else drift_scale,
     )
     shares, failed_share = _traffic(groups[FAST_QUERIES], traffic)
-    kept, escalated = _expected(curves, shift, rectifier, shares, traffic.degraded_share, tuning.bandwidth_cells)
+    kept, escalated = _expected(curves, shift, rectifier, shares, tuning.bandwidth_cells)
     return Outlook(
         traffic=shares,
         traffic_queries=max(traffic.recent["queries"], 1.0) if traffic.recent["queries"] else float(len(window)),
@@ -273,10 +271,13 @@ def _traffic(labelled: Floats, traffic: TrafficWindow) -> tuple[Floats, float]:
 
 
 def _expected(
-    curves: Stratified, shift: Shift, rectifier: Rectifier, shares: Floats, degraded_share: float, width: int
+    curves: Stratified, shift: Shift, rectifier: Rectifier, shares: Floats, width: int
 ) -> tuple[Expected, Expected]:
-    """Correct both curves and blend in that some calls of the large model end with the small answer."""
-    degraded = min(_DEGRADED_MOST, degraded_share)
+    """Correct both curves.
+
+    Calls that fail are left out: they mostly mean overload, and buying back with more calls what failed calls lose
+    would feed the overload (see :func:`degraded`, for the status alone).
+    """
     # A cell's mean borrows from its neighbours and lends to them: traffic is smoothed as the labels are.
     near_square = np.square(kernel_mean(shares, width))
     kept = Expected(
@@ -284,14 +285,35 @@ def _expected(
         np.maximum(curves.small.size + shift.small_size, 0.0),
         near_square * curves.small.variance / curves.small.density,
     )
-    value = curves.large.value + shift.large_value + rectifier.large
-    size = np.maximum(curves.large.size + shift.large_size, 0.0)
     escalated = Expected(
-        (1.0 - degraded) * value + degraded * kept.value,
-        (1.0 - degraded) * size + degraded * kept.size,
+        curves.large.value + shift.large_value + rectifier.large,
+        np.maximum(curves.large.size + shift.large_size, 0.0),
         near_square * curves.large.variance / curves.large.density,
     )
     return kept, escalated
+
+
+def degraded(outlook: Outlook, share: float) -> Outlook:
+    """Return what is served while a share of the large model's calls ends with the small answer.
+
+    Parameters
+    ----------
+    outlook : Outlook
+    share : float
+        In [0, 1].
+
+    Returns
+    -------
+    Outlook
+        For the status, which says what is served; thresholds are chosen without it.
+    """
+    kept, large = outlook.kept, outlook.escalated
+    escalated = replace(
+        large,
+        value=(1.0 - share) * large.value + share * kept.value,
+        size=(1.0 - share) * large.size + share * kept.size,
+    )
+    return replace(outlook, escalated=escalated)
 
 
 def _map(grid: Grid, groups: Floats, shift: Floats, shares: Floats, tuning: Tuning) -> CalibrationMap:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.observe.instants import to_us
+from recalibrator.core.observe.outage import CallFailures
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 
 COUNT, PAIRS, AGREEING = range(3)
@@ -76,18 +77,28 @@ class TrafficWindow:
         self.recent = dict.fromkeys(_SUMS, 0.0)
         self.total = dict.fromkeys(_SUMS, 0.0)
         self.first_us: int | None = None
+        self.small_failures, self.large_failures = CallFailures(), CallFailures()
 
     def add(self, summary: TrafficSummary) -> Batch:
-        """Take one summary in and return it on this grid."""
+        """Take one summary in and return it on this grid; while the small model is out it counts in totals alone."""
         batch = self._batch(summary)
-        insort(self._batches, batch)
-        self._count(batch, 1)
+        self.small_failures.add(batch.sums["queries"], batch.sums["small_failed"])
+        self.large_failures.add(batch.sums["large_calls"], batch.sums["degraded"])
         for name, value in batch.sums.items():
             self.total[name] += value
+        if self._small_is_absent:
+            # Queries that no small model could score say nothing of the mix of queries.
+            return batch
+        insort(self._batches, batch)
+        self._count(batch, 1)
         self.first_us = batch.first_us if self.first_us is None else min(self.first_us, batch.first_us)
         while self._is_ample():
             self._count(self._batches.pop(0), -1)
         return batch
+
+    @property
+    def _small_is_absent(self) -> bool:
+        return self.small_failures.is_out and bool(self._batches)
 
     def _is_ample(self) -> bool:
         """Whether the oldest batch may go; batches that hold no query at all must not pile up either."""
@@ -177,6 +188,7 @@ class TrafficWindow:
             "recent": self.recent,
             "total": self.total,
             "first_us": self.first_us,
+            "failures": [self.small_failures.state(), self.large_failures.state()],
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -191,6 +203,7 @@ class TrafficWindow:
             self._count(batch, 1)
         self.recent, self.total = dict(state["recent"]), dict(state["total"])
         self.first_us = state["first_us"]
+        self.small_failures, self.large_failures = (CallFailures(*values) for values in state["failures"])
 
 
 def _counts(part: VersionTraffic) -> tuple[NDArray[np.intp], NDArray[np.int64]]:

@@ -19,20 +19,29 @@ from recalibrator.core.observe.columns import pack, unpack
 from recalibrator.core.observe.forgetting import Forgetting, Forgotten, HalfLives, latest
 from recalibrator.core.observe.instants import to_us
 from recalibrator.core.observe.order import Order
+from recalibrator.core.observe.overruled import Contribution, Overruled
+from recalibrator.core.observe.revisions import Revisions
 from recalibrator.core.observe.table import (
+    ANSWERED,
     AUDITED,
     COLUMNS,
     COUNTED,
     COUNTS,
+    DISTRUSTED,
     ERROR,
+    FIRST_ERROR,
     GROUP,
     HITS_LARGE,
     HITS_SMALL,
+    LABELER,
     LABELLED_US,
+    NOBODY,
+    OTHERS,
     OUTCOMES,
     PREDICTED,
     REVISION,
     ROUTED_US,
+    SERIAL,
     SET_ASIDE,
     SIZE_LARGE,
     SIZE_SMALL,
@@ -43,7 +52,7 @@ from recalibrator.core.observe.table import (
 )
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
 
-Change = Literal["added", "corrected", "withdrawn", "duplicate", "too_late"]
+Change = Literal["added", "corrected", "withdrawn", "duplicate", "too_late", "overruled"]
 Span = tuple[int, int | None]
 """Routing times from the first on and before the second; None: without end."""
 
@@ -53,6 +62,13 @@ _COUNT_MOST = 2**31 - 1
 _REVISION_MOST = 2**53
 """Cut there, no square or sum overflows whatever a labeler sends."""
 
+LABELERS_MOST = 256
+"""Labelers told apart by name; those beyond share a number."""
+
+_RELATIONS = 4
+"""Agreement unknown, disagreeing, agreeing; and queries without u."""
+
+_NO_LABELERS: NDArray[np.float64] = np.zeros(0)
 _ROW = struct.Struct(f"{COLUMNS}d")
 _UNTOUCHED = float("inf")
 
@@ -70,6 +86,8 @@ class LabelWindow:
     capacity : int
         Contributions kept; a quarter more are held until the oldest are dropped at once, which keeps the cost of a
         label constant.
+    half_life : float
+        Of the curves, in labels: how long corrections are remembered.
 
     Notes
     -----
@@ -78,7 +96,9 @@ class LabelWindow:
     answers, which have no u.
     """
 
-    def __init__(self, grid: Grid, target: float, fields: tuple[str, ...], capacity: int) -> None:
+    def __init__(
+        self, grid: Grid, target: float, fields: tuple[str, ...], capacity: int, half_life: float = float("inf")
+    ) -> None:
         self.grid, self.target, self.fields, self.capacity = grid, target, fields, capacity
         self.groups = 3 * grid.cells + 1
         self._room = capacity + max(1, int(capacity * _SLACK))
@@ -97,6 +117,10 @@ class LabelWindow:
         self._looked_at, self._touched_us = 0, _UNTOUCHED
         self._by_time, self._by_prediction = Order(self._room), Order(self._room)
         self._forgetting = Forgetting(self.groups)
+        self._labelers: dict[str, int] = {}
+        self._distrusted: frozenset[int] = frozenset()
+        self.overruled = Overruled(len(fields))
+        self.revisions = Revisions(_RELATIONS, half_life)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -117,33 +141,130 @@ class LabelWindow:
         Returns
         -------
         str
-            ``added``; ``corrected`` or ``withdrawn`` when the query had contributed before; ``duplicate`` when what
-            is known is at least as new; ``too_late`` when its time has been dropped from the window.
+            ``added``; ``corrected`` or ``withdrawn`` when the query had contributed before; ``overruled`` when another
+            labeler's contribution stays in place; ``duplicate`` when what is known is at least as new; ``too_late``
+            when its time has been dropped from the window.
         """
         routed_us, labelled_us = to_us(example.routed_at), to_us(example.labelled_at)
         revision, retracted = min(example.revision, _REVISION_MOST), example.retracted
+        labeler = self._number(example.labeler)
         slot = self._slots.get(example.query_id)
-        change: Change = "added"
-        if slot is not None:
-            held_routed_us, *held, counts = self._table[slot, [ROUTED_US, REVISION, LABELLED_US, COUNTS]].tolist()
-            # Of one query the highest counts; when all else is equal, withdrawing does.
-            if (revision, labelled_us, retracted) <= (*held, counts == WITHDRAWN):
-                return "duplicate"
-            self._take_out(slot, held_routed_us, routed_us)
-            change = "corrected"
-        elif routed_us <= self._floor_us:
-            return "too_late"
-        else:
+        if slot is None:
+            if routed_us <= self._floor_us:
+                return "too_late"
             if len(self._ids) == self._room:
                 self._drop_oldest()
             slot = self._slots[example.query_id] = len(self._ids)
             self._ids.append(example.query_id)
-        self._write(slot, example, routed_us, labelled_us, revision)
-        return "withdrawn" if retracted else change
+            self._write(slot, example, routed_us, labelled_us, revision, labeler)
+            self._begin(slot)
+            return "withdrawn" if retracted else "added"
+        held_routed_us, *held, counts, held_labeler = self._table[
+            slot, [ROUTED_US, REVISION, LABELLED_US, COUNTS, LABELER]
+        ].tolist()
+        another = not retracted and NOBODY not in (labeler, held_labeler) and labeler != held_labeler
+        # Of one query the highest counts; when all else is equal, withdrawing does.
+        stale = (revision, labelled_us, retracted) <= (*held, counts == WITHDRAWN)
+        if another and (stale or (labeler in self._distrusted and held_labeler not in self._distrusted)):
+            if stale and revision == held[0]:
+                return "duplicate"
+            self.overruled.put(example.query_id, self._contribution(slot, example, routed_us, labelled_us, labeler))
+            return "overruled"
+        if stale:
+            return "duplicate"
+        self._keep_overruled(slot, example.query_id, labeler, another=another and counts != WITHDRAWN)
+        before = self._table[slot].copy()
+        self._take_out(slot, held_routed_us, routed_us)
+        self._write(slot, example, routed_us, labelled_us, revision, labeler)
+        self._follow(slot, before)
+        return "withdrawn" if retracted else "corrected"
 
-    def labels_since(self, instant_us: int) -> int:
-        """Return the number of contributions that count and were routed at or after a time."""
-        return int(np.count_nonzero(self.table[self._routed_since(instant_us), COUNTS] > 0.0))
+    def _number(self, labeler: str | None) -> float:
+        if labeler is None:
+            return NOBODY
+        number = self._labelers.get(labeler)
+        if number is None:
+            if len(self._labelers) >= LABELERS_MOST:
+                return OTHERS
+            number = self._labelers[labeler] = len(self._labelers) + 1
+        return float(number)
+
+    def _keep_overruled(self, slot: int, query_id: str, labeler: float, *, another: bool) -> None:
+        """Keep what another labeler said before; where that labeler speaks again, nothing older is kept."""
+        kept = self.overruled.get(query_id)
+        if kept is not None and kept.labeler == labeler:
+            self.overruled.drop(query_id)
+        elif another:
+            self.overruled.put(query_id, self._held(slot))
+
+    def _held(self, slot: int) -> Contribution:
+        return Contribution(self._table[slot].copy(), self._per_field[slot].copy())
+
+    def _contribution(
+        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float
+    ) -> Contribution:
+        """Return an example as it would stand in a slot, which keeps what it holds."""
+        standing = self._held(slot)
+        counting = self._counting
+        self._per_field[slot] = 0
+        self._write(slot, example, routed_us, labelled_us, min(example.revision, _REVISION_MOST), labeler)
+        made = self._held(slot)
+        made.row[[FIRST_ERROR, SERIAL]] = standing.row[[FIRST_ERROR, SERIAL]]
+        self._table[slot], self._per_field[slot], self._counting = standing.row, standing.per_field, counting
+        return made
+
+    def _begin(self, slot: int) -> None:
+        """Note what the first label of a query says."""
+        row = self._table[slot]
+        row[SERIAL], row[FIRST_ERROR] = self.revisions.serial, row[ERROR]
+        if row[COUNTS] > 0.0:
+            self.revisions.first(self._relation(row), float(row[ERROR]))
+
+    def _follow(self, slot: int, before: NDArray[np.float64]) -> None:
+        """Note what a correction changes, or a withdrawal."""
+        row = self._table[slot]
+        row[FIRST_ERROR], row[SERIAL] = before[FIRST_ERROR], before[SERIAL]
+        if before[COUNTS] > 0.0 and row[COUNTS] > 0.0:
+            self.revisions.moved(self._relation(before), row[SERIAL], before[ERROR], row[ERROR])
+        elif before[COUNTS] > 0.0:
+            self.revisions.withdrawn(self._relation(before), row[SERIAL], before[FIRST_ERROR], before[ERROR])
+        elif row[COUNTS] > 0.0:
+            self._begin(slot)
+
+    def _relation(self, row: NDArray[np.float64]) -> int:
+        return int(row[GROUP]) // self.grid.cells
+
+    def standing(self, query_id: str) -> float:
+        """Return as what the contribution of a query counts; see :mod:`recalibrator.core.observe.table`."""
+        slot = self._slots.get(query_id)
+        return UNREQUESTED if slot is None else float(self._table[slot, COUNTS])
+
+    @property
+    def labelers(self) -> tuple[str, ...]:
+        """Names of the labelers told apart; the first has number 1."""
+        return tuple(self._labelers)
+
+    @property
+    def distrusted(self) -> tuple[str, ...]:
+        """Names of the labelers who are set aside."""
+        return tuple(name for name, number in self._labelers.items() if number in self._distrusted)
+
+    def distrust(self, labelers: frozenset[int]) -> None:
+        """Set all labels of these labelers aside, and take back those of all others.
+
+        Where one of them has overruled somebody else, the earlier label stands again; where such a one is believed
+        again, the later does.
+        """
+        self._distrusted = labelers
+        for query_id in self.overruled.queries():
+            slot, kept = self._slots[query_id], self.overruled.get(query_id)
+            assert kept is not None
+            here = self._held(slot)
+            ranks = [(one.labeler not in labelers, one.revision) for one in (here, kept)]
+            if here.row[COUNTS] != WITHDRAWN and ranks[1] > ranks[0]:
+                self.overruled.replace(query_id, here)
+                self._table[slot], self._per_field[slot] = kept
+        self._set_standing()
 
     def quarantine(self, spans: tuple[Span, ...]) -> None:
         """Set ordinary labels aside that were routed in these spans of time, and take back all others.
@@ -151,14 +272,24 @@ class LabelWindow:
         What is set aside stays known and weighs nothing; trusted answers always count.
         """
         self._spans = tuple(span for span in spans if span[1] is None or span[1] > self._floor_us)
+        self._set_standing()
+
+    def _set_standing(self) -> None:
         table = self.table
         counts, routed_us = table[:, COUNTS], table[:, ROUTED_US]
         inside = np.zeros(len(table), dtype=bool)
         for begins, ends in self._spans:
             inside |= (routed_us >= begins) & (routed_us < (_UNTOUCHED if ends is None else ends))
-        ordinary = (counts == COUNTED) | (counts == SET_ASIDE)
+        ordinary = (counts == COUNTED) | (counts == SET_ASIDE) | (counts == DISTRUSTED)
         counts[ordinary] = np.where(inside[ordinary], SET_ASIDE, COUNTED)
+        if self._distrusted:
+            theirs = np.isin(table[:, LABELER], sorted(self._distrusted)) & (counts > UNREQUESTED) & (counts != AUDITED)
+            counts[theirs] = DISTRUSTED
         self._rearranged()
+
+    def labels_since(self, instant_us: int) -> int:
+        """Return the number of contributions that count and were routed at or after a time."""
+        return int(np.count_nonzero(self.table[self._routed_since(instant_us), COUNTS] > 0.0))
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -181,8 +312,20 @@ class LabelWindow:
         place = int(np.searchsorted(routed_us, instant_us, side="left"))
         return int(routed_us[place - labels]) if place > 2 * labels else instant_us
 
+    def distrusted_labels(self) -> int:
+        """Return the number of contributions of labelers who are set aside."""
+        return int(np.count_nonzero(self.table[:, COUNTS] == DISTRUSTED))
+
+    def labelers_since(self, instant_us: int) -> NDArray[np.float64]:
+        """Return the numbers of the labelers of ordinary labels that were routed at or after a time."""
+        table = self.table
+        ordinary = (table[:, COUNTS] == COUNTED) | (table[:, COUNTS] == SET_ASIDE)
+        numbers = np.unique(table[ordinary & (table[:, ROUTED_US] >= instant_us), LABELER])
+        named: NDArray[np.float64] = numbers[numbers != NOBODY]
+        return named
+
     def errors_since(
-        self, since_us: int, *, audited: bool
+        self, since_us: int, *, audited: bool, suspects: NDArray[np.float64] | None = None
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
         """Return of queries with u that were routed since a time what is known of agreement, the cell and the error.
 
@@ -190,7 +333,9 @@ class LabelWindow:
         ----------
         since_us : int
         audited : bool
-            Whether as trusted people tell it; else as ordinary labels do, those in quarantine included.
+            Whether by answers to audits; else by ordinary labels, those in quarantine included.
+        suspects : ndarray, shape (labelers,), optional
+            Numbers of labelers whose answers to audits decide nothing, unless they are trusted by name.
 
         Returns
         -------
@@ -202,8 +347,13 @@ class LabelWindow:
         """
         table = self.table
         counts = table[:, COUNTS]
-        told = counts == AUDITED if audited else (counts == COUNTED) | (counts == SET_ASIDE)
-        rows = told & (table[:, ROUTED_US] >= since_us) & (table[:, GROUP] < self.groups - 1)
+        if audited:
+            wanted = (counts == AUDITED) | (
+                (counts == ANSWERED) & ~np.isin(table[:, LABELER], _NO_LABELERS if suspects is None else suspects)
+            )
+        else:
+            wanted = (counts == COUNTED) | (counts == SET_ASIDE)
+        rows = wanted & (table[:, ROUTED_US] >= since_us) & (table[:, GROUP] < self.groups - 1)
         relation, cell = np.divmod(table[rows, GROUP].astype(np.intp), self.grid.cells)
         return relation, cell, table[rows, ERROR]
 
@@ -216,7 +366,9 @@ class LabelWindow:
         if routed_us != held_routed_us:
             self._by_time.forget()
 
-    def _write(self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, revision: int) -> None:
+    def _write(
+        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, revision: int, labeler: float
+    ) -> None:
         """Note one contribution as numbers, z² of both answers for the target in force included."""
         large, uncertainty, predicted = example.large, example.uncertainty, example.error_probability
         target, gold = self.target, example.gold_count
@@ -234,7 +386,7 @@ class LabelWindow:
             group = self.grid.index(uncertainty)
             if pair and example.agree is not None:
                 group += 2 * self.grid.cells if example.agree else self.grid.cells
-        counts = self._standing(example, routed_us)
+        counts = self._standing_of(example, routed_us, labeler)
         if counts > 0.0:
             self._counting += 1
         _ROW.pack_into(
@@ -245,17 +397,24 @@ class LabelWindow:
             *(group, routed_us, labelled_us, revision, counts),
             _UNKNOWN if predicted is None else predicted,
             example.label_probability,
+            *(labeler, 0.0, 0.0),
         )
         if example.per_field is not None:
             self._write_fields(slot, example.per_field)
 
-    def _standing(self, example: LabelledExample, routed_us: int) -> float:
+    def _standing_of(self, example: LabelledExample, routed_us: int, labeler: float) -> float:
         if example.retracted:
             return WITHDRAWN
         if not example.label_requested:
             return UNREQUESTED
-        if example.label_reason == "audit":
+        audited = example.label_reason == "audit"
+        # Records of earlier releases name nobody: whoever answered an audit was trusted then.
+        if audited and (example.trusted or (example.trusted is None and labeler == NOBODY)):
             return AUDITED
+        if labeler in self._distrusted:
+            return DISTRUSTED
+        if audited and example.trusted is None:
+            return ANSWERED
         return SET_ASIDE if self.sets_aside(routed_us) else COUNTED
 
     def _write_fields(self, slot: int, per_field: dict[str, FieldCounts]) -> None:
@@ -276,6 +435,7 @@ class LabelWindow:
             columns[self.capacity :] = 0
         self._ids = [self._ids[slot] for slot in kept.tolist()]
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
+        self.overruled.keep_only(self._slots)
         self._rearranged()
 
     def _rearranged(self) -> None:
@@ -347,6 +507,10 @@ class LabelWindow:
             "outcomes": pack(self.table[:, :OUTCOMES]),
             "facts": pack(self.table[:, OUTCOMES:]),
             "per_field": pack(self.per_field),
+            "labelers": list(self._labelers),
+            "distrusted": sorted(self._distrusted),
+            "overruled": self.overruled.state(),
+            "revisions": self.revisions.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -360,6 +524,10 @@ class LabelWindow:
         self.per_field[:] = unpack(state["per_field"], self.per_field)
         for square, hits, size in ((SQUARE_SMALL, HITS_SMALL, SIZE_SMALL), (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE)):
             table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
+        self._labelers = {name: number for number, name in enumerate(state["labelers"], start=1)}
+        self._distrusted = frozenset(state["distrusted"])
+        self.overruled.load(state["overruled"])
+        self.revisions.load(state["revisions"])
         self._rearranged()
 
 

@@ -5,7 +5,6 @@ Only public events go in: what routers route by the core's own versions, and wha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -252,29 +251,6 @@ def test_a_restart_at_any_point_of_the_story_goes_on_to_the_same_bytes(stop: int
         assert (first is None) is (second is None)
         assert first is None or second is None or first.to_json() == second.to_json()
     assert whole.snapshot() == restored.snapshot()
-
-
-def test_a_snapshot_from_before_there_was_a_gate_is_read() -> None:
-    core = Recalibrator(settings())
-    drive(core, WORLD.draw, 2_000)
-    state = json.loads(core.snapshot())
-    for name in ("gate", "change_seen_us", "changed_by_labels", "changed_before_us", "change_settled"):
-        del state[name]
-    state["panel"]["error_given_agreement"] = 0.02
-    del state["panel"]["error_given"]
-    state["panel"]["detectors"].pop()
-    restored = Recalibrator.restore(settings(), json.dumps(state).encode())
-    assert restored.current == core.current
-    drive(restored, WORLD.draw, 1_000, first=2_000)
-
-
-def test_a_snapshot_of_an_audit_that_could_ask_but_once_is_read() -> None:
-    core = Recalibrator(settings())
-    drive(core, WORLD.draw, 3_800, tell=careless_unless_trusted)
-    state = json.loads(core.snapshot())
-    assert state["gate"]["suspicion"].pop("rounds") == 1
-    restored = Recalibrator.restore(settings(), json.dumps(state).encode())
-    assert restored.snapshot() == core.snapshot()
 
 
 GRID = Grid(GridSpec())

@@ -29,9 +29,9 @@ def known(expected: list[float]) -> Chances:
     return Chances(np.zeros(len(error)), np.ones(len(error)), error)
 
 
-def certain(log_odds: float) -> Told:
-    """Labels that leave no doubt of the factor."""
-    return Told(np.array([log_odds]), np.zeros(1))
+def certain(log_odds: float, support: float = np.inf) -> Told:
+    """Labels that leave no doubt of the factor, nor, by default, that there is one."""
+    return Told(np.array([log_odds]), np.zeros(1), support)
 
 
 def raised(chance: float, odds: float) -> float:
@@ -75,6 +75,18 @@ def test_a_verdict_is_the_side_of_the_ratio_once_it_is_clear_or_no_more_answers_
         assert found == ("confirmed" if said > 0.0 else "refuted")
     else:
         assert found == ("unanswered" if ended else None)
+
+
+@pytest.mark.parametrize(
+    ("support", "ended", "expected"), [(3.0, False, "refuted"), (2.9, False, None), (2.9, True, "unfounded")]
+)
+def test_labels_are_refuted_only_if_those_since_the_alarm_contradict_as_well(
+    support: float, ended: bool, expected: str | None
+) -> None:
+    """A false alarm selects the labels that raised it; true labels after it must not be set aside for that."""
+    told = certain(log(2.0), support)
+    found, _ = verdict(known([0.1] * 40), np.array([1.0] * 4 + [0.0] * 36), told, RULES, ended=ended)
+    assert found == expected
 
 
 def test_what_earlier_audits_found_is_added() -> None:
@@ -126,7 +138,7 @@ def test_answers_that_show_twice_the_odds_confirm_labels_that_an_unlucky_while_h
 def test_answers_as_before_refute_and_many_errors_confirm() -> None:
     rng = np.random.default_rng(5)
     wrong_verdicts = 0
-    beforehand = told_by(known([]), np.zeros(0), rising=True)
+    beforehand = told_by(known([]), np.zeros(0), rising=True)._replace(support=np.inf)
     for truth, right in ((0.08, "refuted"), (raised(0.08, 4.0), "confirmed")):
         for _ in range(200):
             errors = (rng.uniform(size=40) < truth).astype(float)

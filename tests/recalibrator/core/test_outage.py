@@ -1,0 +1,81 @@
+"""Outages of a model server: whatever they do to results, beliefs about models and labels stay as they were."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recalibrator.core import Recalibrator
+from tests.support.cascade_stream import Run, World, drive, settings, typo_world
+
+BEFORE, OUTAGE, AFTER = 6_000, 3_000, 6_000
+QUERIES = BEFORE + OUTAGE + AFTER
+_RECENT_CALLS = 100
+
+
+def is_out(number: int) -> bool:
+    return BEFORE <= number < BEFORE + OUTAGE
+
+
+def steady_world(seed: int) -> World:
+    return typo_world(QUERIES, QUERIES, seed=seed)
+
+
+def escalation(world: World, run: Run, queries: slice) -> float:
+    return float((world.uncertainty[queries] > np.array(run.thresholds)[queries]).mean())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_an_outage_of_the_large_model_sets_no_true_label_aside(seed: int) -> None:
+    """Every label is true; in a fifth of the stream every large call fails."""
+    core = Recalibrator(settings())
+    drive(core, steady_world(seed).draw, QUERIES, large_fails=lambda number, _: is_out(number))
+    status = core.status()
+    assert status.details["label_audit"] == {"quarantined": 0}
+    assert status.state in ("active", "infeasible")
+
+
+@pytest.mark.parametrize("share", [1.0, 0.4])
+def test_escalation_never_rises_because_the_large_model_fails(share: float) -> None:
+    world, core = steady_world(3), Recalibrator(settings())
+    rng = np.random.default_rng(5)
+    drawn = rng.uniform(size=QUERIES) < share
+    run = drive(core, world.draw, QUERIES, large_fails=lambda number, _: is_out(number) and bool(drawn[number]))
+    before = escalation(world, run, slice(BEFORE - 1_000, BEFORE))
+    in_force = [version for number, version in run.versions if number < BEFORE][-1].uncertainty_threshold
+    during = [version for number, version in run.versions if is_out(number)]
+    # A version made of labels from before the outage may still come in its first moments; none asks for more calls.
+    assert all(version.uncertainty_threshold >= in_force for version in during)
+    assert escalation(world, run, slice(BEFORE + OUTAGE, QUERIES)) < before + 0.08
+
+
+def test_a_large_server_of_limited_capacity_is_not_sent_more_the_more_it_fails() -> None:
+    """A closed loop: above its capacity the server fails, and the more often the more it is asked."""
+    world, core = steady_world(4), Recalibrator(settings())
+    rng = np.random.default_rng(6).uniform(size=QUERIES)
+
+    def fails(number: int, run: Run) -> bool:
+        load = np.mean(run.large_called[-_RECENT_CALLS:]) if run.large_called else 0.0
+        capacity = 0.1 if is_out(number) else 1.0
+        return bool(rng[number] < max(0.0, 1.0 - capacity / max(load, 1e-9)))
+
+    run = drive(core, world.draw, QUERIES, large_fails=fails)
+    before = escalation(world, run, slice(BEFORE - 1_000, BEFORE))
+    assert escalation(world, run, slice(BEFORE, BEFORE + OUTAGE)) <= before + 0.02
+    assert core.status().details["label_audit"] == {"quarantined": 0}
+
+
+def test_the_status_names_an_outage_and_counts_what_it_does_to_quality() -> None:
+    world, core = steady_world(3), Recalibrator(settings())
+    drive(core, world.draw, BEFORE)
+    before = core.status()
+    assert before.outage is None
+    drive(core, world.draw, 2_000, first=BEFORE, large_fails=lambda number, _: True)
+    during = core.status()
+    assert during.outage is not None
+    assert during.outage.large_failing > 0.5
+    assert "large model" in during.sentence
+    assert before.micro_f1 is not None
+    assert during.micro_f1 is not None
+    assert during.micro_f1.estimate < before.micro_f1.estimate
