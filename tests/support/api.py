@@ -24,6 +24,7 @@ from schemas.settings import Settings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WORKLOAD = "photo-search"
+KEY = "a-key-long-enough"
 
 
 @dataclass

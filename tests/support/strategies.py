@@ -31,6 +31,7 @@ from schemas import (
 )
 from schemas.command import Action
 from schemas.event import Event
+from schemas.feedback import MAX_REVISION
 from schemas.routed import DecisionReason, LabelReason, TrialMode
 from tests.support import status_strategies
 from tests.support.value_strategies import (
@@ -184,7 +185,7 @@ feedback_events = st.builds(
     labelled_at=optional(timestamps),
     source=optional(texts),
     feedback_id=optional(names),
-    revision=ordinals,
+    revision=st.integers(1, MAX_REVISION),
     retracted=st.booleans(),
 )
 

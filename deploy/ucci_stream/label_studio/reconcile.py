@@ -163,7 +163,8 @@ def _labels(
     tell: list[FeedbackEvent] = []
     if_gone: list[tuple[AnnotationKey, FeedbackEvent]] = []
     for author, own in annotations.items():
-        key, event = max(own, key=lambda one: (one.event.revision, one.key))
+        current = max(own, key=_age)
+        key, event = current
         last = told.get(author)
         if last is None:
             if event.labelled_at is None or event.labelled_at >= told_before:
@@ -173,12 +174,21 @@ def _labels(
         # A later annotation of the same author was deleted: this one stands again.
         elif (lost := annotation_of(last)) is not None and lost not in {one.key for one in own}:
             if_gone.append((lost, told_again(event, key, last.revision)))
+        # Revisions are whole seconds, and rise with deletions: a quick correction may lie at or below the last one.
+        elif lost is not None and _age(current) > _age(Annotation(lost, last)):
+            tell.append(told_again(event, key, last.revision))
     for author, last in told.items():
         lost = annotation_of(last)
         # A task that was deleted whole is housekeeping: its labels were given and stay.
         if lost is not None and author not in annotations and author[0] in having and not last.retracted:
             if_gone.append((lost, retraction_of(last, lost, now)))
     return tell, if_gone
+
+
+def _age(annotation: Annotation) -> tuple[datetime, AnnotationKey]:
+    """Return what orders annotations by their last change."""
+    assert annotation.event.labelled_at is not None
+    return annotation.event.labelled_at, annotation.key
 
 
 def _doubled(tasks: Iterable[Task]) -> list[int]:

@@ -14,7 +14,7 @@ from recalibrator.api.label_queue import LabelQueue
 from schemas.calibration import Interval, Target
 from schemas.label_requested import LabelRequested, RequestReason
 from schemas.status import DelayQuantiles, DriftStatus, LabelStatus, WorkloadStatus
-from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api
 
 TOPIC = "ucci.label-requests"
 PATH = f"/v1/label-requests/{WORKLOAD}"
@@ -205,6 +205,6 @@ def test_a_workload_that_is_not_configured_is_not_found_and_one_without_traffic_
 
 
 def test_the_queue_needs_a_key_that_may_read() -> None:
-    api = make_api(api_keys={"ada": {"key": "k", "scopes": ["feedback"]}})
+    api = make_api(api_keys={"ada": {"key": KEY, "scopes": ["feedback"]}})
     assert api.client.get(PATH).status_code == 401
-    assert api.client.get(PATH, headers={"X-Api-Key": "k"}).status_code == 403
+    assert api.client.get(PATH, headers={"X-Api-Key": KEY}).status_code == 403
