@@ -81,12 +81,11 @@ def hook_headers(settings: Settings, key: str | None) -> dict[str, str]:
     except Refused as refused:
         raise ConfigError([f"--hook-key: {refused}"]) from None
     if not _may_name_annotators(name, settings.recalibrator.api_keys[name]):
-        raise ConfigError(
-            [
-                f"--hook-key: the key {name} may not speak for annotators, whose labels come as {SOURCE}:NUMBER; "
-                f"add the scope relay to recalibrator.api_keys.{name}.scopes, or give a key that has it"
-            ]
+        fault = (
+            f"--hook-key: the key {name} may not speak for annotators, whose labels come as {SOURCE}:NUMBER; "
+            f"add the scope relay to recalibrator.api_keys.{name}.scopes, or give a key that has it"
         )
+        raise ConfigError([fault])
     return {_KEY_HEADER: key}
 
 

@@ -160,6 +160,18 @@ def test_the_answer_lists_requests_with_reason_and_the_budget(api: Api) -> None:
     assert budget["interval_width_with_twice_the_labels"] == pytest.approx(0.02 / 2**0.5)
 
 
+@pytest.mark.parametrize(
+    ("trusted", "words"),
+    [((), ("none of the suspected labels", "trusted_labelers")), (("ada", "bob"), ("only ada, bob", "leave"))],
+)
+def test_the_answer_says_who_should_answer_audits(trusted: tuple[str, ...], words: tuple[str, ...]) -> None:
+    api = make_api(workload={"trusted_labelers": trusted})
+    put(api.queue, *(request(number) for number in range(6)))
+    audits = api.client.get(PATH).json()["audits"]
+    assert (audits["open"], audits["trusted_labelers"]) == (2, list(trusted))
+    assert all(word in audits["note"] for word in words)
+
+
 def test_the_pages_follow_each_other_to_the_last(api: Api) -> None:
     found: list[str] = []
     cursor: dict[str, str] = {}
