@@ -100,7 +100,7 @@ class Keys:
         place = f"recalibrator.api_keys.{caller}"
         if named is None:
             if len(bound) > 1:
-                message = f"labeler: is required with this key, which speaks as {_listed(bound)}"
+                message = f"labeler: is required with this key: name one of {_listed(bound)}"
                 raise Refused(_UNPROCESSABLE, "labeler_missing", message, "labeler")
             return bound[0]
         if named not in bound and "relay" not in key.scopes:

@@ -177,6 +177,8 @@ def routed_events(draw: st.DrawFn, **fixed: Any) -> RoutedEvent:
     return RoutedEvent(**content | fixed)
 
 
+revisions = st.integers(1, MAX_REVISION)
+
 feedback_events = st.builds(
     FeedbackEvent,
     query_id=names,
@@ -185,7 +187,7 @@ feedback_events = st.builds(
     labelled_at=optional(timestamps),
     source=optional(texts),
     feedback_id=optional(names),
-    revision=st.integers(1, MAX_REVISION),
+    revision=revisions,
     retracted=st.booleans(),
 )
 
