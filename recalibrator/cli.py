@@ -18,6 +18,7 @@ from runtime.log_lines import LogFormat, configure_logging
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings
+from schemas.settings_warnings import settings_warnings
 
 app = typer.Typer(
     help="Keep the cascade calibrated. Start with: recalibrator run --config ucci.toml",
@@ -49,11 +50,14 @@ def run(
 
 @app.command("check-config")
 def check_config(config: ConfigOption = Path("ucci.toml")) -> None:
-    """Validate ucci.toml and print the effective settings, secrets redacted.
+    """Validate ucci.toml and print the effective settings, secrets redacted; warn of what is probably not meant.
 
     Example: recalibrator check-config --config ucci.toml
     """
-    sys.stdout.write(render_settings(_load(config)))
+    settings = _load(config)
+    for warning in settings_warnings(settings):
+        sys.stderr.write(f"warning: {warning}\n")
+    sys.stdout.write(render_settings(settings))
 
 
 def main() -> None:

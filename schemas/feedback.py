@@ -6,12 +6,29 @@ from hashlib import sha256
 from typing import Annotated
 
 import rfc8785
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from schemas.entities import Entities
-from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS, Event, Flag, Ordinal, QueryId, Timestamp
+from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS, Event, Flag, QueryId, Timestamp
+
+MAX_REVISION = 2**31
+"""The highest revision that is taken.
+
+A revision outranks all lower ones. Counts of corrections and seconds stay far below this bound; a number near the end
+of all integers would only serve to make every later correction stale.
+"""
+
+
+def _within_reach(value: int) -> int:
+    if value > MAX_REVISION:
+        raise ValueError(f"is above {MAX_REVISION}: count a labeler's corrections of a query, from 1")
+    return value
+
 
 LabelerName = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
+Revision = Annotated[
+    int, Field(strict=True, ge=1, json_schema_extra={"maximum": MAX_REVISION}), AfterValidator(_within_reach)
+]
 
 
 class FeedbackEvent(Event):
@@ -24,13 +41,13 @@ class FeedbackEvent(Event):
         The gold entities; null when the labeler skipped the query. Required, so that a forgotten field is not
         read as a skip.
     labeler, source : str, optional
-        Who labelled, and with which tool.
+        Who labelled, and with which tool. Over HTTP a key names only labelers that it is bound to.
     labelled_at : datetime, optional
         Defaults to the record's arrival.
     feedback_id : str, optional
         Idempotency key; defaults to :meth:`identity`.
     revision : int, optional
-        Counts the labeler's corrections, from 1.
+        Counts the labeler's corrections, from 1 to 2^31.
     retracted : bool, optional
         Withdraws the labeler's earlier feedback on this query.
     """
@@ -41,7 +58,7 @@ class FeedbackEvent(Event):
     labelled_at: Timestamp | None = None
     source: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
     feedback_id: Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS)] | None = None
-    revision: Ordinal = 1
+    revision: Revision = 1
     retracted: Flag = False
 
     def identity(self) -> str:

@@ -7,6 +7,7 @@ written as text, and booleans in place of numbers, are refused rather than guess
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -92,31 +93,83 @@ class RouterSettings(Section):
     drain_timeout_s: Annotated[Number, Field(gt=0.0, le=18.0)] = 12.0
 
 
+MIN_KEY_CHARS = 16
+"""Of an API key: shorter ones can be guessed within a quota."""
+
+_HASHES_OF_NOTHING = frozenset(sha256(text).hexdigest() for text in (b"", b"\n"))
+"""What hashing an unset variable gives."""
+
+KeyName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+Speaker = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+
+
 class ApiKey(Section):
     """One caller's key; give its hash rather than the key itself.
 
     Parameters
     ----------
     key : str, optional
-        The key itself; either this or ``key_sha256``.
+        The key itself, of at least 16 characters; either this or ``key_sha256``.
     key_sha256 : str, optional
         Lower-case hex SHA-256 of the key.
     scopes : list of str
-        What the caller may do.
+        What the caller may do: ``read`` what is known, give ``feedback`` as the key's own labelers, ``relay`` feedback
+        of any labeler (Label Studio, tools), or ``admin``.
+    labelers : list of str, optional
+        Whom feedback with this key may name as its labeler; by default the key's own name alone.
     quota_per_minute : int
         Requests allowed.
     """
 
     key: SecretStr | None = None
     key_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    scopes: frozenset[Literal["read", "feedback", "admin"]] = frozenset({"read"})
+    scopes: frozenset[Literal["read", "feedback", "relay", "admin"]] = frozenset({"read"})
+    labelers: tuple[Speaker, ...] | None = None
     quota_per_minute: Annotated[Integer, Field(ge=1)] = 6_000
+
+    @field_validator("key")
+    @classmethod
+    def _cannot_be_guessed(cls, value: SecretStr | None) -> SecretStr | None:
+        # White space around a header's value is lost on the way.
+        key = None if value is None else value.get_secret_value().strip()
+        if key is not None and len(key) < MIN_KEY_CHARS:
+            what = "is too short" if key else "is empty (is the variable that holds it set?)"
+            raise ValueError(f"{what}: give a random key of at least {MIN_KEY_CHARS} characters")
+        return value
+
+    @field_validator("key_sha256")
+    @classmethod
+    def _hash_of_a_key(cls, value: str | None) -> str | None:
+        if value in _HASHES_OF_NOTHING:
+            raise ValueError("is the hash of an empty key (is the variable that holds it set?): hash the key itself")
+        return value
+
+    @field_validator("labelers")
+    @classmethod
+    def _names_somebody(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value == ():
+            raise ValueError("names nobody; leave it out for the key's own name")
+        twice = sorted({name for name in value or () if (value or ()).count(name) > 1})
+        if twice:
+            raise ValueError(f"must not name a labeler twice: {', '.join(twice)}")
+        return value
+
+    @model_validator(mode="after")
+    def _may_speak(self) -> Self:
+        if self.labelers is not None and not self.gives_feedback:
+            raise ValueError("labelers: this key may not give feedback; add the scope feedback or leave labelers out")
+        return self
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if (self.key is None) == (self.key_sha256 is None):
             raise ValueError("give either key_sha256 or key")
         return self
+
+    @property
+    def gives_feedback(self) -> bool:
+        """Whether feedback is taken from this key."""
+        return not self.scopes.isdisjoint({"feedback", "relay"})
 
 
 class RecalibratorSettings(Section):
@@ -151,7 +204,7 @@ class RecalibratorSettings(Section):
     http_port: Port = 8080
     state_dir: str = "./state"
     max_body_bytes: Annotated[Integer, Field(ge=1_000, le=100_000_000)] = 1_000_000
-    api_keys: dict[str, ApiKey] = Field(default_factory=dict)
+    api_keys: dict[KeyName, ApiKey] = Field(default_factory=dict)
     commit_interval_ms: Annotated[Integer, Field(ge=10, le=10_000)] = 250
     join_retention_s: Annotated[Number, Field(gt=0.0)] = 14 * 24 * 3600.0
     join_max_rows: Annotated[Integer, Field(ge=1_000)] = 5_000_000
@@ -286,7 +339,7 @@ class WorkloadSettings(Section):
     target: Annotated[Target, BeforeValidator(_checked_target)]
     sampling: Sampling = Sampling()
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost)] = None
-    trusted_labelers: tuple[Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)], ...] = ()
+    trusted_labelers: tuple[Speaker, ...] = ()
 
     @field_validator("prompt")
     @classmethod

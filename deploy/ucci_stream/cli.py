@@ -17,6 +17,7 @@ from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
 from schemas.settings_text import render_settings
+from schemas.settings_warnings import settings_warnings
 from ucci_stream.label_studio.commands import studio_app
 from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
 
@@ -290,11 +291,14 @@ def bootstrap(
 
 @app.command("check-config")
 def check_config(config: ConfigOption = None) -> None:
-    """Validate ucci.toml and print the effective settings, secrets redacted.
+    """Validate ucci.toml and print the effective settings, secrets redacted; warn of what is probably not meant.
 
     Example: ucci-stream check-config --config ucci.toml
     """
-    sys.stdout.write(render_settings(settings_of(config)))
+    settings = settings_of(config)
+    for warning in settings_warnings(settings):
+        err.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    sys.stdout.write(render_settings(settings))
 
 
 def main() -> None:

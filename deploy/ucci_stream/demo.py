@@ -1,7 +1,7 @@
 """``ucci-stream demo``: a scenario on the stack, watched from outside as any other client would.
 
-The stack, a stream of queries and a labeler run; what the topics show is recorded, drawn live, summed up and plotted.
-The demo never looks inside a service: it knows what a user of the topics knows.
+The stack, a stream of queries and three labelers run; what the topics show is recorded, drawn live, summed up and
+plotted. The demo never looks inside a service: it knows what a user of the topics knows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ucci_stream.live_view import LiveView
 from ucci_stream.offline import offline_calibration
 from ucci_stream.recorded.traffic import RecordedQuery, load_traffic
 from ucci_stream.run_plot import plot_run
-from ucci_stream.scenario import PlannedQuery, Scenario, offline_examples, offline_set, plan_stream
+from ucci_stream.scenario import TRUSTED_LABELER, PlannedQuery, Scenario, offline_examples, offline_set, plan_stream
 from ucci_stream.stack import WORKLOAD, Stack, StackOptions
 from ucci_stream.summary import Summary, print_summary, summarise
 from ucci_stream.topic_admin import client_properties
@@ -62,6 +62,7 @@ def run_demo(options: DemoOptions, console: Console) -> int:
         exploration=0.05,
         label_kept=0.15,
         label_escalated=0.20,
+        trusted_labelers=(TRUSTED_LABELER,),
     )
     scenario = Scenario(queries=options.queries or options.seconds * QUERIES_PER_SECOND, seed=options.seed)
     traffic = load_traffic()

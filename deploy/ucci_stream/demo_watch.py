@@ -1,4 +1,4 @@
-"""The demo's eyes and its labeler: reads what the services commit, and answers label requests late, as people do.
+"""The demo's eyes and its labelers: reads what the services commit, and answers label requests late, as people do.
 
 Committed results, versions, status snapshots and dead letters flow in; :class:`~ucci_stream.summary.Observations`
 and feedback events flow out.
@@ -52,7 +52,7 @@ class Watcher(threading.Thread):
                 fetch_wait_max_ms=20,
             )
         )
-        self._labels = _Labeler(settings, scenario)
+        self._labels = _Labelers(settings, scenario)
         self._stopping = threading.Event()
         self._news = threading.Condition()
         self._began = time.monotonic()
@@ -178,7 +178,7 @@ class Watcher(threading.Thread):
         self._mark_kill(routed, now)
         self._mark_first_use(routed)
         if routed.label.requested:
-            self._labels.schedule(planned)
+            self._labels.schedule(planned, is_audit=routed.label.reason == "audit")
 
     def _mark_kill(self, routed: RoutedEvent, now: float) -> None:
         seen = self.seen
@@ -208,8 +208,8 @@ class Watcher(threading.Thread):
             self.seen.drift_seen_s = self._now()
 
 
-class _Labeler:
-    """Answers label requests after a delay; some late, some wrong, some twice."""
+class _Labelers:
+    """Answer label requests after a delay; some late, some wrong, some twice. Audits are left to the trusted one."""
 
     def __init__(self, settings: Settings, scenario: Scenario) -> None:
         self._producer = Producer(client_properties(settings, linger_ms=5, enable_idempotence=True))
@@ -217,11 +217,11 @@ class _Labeler:
         self._scenario = scenario
         self._due: list[tuple[float, str, FeedbackEvent]] = []
 
-    def schedule(self, query: PlannedQuery) -> None:
+    def schedule(self, query: PlannedQuery, *, is_audit: bool) -> None:
         """Plan the label of one query."""
-        plan = plan_label(query.query_id, self._scenario)
+        plan = plan_label(query.query_id, self._scenario, is_audit=is_audit)
         gold = wrong_gold(query.recorded.gold) if plan.wrong else query.recorded.gold
-        event = FeedbackEvent(query_id=query.query_id, entities=dict(gold), labeler="demo", source="demo")
+        event = FeedbackEvent(query_id=query.query_id, entities=dict(gold), labeler=plan.labeler, source="demo")
         due = time.monotonic() + plan.delay_s
         for repeat in range(2 if plan.twice else 1):
             heapq.heappush(self._due, (due + repeat, f"{query.query_id}/{repeat}", event))

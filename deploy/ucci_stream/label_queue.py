@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from rich.console import Console
 from rich.table import Table
 
-from recalibrator.api.label_queue import LabelQueue, QueuePage, queue_document
+from recalibrator.api.label_queue import LabelQueue, QueuePage, audits_of, queue_document
 from recalibrator.api.served import unseen
 from recalibrator.core.label_budget import LabelBudget, label_budget
 from runtime.errors import BrokerError
@@ -33,10 +33,11 @@ _HOUR_S, _MINUTE_S = 3_600.0, 60.0
 
 
 class Queue(NamedTuple):
-    """The queue of one workload and its budget."""
+    """The queue of one workload, its budget, and whose answers to audits decide."""
 
     page: QueuePage
     budget: LabelBudget
+    trusted_labelers: tuple[str, ...]
 
 
 def read_queue(settings: Settings, workload: str, limit: int, reason: RequestReason | None) -> Queue:
@@ -73,14 +74,15 @@ def read_queue(settings: Settings, workload: str, limit: int, reason: RequestRea
                 continue
     finally:
         reader.close()
-    return Queue(queue.page(workload, datetime.now(UTC), limit, reason=reason), label_budget(status))
+    page = queue.page(workload, datetime.now(UTC), limit, reason=reason)
+    return Queue(page, label_budget(status), settings.workloads[workload].trusted_labelers)
 
 
 def show_queue(queue: Queue, console: Console, *, as_json: bool) -> None:
     """Print the queue and the budget, for people or for programs."""
-    page, budget = queue
+    page, budget, trusted_labelers = queue
     if as_json:
-        sys.stdout.write(to_json(queue_document(page, budget)).decode() + "\n")
+        sys.stdout.write(to_json(queue_document(page, budget, trusted_labelers)).decode() + "\n")
         return
     table = Table("requested", "reason", "query_id", "text", "served")
     for request in page.requests:
@@ -90,6 +92,9 @@ def show_queue(queue: Queue, console: Console, *, as_json: bool) -> None:
     console.print(table)
     reasons = ", ".join(f"{count} {reason}" for reason, count in page.by_reason.items())
     console.print(f"{page.open} open{f' ({reasons})' if reasons else ''}, {len(page.requests)} shown", highlight=False)
+    audits = audits_of(page, trusted_labelers)
+    if audits.open:
+        console.print(_plain(audits.note), highlight=False, soft_wrap=True)
     for line in budget_lines(budget):
         console.print(line, highlight=False, soft_wrap=True)
 

@@ -17,6 +17,10 @@ from ucci_stream.recorded.traffic import RecordedAnswer, RecordedQuery
 
 CLEAN, TYPOS = "none", "typos"
 OFFLINE_EXAMPLES = 4_000
+LABELERS = ("ada", "bob", "cleo")
+TRUSTED_LABELER = "ada"
+"""Who answers audits; the demo's workload names her in ``trusted_labelers``."""
+
 STREAM_SECONDS_PER_SECOND = 12.0
 """The demo's pace: one second of it stands for this many of production traffic."""
 
@@ -68,8 +72,9 @@ class PlannedQuery:
 
 @dataclass(frozen=True, slots=True)
 class LabelPlan:
-    """When a label comes, in seconds after its result, and what is wrong with it."""
+    """Who gives a label, when it comes, in seconds after its result, and what is wrong with it."""
 
+    labeler: str
     delay_s: float
     wrong: bool
     twice: bool
@@ -92,13 +97,22 @@ def plan_stream(traffic: Sequence[RecordedQuery], scenario: Scenario) -> list[Pl
     return stream
 
 
-def plan_label(query_id: str, scenario: Scenario) -> LabelPlan:
-    """Draw how one label comes; the same query gets the same plan in every run."""
+def plan_label(query_id: str, scenario: Scenario, *, is_audit: bool) -> LabelPlan:
+    """Draw how one label comes; the same query gets the same plan in every run.
+
+    Parameters
+    ----------
+    query_id : str
+    scenario : Scenario
+    is_audit : bool
+        Whether the label was requested for an audit, which is left to the trusted labeler.
+    """
     draw = random.Random(int(uniform(query_id, f"label-{scenario.seed}") * 2**53))
     delay = draw.expovariate(1.0 / scenario.label_delay_s)
     if draw.random() < scenario.late_share:
         delay += draw.expovariate(1.0 / scenario.late_delay_s)
-    return LabelPlan(delay, draw.random() < scenario.wrong_share, draw.random() < scenario.twice_share)
+    wrong, twice = draw.random() < scenario.wrong_share, draw.random() < scenario.twice_share
+    return LabelPlan(TRUSTED_LABELER if is_audit else draw.choice(LABELERS), delay, wrong, twice)
 
 
 def wrong_gold(gold: dict[str, str | None]) -> dict[str, str | None]:

@@ -48,6 +48,10 @@ class StackOptions:
         How many router instances.
     micro_f1, exploration, label_kept, label_escalated : float
         The workload's target and sampling.
+    prefix : str
+        Of the topics.
+    trusted_labelers : tuple of str
+        Whose answers to audits decide.
     """
 
     directory: Path
@@ -59,6 +63,7 @@ class StackOptions:
     label_kept: float = 0.05
     label_escalated: float = 0.10
     prefix: str = "ucci"
+    trusted_labelers: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -207,6 +212,7 @@ target = {{ micro_f1 = {options.micro_f1}, safety = 0.5 }}
 sampling = {{ exploration_probability = {options.exploration}, label_probability_kept = {options.label_kept}, \
 label_probability_escalated = {options.label_escalated} }}
 cost = {{ small = 1.0, large = 3.02 }}
+trusted_labelers = {json.dumps(options.trusted_labelers)}
 """
 
 

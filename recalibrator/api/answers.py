@@ -90,7 +90,7 @@ _HEADERS = {
 _MEANING = {
     400: "Malformed",
     401: "No valid key",
-    403: "The key lacks the scope, or the request comes from another site",
+    403: "The key lacks the scope or is not bound to the labeler, or the request comes from another site",
     404: "Not found",
     408: "The body came too slowly",
     413: "Too large",

@@ -61,6 +61,16 @@ class Context:
         """
         return self.keys.authorise(request.headers, scope)
 
+    def labeler(self, caller: str, named: str | None) -> str | None:
+        """Return whose feedback it is that a caller gives.
+
+        Raises
+        ------
+        Refused
+            403 or 422.
+        """
+        return self.keys.labeler(caller, named)
+
     def spend(self, caller: str, amount: int) -> None:
         """Take from the caller's quota.
 

@@ -1,4 +1,4 @@
-"""Who may do what, and how often: a credential and a time flow in, the caller's name or a refusal flows out.
+"""Who may do what, as whom, and how often: a credential and a time flow in, a name or a refusal flows out.
 
 Keys are held as hashes and compared in constant time. Without keys the service listens on loopback only, and a
 request that a page of another site makes in the operator's own browser is refused.
@@ -17,9 +17,20 @@ from urllib.parse import urlsplit
 from recalibrator.errors import Refused
 from schemas.settings import LOOPBACK_HOSTS, ApiKey
 
-Scope = Literal["read", "feedback", "admin"]
+Scope = Literal["read", "feedback", "relay", "admin"]
 
 LOCAL_CALLER = "local"
+_GRANTED_BY: Mapping[Scope, frozenset[Scope]] = {
+    "read": frozenset({"read"}),
+    "feedback": frozenset({"feedback", "relay"}),
+    "relay": frozenset({"relay"}),
+    "admin": frozenset({"admin"}),
+}
+"""Which scopes of a key give the right to what a route asks for."""
+
+_SHOWN_CHARS = 60
+_SHOWN_LABELERS = 5
+_FORBIDDEN, _UNPROCESSABLE = 403, 422
 _SECONDS_PER_MINUTE = 60.0
 _BURST_SHARE = 6.0
 """A caller may use up to a sixth of its minute at once."""
@@ -58,9 +69,47 @@ class Keys:
         matches = [name for name, known in self._hashes.items() if hmac.compare_digest(known, given)]
         if not matches:
             raise Refused(401, "key_unknown", "this key is not known here")
-        if scope not in self._keys[matches[0]].scopes:
+        if self._keys[matches[0]].scopes.isdisjoint(_GRANTED_BY[scope]):
             raise Refused(403, "scope_missing", f"this key lacks the scope {scope}: add it to recalibrator.api_keys")
         return matches[0]
+
+    def labeler(self, caller: str, named: str | None) -> str | None:
+        """Return whose feedback it is that a caller gives.
+
+        Parameters
+        ----------
+        caller : str
+            As :meth:`authorise` returned it.
+        named : str or None
+            The labeler that the feedback names, if any.
+
+        Returns
+        -------
+        str or None
+            None only without keys, where feedback that names nobody stays nobody's.
+
+        Raises
+        ------
+        Refused
+            403 for a labeler that the key is not bound to, 422 where none is named and several are possible.
+        """
+        key = self._keys.get(caller)
+        if key is None:
+            return named
+        bound = key.labelers or (caller,)
+        place = f"recalibrator.api_keys.{caller}"
+        if named is None:
+            if len(bound) > 1:
+                message = f"labeler: is required with this key: name one of {_listed(bound)}"
+                raise Refused(_UNPROCESSABLE, "labeler_missing", message, "labeler")
+            return bound[0]
+        if named not in bound and "relay" not in key.scopes:
+            message = (
+                f"labeler: {named[:_SHOWN_CHARS]!r} is not bound to this key, which speaks as {_listed(bound)}: name "
+                f"one of these, or add the labeler to {place}.labelers, or the scope relay to {place}.scopes"
+            )
+            raise Refused(_FORBIDDEN, "labeler_not_bound", message, "labeler")
+        return named
 
     def spend(self, caller: str, amount: int, now_s: float) -> None:
         """Take from a caller's quota, which fills up evenly.
@@ -96,6 +145,12 @@ class Keys:
         if caller in self._keys:
             left, since_s = self._spent.get(caller, (0.0, now_s))
             self._spent[caller] = (left - amount, since_s)
+
+
+def _listed(labelers: tuple[str, ...]) -> str:
+    shown = ", ".join(repr(name[:_SHOWN_CHARS]) for name in labelers[:_SHOWN_LABELERS])
+    more = len(labelers) - _SHOWN_LABELERS
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _hash(key: ApiKey) -> str:

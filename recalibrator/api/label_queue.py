@@ -183,9 +183,36 @@ class LabelQueue:
         line.size_bytes -= len(held.value)
 
 
-def queue_document(page: QueuePage, budget: LabelBudget) -> dict[str, object]:
-    """Return a page and the budget as they are shown to programs."""
-    return {**page._asdict(), "budget": budget}
+class Audits(NamedTuple):
+    """The open audits of a workload: how many, and who should answer them."""
+
+    open: int
+    trusted_labelers: tuple[str, ...]
+    note: str
+
+
+def audits_of(page: QueuePage, trusted_labelers: Sequence[str]) -> Audits:
+    """Return what a page of the queue tells of audits.
+
+    Parameters
+    ----------
+    page : QueuePage
+    trusted_labelers : sequence of str
+        The workload's.
+    """
+    if trusted_labelers:
+        note = f"only {', '.join(trusted_labelers)} should answer audits; all others leave them"
+    else:
+        note = (
+            "only people who gave none of the suspected labels should answer audits; "
+            f"workloads.{page.workload}.trusted_labelers can name them"
+        )
+    return Audits(page.by_reason.get("audit", 0), tuple(trusted_labelers), note)
+
+
+def queue_document(page: QueuePage, budget: LabelBudget, trusted_labelers: Sequence[str]) -> dict[str, object]:
+    """Return a page, the budget and who should answer audits as they are shown to programs."""
+    return {**page._asdict(), "budget": budget, "audits": audits_of(page, trusted_labelers)._asdict()}
 
 
 def _cursor(place: Place) -> str:

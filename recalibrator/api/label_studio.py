@@ -2,12 +2,14 @@
 
 A webhook, or an annotation as the API of Label Studio lists it, flows in; what its author says of the query flows out.
 Label regions and text areas carry the name of the workload's field. The annotation's own time of change is the
-revision, so that webhook and listing tell the same event, and what comes out of order does no harm.
+revision, in seconds since 2020, and stands in the ``feedback_id`` to the microsecond: webhook and listing tell the
+same event, and what comes out of order does no harm. Changes within one second share a revision; the one that arrives
+last stands, and ``ucci-stream label-studio sync`` compares the full times.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -21,7 +23,11 @@ DELETED = "ANNOTATIONS_DELETED"
 _TAKEN = frozenset({"ANNOTATION_CREATED", "ANNOTATION_UPDATED"})
 _RETRACTED = "retracted"
 _ID_PARTS = 4
-_MICROSECONDS = 1_000_000
+_REVISION_ONE = datetime(2020, 1, 1, tzinfo=UTC)
+"""Label Studio is no older; counted from here, seconds stay within the bound of revisions until 2088."""
+
+_SECOND, _MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNPROCESSABLE = 422
 
 
@@ -81,7 +87,7 @@ def of_annotation(annotation: dict[str, Any], task: dict[str, Any]) -> FeedbackE
         422, naming the field.
     """
     changed_at = _moment(annotation)
-    revision = max(int(changed_at.timestamp() * _MICROSECONDS), 1)
+    revision = max((changed_at - _REVISION_ONE) // _SECOND, 1)
     key = AnnotationKey(
         _number(annotation, "project", "annotation.project"), _number(annotation, "id", "annotation.id")
     )
@@ -92,7 +98,7 @@ def of_annotation(annotation: dict[str, Any], task: dict[str, Any]) -> FeedbackE
         "labeler": f"{SOURCE}:{_author(annotation.get('completed_by'))}",
         "labelled_at": changed_at,
         "source": SOURCE,
-        "feedback_id": _feedback_id(key, revision),
+        "feedback_id": _feedback_id(key, max((changed_at - _EPOCH) // _MICROSECOND, 1)),
         "revision": revision,
     }
     try:
@@ -106,7 +112,7 @@ def retraction_of(told: FeedbackEvent, key: AnnotationKey, at: datetime) -> Feed
     """Return what takes an annotation's label back.
 
     The revision is the one after what was told last, not the time of the deletion, which nobody knows: told twice it
-    is the same event, and an annotation that its author made since stands above it.
+    is the same event, and an annotation that its author made a second or more later stands above it.
 
     Parameters
     ----------
@@ -143,8 +149,8 @@ def annotation_of(event: FeedbackEvent) -> AnnotationKey | None:
     return AnnotationKey(int(numbers[0]), int(numbers[1]))
 
 
-def _feedback_id(key: AnnotationKey, revision: int) -> str:
-    return f"{SOURCE}:{key.project}:{key.annotation}:{revision}"
+def _feedback_id(key: AnnotationKey, number: int) -> str:
+    return f"{SOURCE}:{key.project}:{key.annotation}:{number}"
 
 
 def _action(hook: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ class RecentAnnotations:
         if key is None:
             return
         known = self._told.get(key)
-        if known is None or event.revision > known.revision:
+        if known is None or event.revision >= known.revision:
             self._told[key] = event.model_copy(update={"entities": None})
         self._told.move_to_end(key)
         if len(self._told) > self._most:

@@ -34,7 +34,6 @@ from recalibrator.api.feedback_document import (
     TakenEvent,
     TakenHook,
 )
-from recalibrator.api.keys import LOCAL_CALLER
 from recalibrator.api.label_studio import deleted_by, feedback_of
 from recalibrator.api.recent_annotations import RecentAnnotations
 from recalibrator.errors import Refused
@@ -77,7 +76,11 @@ class FeedbackRoutes:
         self._add("/v1/hooks/label-studio", self.take_hook, TakenHook, LABEL_STUDIO_HOOK)
 
     async def take_one(self, request: Request) -> Response:
-        """Take one ``FeedbackEvent``; the header Idempotency-Key stands in for a missing ``feedback_id``."""
+        """Take one ``FeedbackEvent``; the header Idempotency-Key stands in for a missing ``feedback_id``.
+
+        A key names only the labelers that it is bound to, and stands for its only one where none is named; a key of
+        the scope ``relay`` names any.
+        """
         caller = self._context.authorise(request, "feedback")
         require_type(request, JSON_TYPES)
         key = _idempotency_key(request)
@@ -109,7 +112,10 @@ class FeedbackRoutes:
         return JsonLines(batch.answer(), status)
 
     async def take_hook(self, request: Request) -> Response:
-        """Take one webhook of Label Studio; what is not about an annotation is acknowledged and left."""
+        """Take one webhook of Label Studio; what is not about an annotation is acknowledged and left.
+
+        Its key has the scope ``relay``, or is bound to the annotator: ``label-studio:`` and the user's number.
+        """
         caller = self._context.authorise(request, "feedback")
         require_type(request, JSON_TYPES)
         hook = parse_object(await read_body(request, self._limit))
@@ -119,6 +125,8 @@ class FeedbackRoutes:
             require_past(created, now)
         known = [event for key in deleted if (event := self._annotations.retraction(key, now)) is not None]
         events = known if created is None else [created]
+        for event in events:
+            self._context.labeler(caller, event.labeler)
         self._context.spend(caller, len(events))
         try:
             async with asyncio.timeout(HOOK_TIMEOUT_S):
@@ -150,14 +158,15 @@ class FeedbackRoutes:
                 await batch.settle()
 
     def _checked(self, data: bytes, caller: str, key: str | None) -> FeedbackEvent:
-        """Return the event of a body or line, under its idempotency key, with the caller as labeler of last resort."""
+        """Return the event of a body or line, under its idempotency key, by a labeler that the caller may name."""
         event = parse_feedback(data)
         require_past(event, self._context.clock.now())
-        completed: dict[str, str] = {}
+        completed: dict[str, str | None] = {}
         if key is not None and event.feedback_id is None:
             completed["feedback_id"] = key
-        if event.labeler is None and caller != LOCAL_CALLER:
-            completed["labeler"] = caller
+        labeler = self._context.labeler(caller, event.labeler)
+        if labeler != event.labeler:
+            completed["labeler"] = labeler
         return event.model_copy(update=completed) if completed else event
 
     def _queue(self, event: FeedbackEvent) -> asyncio.Future[None]:

@@ -50,7 +50,10 @@ class LabelRoutes:
         reason: RequestReason | None = None,
         cursor: Annotated[str | None, Query(max_length=_MAX_CURSOR_CHARS)] = None,
     ) -> Response:
-        """Return what to label next, newest first, and the label budget; ``cursor`` is ``next`` of the page before."""
+        """Return what to label next, newest first, and the label budget; ``cursor`` is ``next`` of the page before.
+
+        Requests of the reason ``audit`` are for trusted labelers alone; ``audits`` says who they are.
+        """
         context = self._context
         context.authorise(request, "read")
         context.require_workload(workload)
@@ -58,5 +61,6 @@ class LabelRoutes:
             page = context.queue.page(workload, context.clock.now(), limit, reason=reason, cursor=cursor)
         except ValueError as error:
             raise Refused(_UNPROCESSABLE, "invalid_field", f"cursor: {error}", "cursor") from None
-        status = context.view.status(workload) or unseen(context.settings.workloads[workload])
-        return tagged(request, to_json(queue_document(page, label_budget(status))))
+        configured = context.settings.workloads[workload]
+        budget = label_budget(context.view.status(workload) or unseen(configured))
+        return tagged(request, to_json(queue_document(page, budget, configured.trusted_labelers)))

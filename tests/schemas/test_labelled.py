@@ -138,7 +138,7 @@ def test_feedback_of_another_query_is_refused() -> None:
 
 
 @settings(max_examples=30)
-@given(result=strategies.routed_events(query_id="q"), gold=strategies.entities, revision=strategies.ordinals)
+@given(result=strategies.routed_events(query_id="q"), gold=strategies.entities, revision=strategies.revisions)
 def test_any_result_and_label_give_a_valid_example(result: RoutedEvent, gold: Any, revision: int) -> None:
     feedback = FeedbackEvent(query_id="q", entities=gold, revision=revision)
     example = LabelledExample.from_events(result, feedback)

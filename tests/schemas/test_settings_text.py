@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from schemas import ConfigError, Settings
 from schemas.settings_text import REDACTED, load_settings, parse_settings, render_settings, require_models
+from schemas.settings_warnings import settings_warnings
 
 WORKLOAD = """
 [workloads.photo-search]
@@ -159,7 +161,7 @@ def test_a_faulty_variable_is_called_by_its_own_name(variable: str, value: str, 
 def test_secrets_are_redacted_wherever_they_are_shown() -> None:
     settings = parse_settings(
         WORKLOAD.replace("http://127.0.0.1:8001", "http://me:hunter2@127.0.0.1:8001")
-        + '[recalibrator.api_keys.labeler]\nkey = "hunter2"\n',
+        + '[recalibrator.api_keys.labeler]\nkey = "hunter2-hunter2-hunter2"\n',
         {"UCCI_KAFKA__SASL_PASSWORD": "hunter2", "UCCI_KAFKA__SSL_KEY_PEM": "hunter2"},
     )
     shown = render_settings(settings)
@@ -171,7 +173,8 @@ def test_secrets_are_redacted_wherever_they_are_shown() -> None:
     "text",
     [
         "[kafka]\n'sasl.password' = ['hunter2']",
-        "[recalibrator.api_keys.a]\nkey = 'hunter2'\nscopes = ['root']",
+        "[recalibrator.api_keys.a]\nkey = 'hunter2'",
+        "[recalibrator.api_keys.a]\nkey = 'hunter2-hunter2-hunter2'\nscopes = ['root']",
         "[recalibrator.api_keys.a]\nkey_sha256 = 'hunter2'",
         WORKLOAD.replace('"hunter2"', '["hunter2"]'),
         WORKLOAD.replace('"http://127.0.0.1:8001/v1"', '"ftp://me:hunter2@host"'),
@@ -212,3 +215,72 @@ def test_a_router_needs_a_workload_with_both_models() -> None:
 
 def test_the_api_is_closed_to_others_until_there_is_a_key() -> None:
     assert "add a key or use 127.0.0.1" in faults("[recalibrator]\nhttp_host = '0.0.0.0'")[0]
+
+
+def test_a_key_that_can_be_guessed_is_one_clear_fault() -> None:
+    for key in ("", "zq", "fifteen-chars-k", " " * 40, "hunter2" + " " * 40):
+        (fault,) = faults(f'[recalibrator.api_keys.ada]\nkey = "{key}"')
+        assert fault.startswith("recalibrator.api_keys.ada.key: ")
+        assert "at least 16 characters" in fault
+        assert not key.strip() or key.strip() not in fault.removeprefix("recalibrator.api_keys.ada.key: ")
+    assert parse_settings('[recalibrator.api_keys.ada]\nkey = "sixteen-chars-ok"', {}).recalibrator.api_keys
+
+
+def test_a_key_from_an_unset_variable_is_a_fault_that_says_so() -> None:
+    text = '[recalibrator.api_keys.ada]\nkey = "0123456789abcdef"'
+    (fault,) = faults(text, {"UCCI_RECALIBRATOR__API_KEYS__ADA__KEY": ""})
+    assert "UCCI_RECALIBRATOR__API_KEYS__ADA__KEY" in fault
+    assert "is empty" in fault
+
+
+@pytest.mark.parametrize("hashed", [b"", b"\n"])
+def test_the_hash_of_an_unset_variable_is_no_key(hashed: bytes) -> None:
+    (fault,) = faults(f'[recalibrator.api_keys.ada]\nkey_sha256 = "{sha256(hashed).hexdigest()}"')
+    assert fault.startswith("recalibrator.api_keys.ada.key_sha256: is the hash of an empty key")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("labelers = []", "labelers: names nobody; leave it out for the key's own name"),
+        ("labelers = ['']", "labelers.0"),
+        (f"labelers = ['{'x' * 256}']", "labelers.0"),
+        ("labelers = ['bob', 'bob']", "labelers: must not name a labeler twice: bob"),
+        ("scopes = ['read']\nlabelers = ['bob']", "labelers: this key may not give feedback; add the scope feedback"),
+        ("labeler = ['bob']", "did you mean labelers?"),
+    ],
+)
+def test_labelers_that_a_key_cannot_have_are_refused(line: str, words: str) -> None:
+    text = "[recalibrator.api_keys.ada]\nkey = '0123456789abcdef'\n"
+    scopes = "" if "scopes" in line else "scopes = ['feedback']\n"
+    assert words in "\n".join(faults(text + scopes + line))
+
+
+def test_a_key_is_named_as_a_labeler_may_be() -> None:
+    assert "api_keys" in "\n".join(faults(f"[recalibrator.api_keys.{'x' * 256}]\nkey = '0123456789abcdef'"))
+
+
+def _warned(*labelers: str, keys: str = "") -> list[str]:
+    return settings_warnings(parse_settings(f"{WORKLOAD}trusted_labelers = {list(labelers)}\n{keys}", {}))
+
+
+def _key(name: str, rest: str = "scopes = ['feedback']") -> str:
+    return f"[recalibrator.api_keys.{name}]\nkey = '0123456789abcdef'\n{rest}\n"
+
+
+def test_a_trusted_labeler_for_whom_no_key_can_speak_is_warned_of() -> None:
+    (warning,) = _warned("ada", "bob", keys=_key("ada"))
+    for word in ("workloads.photo-search.trusted_labelers", "bob", "relay", "labelers"):
+        assert word in warning
+    assert "ada" not in warning
+    # A key that may only read is no voice.
+    assert len(_warned("ada", keys=_key("ada", "scopes = ['read']"))) == 1
+
+
+@pytest.mark.parametrize(
+    "keys",
+    ["", _key("ada"), _key("team", "scopes = ['feedback']\nlabelers = ['x', 'ada']"), _key("t", "scopes = ['relay']")],
+)
+def test_no_warning_where_somebody_may_speak_for_each_trusted_labeler(keys: str) -> None:
+    assert _warned("ada", keys=keys) == []
+    assert _warned(keys=keys) == []

@@ -24,6 +24,7 @@ from schemas.settings import Settings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WORKLOAD = "photo-search"
+KEY = "a-key-long-enough"
 
 
 @dataclass
@@ -79,15 +80,23 @@ class Api:
     settings: Settings
 
 
-def make_settings(workloads: tuple[str, ...] = (WORKLOAD,), **recalibrator: Any) -> Settings:
-    """Return settings of one workload, or of several alike."""
-    workload = {"fields": ["camera", "lens"], "target": {"micro_f1": 0.9}, "cost": {"small": 1.0, "large": 3.0}}
-    return Settings.model_validate({"recalibrator": recalibrator, "workloads": dict.fromkeys(workloads, workload)})
+def make_settings(
+    workloads: tuple[str, ...] = (WORKLOAD,), workload: Mapping[str, Any] | None = None, **recalibrator: Any
+) -> Settings:
+    """Return settings of one workload, or of several alike; ``workload`` holds further keys of each."""
+    table = {"fields": ["camera", "lens"], "target": {"micro_f1": 0.9}, "cost": {"small": 1.0, "large": 3.0}}
+    tables = dict.fromkeys(workloads, table | dict(workload or {}))
+    return Settings.model_validate({"recalibrator": recalibrator, "workloads": tables})
 
 
-def make_api(missing: tuple[str, ...] = (), workloads: tuple[str, ...] = (WORKLOAD,), **recalibrator: Any) -> Api:
-    """Return an application with these settings of ``[recalibrator]``."""
-    settings = make_settings(workloads, **recalibrator)
+def make_api(
+    missing: tuple[str, ...] = (),
+    workloads: tuple[str, ...] = (WORKLOAD,),
+    workload: Mapping[str, Any] | None = None,
+    **recalibrator: Any,
+) -> Api:
+    """Return an application with these settings of ``[recalibrator]``, and of each workload."""
+    settings = make_settings(workloads, workload, **recalibrator)
     producer, clock = KeepingProducer(), HandClock()
     view = View(tuple(settings.workloads), settings.topics.prefix)
     letters, queue = DeadLetterLog(tuple(settings.workloads)), LabelQueue.configured(settings)

@@ -31,6 +31,7 @@ from schemas import (
 )
 from schemas.command import Action
 from schemas.event import Event
+from schemas.feedback import MAX_REVISION
 from schemas.routed import DecisionReason, LabelReason, TrialMode
 from tests.support import status_strategies
 from tests.support.value_strategies import (
@@ -176,6 +177,8 @@ def routed_events(draw: st.DrawFn, **fixed: Any) -> RoutedEvent:
     return RoutedEvent(**content | fixed)
 
 
+revisions = st.integers(1, MAX_REVISION)
+
 feedback_events = st.builds(
     FeedbackEvent,
     query_id=names,
@@ -184,7 +187,7 @@ feedback_events = st.builds(
     labelled_at=optional(timestamps),
     source=optional(texts),
     feedback_id=optional(names),
-    revision=ordinals,
+    revision=revisions,
     retracted=st.booleans(),
 )
 

@@ -60,7 +60,7 @@ def setup(
     ] = None,
     hook_key: Annotated[
         str | None,
-        typer.Option(envvar="LABEL_STUDIO_HOOK_KEY", help="Key of the scope feedback that the webhook sends."),
+        typer.Option(envvar="LABEL_STUDIO_HOOK_KEY", help="Key of the scope relay that the webhook sends."),
     ] = None,
     replace_config: Annotated[
         bool, typer.Option("--replace-config", help="Replace a labeling configuration that was changed.")

@@ -9,9 +9,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from recalibrator.api.keys import Keys
+from recalibrator.api.label_studio import SOURCE
 from recalibrator.errors import Refused
 from schemas.errors import ConfigError
-from schemas.settings import Settings, WorkloadSettings
+from schemas.settings import ApiKey, Settings, WorkloadSettings
 from ucci_stream.label_studio.client import LabelStudio, LabelStudioFailed
 from ucci_stream.label_studio.labeling import INSTRUCTION, SERVED, labeling_config
 
@@ -69,18 +70,27 @@ def hook_headers(settings: Settings, key: str | None) -> dict[str, str]:
     Raises
     ------
     ConfigError
-        When the API asks for a key, and this one would be refused.
+        When the API asks for a key, and this one, or every label that it brings, would be refused.
     """
     if not settings.recalibrator.api_keys:
         return {} if key is None else {_KEY_HEADER: key}
     if key is None:
         raise ConfigError(["--hook-key: recalibrator.api_keys is not empty; give the key that Label Studio is to send"])
-    headers = {_KEY_HEADER: key}
     try:
-        Keys(settings.recalibrator.api_keys).authorise({_KEY_HEADER.lower(): key}, "feedback")
+        name = Keys(settings.recalibrator.api_keys).authorise({_KEY_HEADER.lower(): key}, "feedback")
     except Refused as refused:
         raise ConfigError([f"--hook-key: {refused}"]) from None
-    return headers
+    if not _may_name_annotators(name, settings.recalibrator.api_keys[name]):
+        fault = (
+            f"--hook-key: the key {name} may not speak for annotators, whose labels come as {SOURCE}:NUMBER; "
+            f"add the scope relay to recalibrator.api_keys.{name}.scopes, or give a key that has it"
+        )
+        raise ConfigError([fault])
+    return {_KEY_HEADER: key}
+
+
+def _may_name_annotators(name: str, key: ApiKey) -> bool:
+    return "relay" in key.scopes or any(labeler.startswith(f"{SOURCE}:") for labeler in key.labelers or (name,))
 
 
 def hook_address(given: str) -> str:

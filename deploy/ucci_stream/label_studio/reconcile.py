@@ -163,22 +163,45 @@ def _labels(
     tell: list[FeedbackEvent] = []
     if_gone: list[tuple[AnnotationKey, FeedbackEvent]] = []
     for author, own in annotations.items():
-        key, event = max(own, key=lambda one: (one.event.revision, one.key))
-        last = told.get(author)
+        current, last = max(own, key=_age), told.get(author)
         if last is None:
-            if event.labelled_at is None or event.labelled_at >= told_before:
-                tell.append(event)
-        elif event.revision > last.revision:
-            tell.append(event)
+            if _age(current)[0] >= told_before:
+                tell.append(current.event)
         # A later annotation of the same author was deleted: this one stands again.
-        elif (lost := annotation_of(last)) is not None and lost not in {one.key for one in own}:
-            if_gone.append((lost, told_again(event, key, last.revision)))
+        elif current.event.revision <= last.revision and (lost := _told_key(last)) not in {one.key for one in own}:
+            if_gone.append((lost, told_again(current.event, current.key, last.revision)))
+        else:
+            tell += _correction(current, last)
     for author, last in told.items():
-        lost = annotation_of(last)
         # A task that was deleted whole is housekeeping: its labels were given and stay.
-        if lost is not None and author not in annotations and author[0] in having and not last.retracted:
+        if author not in annotations and author[0] in having and not last.retracted:
+            lost = _told_key(last)
             if_gone.append((lost, retraction_of(last, lost, now)))
     return tell, if_gone
+
+
+def _correction(current: Annotation, last: FeedbackEvent) -> list[FeedbackEvent]:
+    """Return what tells an author's current annotation, nothing where it is what was told last or the listing is older.
+
+    Revisions are whole seconds, and rise with deletions: a quick correction may lie at or below the last one.
+    """
+    if current.event.revision > last.revision:
+        return [current.event]
+    if _age(current) > _age(Annotation(_told_key(last), last)):
+        return [told_again(current.event, current.key, last.revision)]
+    return []
+
+
+def _told_key(told: FeedbackEvent) -> AnnotationKey:
+    key = annotation_of(told)
+    assert key is not None, "note_told keeps events of annotations alone"
+    return key
+
+
+def _age(annotation: Annotation) -> tuple[datetime, AnnotationKey]:
+    """Return what orders annotations by their last change."""
+    assert annotation.event.labelled_at is not None
+    return annotation.event.labelled_at, annotation.key
 
 
 def _doubled(tasks: Iterable[Task]) -> list[int]:

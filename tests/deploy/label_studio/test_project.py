@@ -120,10 +120,26 @@ def settings(**keys: object) -> Settings:
 
 
 def test_a_key_that_the_api_would_refuse_is_refused_at_once() -> None:
-    guarded = settings(studio={"key": "good", "scopes": ["feedback"]}, reader={"key": "weak"})
-    assert hook_headers(guarded, "good") == {"X-Api-Key": "good"}
-    for key, said in ((None, "is not empty"), ("bad", "not known"), ("weak", "lacks the scope feedback")):
+    good, weak, bad = "good-key-01234567", "weak-key-01234567", "unknown-key-01234"
+    guarded = settings(studio={"key": good, "scopes": ["relay"]}, reader={"key": weak})
+    assert hook_headers(guarded, good) == {"X-Api-Key": good}
+    for key, said in ((None, "is not empty"), (bad, "not known"), (weak, "lacks the scope feedback")):
         with pytest.raises(ConfigError, match=said) as caught:
             hook_headers(guarded, key)
         assert "--hook-key" in str(caught.value)
     assert hook_headers(settings(), None) == {}
+
+
+def test_a_key_whose_labels_the_hook_would_all_refuse_is_refused_by_setup_with_the_remedy() -> None:
+    clerk, studio = "clerk-key-0123456", "studio-key-012345"
+    guarded = settings(
+        clerk={"key": clerk, "scopes": ["feedback"]},
+        studio={"key": studio, "scopes": ["feedback"], "labelers": ["ada", "label-studio:3"]},
+    )
+    with pytest.raises(ConfigError) as caught:
+        hook_headers(guarded, clerk)
+    for word in ("--hook-key", "label-studio:", "scope relay", "recalibrator.api_keys.clerk.scopes"):
+        assert word in str(caught.value)
+    assert clerk not in str(caught.value)
+    # Bound to annotators by name, a key needs no relay.
+    assert hook_headers(guarded, studio) == {"X-Api-Key": studio}

@@ -33,8 +33,8 @@ from ucci_stream.processes import free_port
 pytestmark = [pytest.mark.label_studio, pytest.mark.broker]
 
 DEADLINE_S = 90.0
-HOOK_KEY = "hook-key"
-READ_KEY = "read-key"
+HOOK_KEY = "hook-key-01234567"
+READ_KEY = "read-key-01234567"
 
 
 @pytest.fixture(scope="session")
@@ -128,7 +128,7 @@ def site(broker: LocalBroker, server: LabelStudioServer, tmp_path: Path) -> Iter
     create_all_topics(broker.bootstrap, prefix)
     config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, tmp_path / "state")
     keys = f"""http_port = {port}
-api_keys = {{ studio = {{ key = "{HOOK_KEY}", scopes = ["feedback"] }}, tool = {{ key = "{READ_KEY}" }} }}"""
+api_keys = {{ studio = {{ key = "{HOOK_KEY}", scopes = ["relay"] }}, tool = {{ key = "{READ_KEY}" }} }}"""
     # The project is named after the workload: another prefix is another workload here.
     text = config.read_text().replace("http_port = 0", keys)
     config.write_text(text)

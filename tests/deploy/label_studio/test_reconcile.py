@@ -25,7 +25,7 @@ LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 QUERIES = ("q-1", "q-2")
 
 
-def annotation(number: int, author: int, second: int, value: str | None) -> dict[str, Any]:
+def annotation(number: int, author: int, second: float, value: str | None) -> dict[str, Any]:
     """An annotation as Label Studio lists it; no value is a skip."""
     areas = [{"from_name": "camera", "type": "textarea", "value": {"text": [value]}}] if value else []
     changed_at = rfc3339(LONG_AGO + timedelta(seconds=second))
@@ -77,11 +77,12 @@ class World:
     annotations: dict[int, tuple[str, int, dict[str, Any]]] = field(default_factory=dict)
     topic: list[FeedbackEvent] = field(default_factory=list)
     recent: RecentAnnotations = field(default_factory=RecentAnnotations)
-    second: int = 0
+    second: float = 0
     made: int = 0
 
     def submit(self, query: str, author: int, value: str | None, heard: bool, number: int | None = None) -> None:
-        self.second += 1
+        # Several changes within a second share a revision.
+        self.second += 0.25
         if number is None:
             self.made += 1
             number = self.made
@@ -135,7 +136,8 @@ class World:
     def meant(self) -> dict[tuple[str, str | None], Any]:
         """What each author's last annotation of each query says."""
         last: dict[tuple[str, str | None], Any] = {}
-        for query, author, content in sorted(self.annotations.values(), key=lambda one: str(one[2]["updated_at"])):
+        by_time = sorted(self.annotations.values(), key=lambda one: datetime.fromisoformat(one[2]["updated_at"]))
+        for query, author, content in by_time:
             event = of_annotation(content, {"data": {"query_id": query}})
             last[query, f"label-studio:{author}"] = (event.entities, event.entities is None)
         return last
@@ -165,6 +167,17 @@ def test_after_a_round_the_join_holds_what_each_author_said_last_and_another_rou
     world.sync()
     assert world.labels() == world.meant()
     assert world.sync() == 0
+
+
+def test_a_correction_that_the_hook_missed_is_told_though_it_came_within_the_same_second() -> None:
+    told: dict[Author, FeedbackEvent] = {}
+    note_told(told, of_annotation(annotation(7, 1, 5.25, "canon"), {"data": {"query_id": "q-1"}}), PROJECT)
+    (event,) = make_plan([document(1, "q-1", annotation(7, 1, 5.5, "nikon"))], told).tell
+    assert event.entities == {"camera": "nikon"}
+    note_told(told, event, PROJECT)
+    assert make_plan([document(1, "q-1", annotation(7, 1, 5.5, "nikon"))], told).tell == ()
+    # A listing from before the correction that the hook told of meanwhile takes nothing back.
+    assert make_plan([document(1, "q-1", annotation(7, 1, 5.25, "canon"))], told).tell == ()
 
 
 def test_a_deletion_that_nobody_heard_of_takes_the_label_back_once_it_is_certain() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recalibrator.api import bodies, feedback_batch
 from schemas.event import MAX_RECORD_BYTES, rfc3339
 from schemas.feedback import FeedbackEvent
-from tests.support.api import START, Api, make_api
+from tests.support.api import KEY, START, Api, make_api
 
 EVENT = {"query_id": "q-1", "entities": {"camera": "canon 5d"}, "labeler": "ann"}
 
@@ -238,8 +238,8 @@ def test_sources_that_senders_make_up_do_not_each_become_a_metric(api: Api) -> N
 
 
 def test_a_keyed_caller_is_the_labeler_of_what_names_nobody() -> None:
-    api = make_api(api_keys={"back-office": {"key": "s3cret", "scopes": ["feedback"]}})
+    api = make_api(api_keys={"back-office": {"key": KEY, "scopes": ["feedback"]}})
     event = {"query_id": "q", "entities": {}}
 
-    assert _post(api, json.dumps(event).encode(), Authorization="Bearer s3cret").status_code == 202
+    assert _post(api, json.dumps(event).encode(), Authorization=f"Bearer {KEY}").status_code == 202
     assert FeedbackEvent.from_json(api.producer.records[0][2]).labeler == "back-office"

@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.api import Api, make_api
 
-READ = {"Authorization": "Bearer reader"}
+READER, WRITER = "reader-key-012345", "writer-key-012345"
+READ = {"Authorization": f"Bearer {READER}"}
 EVENT = json.dumps({"query_id": "q", "entities": {}}).encode()
 
 
@@ -19,9 +20,9 @@ EVENT = json.dumps({"query_id": "q", "entities": {}}).encode()
 def api() -> Api:
     return make_api(
         api_keys={
-            "reader": {"key": "reader", "scopes": ["read"]},
+            "reader": {"key": READER, "scopes": ["read"]},
             "writer": {
-                "key_sha256": sha256(b"writer").hexdigest(),
+                "key_sha256": sha256(WRITER.encode()).hexdigest(),
                 "scopes": ["feedback"],
                 "quota_per_minute": 60,
             },
@@ -42,10 +43,10 @@ def test_probes_are_open(api: Api, path: str) -> None:
         ({"Authorization": "Basic ???"}, 401),
         ({"Authorization": b"Basic \xe9"}, 401),
         ({"X-Api-Key": b"\xff\x80"}, 401),
-        ({"Authorization": "Bearer writer"}, 403),
+        ({"Authorization": f"Bearer {WRITER}"}, 403),
         (READ, 200),
-        ({"X-Api-Key": "reader"}, 200),
-        ({"Authorization": "Basic " + base64.b64encode(b"anybody:reader").decode()}, 200),
+        ({"X-Api-Key": READER}, 200),
+        ({"Authorization": "Basic " + base64.b64encode(f"anybody:{READER}".encode()).decode()}, 200),
     ],
 )
 def test_reading_needs_the_scope_read(api: Api, headers: dict[str, Any], status: int) -> None:
@@ -58,7 +59,7 @@ def test_commands_need_the_scope_admin(api: Api) -> None:
 
 
 def _write(api: Api) -> Any:
-    headers = {"X-Api-Key": "writer", "content-type": "application/json"}
+    headers = {"X-Api-Key": WRITER, "content-type": "application/json"}
     return api.client.post("/v1/feedback", content=EVENT, headers=headers)
 
 

@@ -14,7 +14,7 @@ from recalibrator.api.label_queue import LabelQueue
 from schemas.calibration import Interval, Target
 from schemas.label_requested import LabelRequested, RequestReason
 from schemas.status import DelayQuantiles, DriftStatus, LabelStatus, WorkloadStatus
-from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api
 
 TOPIC = "ucci.label-requests"
 PATH = f"/v1/label-requests/{WORKLOAD}"
@@ -160,6 +160,18 @@ def test_the_answer_lists_requests_with_reason_and_the_budget(api: Api) -> None:
     assert budget["interval_width_with_twice_the_labels"] == pytest.approx(0.02 / 2**0.5)
 
 
+@pytest.mark.parametrize(
+    ("trusted", "words"),
+    [((), ("none of the suspected labels", "trusted_labelers")), (("ada", "bob"), ("only ada, bob", "leave"))],
+)
+def test_the_answer_says_who_should_answer_audits(trusted: tuple[str, ...], words: tuple[str, ...]) -> None:
+    api = make_api(workload={"trusted_labelers": trusted})
+    put(api.queue, *(request(number) for number in range(6)))
+    audits = api.client.get(PATH).json()["audits"]
+    assert (audits["open"], audits["trusted_labelers"]) == (2, list(trusted))
+    assert all(word in audits["note"] for word in words)
+
+
 def test_the_pages_follow_each_other_to_the_last(api: Api) -> None:
     found: list[str] = []
     cursor: dict[str, str] = {}
@@ -205,6 +217,6 @@ def test_a_workload_that_is_not_configured_is_not_found_and_one_without_traffic_
 
 
 def test_the_queue_needs_a_key_that_may_read() -> None:
-    api = make_api(api_keys={"ada": {"key": "k", "scopes": ["feedback"]}})
+    api = make_api(api_keys={"ada": {"key": KEY, "scopes": ["feedback"]}})
     assert api.client.get(PATH).status_code == 401
-    assert api.client.get(PATH, headers={"X-Api-Key": "k"}).status_code == 403
+    assert api.client.get(PATH, headers={"X-Api-Key": KEY}).status_code == 403

@@ -16,7 +16,7 @@ from recalibrator.api.label_studio import (
 )
 from recalibrator.api.recent_annotations import RecentAnnotations
 from recalibrator.errors import Refused
-from schemas.feedback import FeedbackEvent
+from schemas.feedback import MAX_REVISION, FeedbackEvent
 from tests.support.api import START, make_api
 
 
@@ -66,6 +66,23 @@ def test_the_query_id_may_stand_in_the_tasks_meta() -> None:
 
     assert event is not None
     assert event.query_id == "q-9"
+
+
+@pytest.mark.parametrize("moment", ["2019-06-01T00:00:00Z", "2026-01-01T00:00:01.500000Z", "2080-01-01T00:00:00Z"])
+def test_an_annotations_revision_is_one_that_feedback_may_have(moment: str) -> None:
+    event = feedback_of(_hook(updated_at=moment))
+
+    assert event is not None
+    assert 1 <= event.revision < MAX_REVISION
+
+
+def test_two_changes_within_a_second_have_ids_of_their_own() -> None:
+    first, second = (feedback_of(_hook(updated_at=f"2026-01-01T00:00:01.{part}Z")) for part in ("250000", "750000"))
+
+    assert first is not None
+    assert second is not None
+    assert first.revision == second.revision
+    assert first.identity() != second.identity()
 
 
 @pytest.mark.parametrize("action", ["ANNOTATIONS_DELETED", "TASKS_CREATED", "PROJECT_UPDATED"])

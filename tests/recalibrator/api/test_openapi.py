@@ -12,10 +12,9 @@ from schemathesis.checks import CHECKS, load_all_checks
 from schemas.calibration import Target
 from schemas.feedback import FeedbackEvent
 from schemas.status import DriftStatus, RouterStatus, VersionInUse, WorkloadStatus
-from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api
 from tests.support.versions import sealed_version
 
-KEY = "s3cret"
 AUTHORISED = {"Authorization": f"Bearer {KEY}"}
 EXAMPLES = 40
 
@@ -42,7 +41,7 @@ CHECKED = CHECKS.get_by_names(
 
 def _api(**options: Any) -> Api:
     """Return an application that has a version, a status and a router to show, and asks for a key."""
-    key = {"key": KEY, "scopes": ["read", "feedback", "admin"], "quota_per_minute": 10**9}
+    key = {"key": KEY, "scopes": ["read", "relay", "admin"], "quota_per_minute": 10**9}
     api = make_api(api_keys={"tester": key}, **options)
     status = WorkloadStatus(
         workload=WORKLOAD,

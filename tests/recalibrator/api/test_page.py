@@ -12,7 +12,7 @@ import pytest
 import recalibrator.api
 from recalibrator.api.page import ACTIONS
 from schemas.command import Action
-from tests.support.api import WORKLOAD, make_api
+from tests.support.api import KEY, WORKLOAD, make_api
 
 PACKAGE = Path(recalibrator.api.__file__).parent
 CSS = (PACKAGE / "static" / "page.css").read_text(encoding="utf-8")
@@ -78,8 +78,8 @@ class Structure(HTMLParser):
 
 @pytest.mark.parametrize("path", ["/", f"/workloads/{WORKLOAD}", f"/confirm?workload={WORKLOAD}&action=pause"])
 def test_the_structure_names_everything_once(path: str) -> None:
-    api = make_api(api_keys={"boss": {"key": "boss", "scopes": ["read", "admin"]}})
-    answer = api.client.get(path, headers={"X-Api-Key": "boss"})
+    api = make_api(api_keys={"boss": {"key": KEY, "scopes": ["read", "admin"]}})
+    answer = api.client.get(path, headers={"X-Api-Key": KEY})
     found = Structure()
     found.feed(re.sub(r"<svg.*?</svg>", "", answer.text, flags=re.DOTALL))
 

@@ -23,7 +23,7 @@ from schemas.status import (
     WorkloadState,
     WorkloadStatus,
 )
-from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api
 from tests.support.versions import sealed_version
 
 
@@ -211,12 +211,12 @@ def test_a_confirmed_form_becomes_a_command(api: Api) -> None:
 
 
 def test_a_form_needs_the_admin_key_in_the_form_itself() -> None:
-    api = make_api(api_keys={"boss": {"key": "boss", "scopes": ["read", "admin"]}})
+    api = make_api(api_keys={"boss": {"key": KEY, "scopes": ["read", "admin"]}})
     form = {"workload": WORKLOAD, "action": "pause"}
-    basic = {"Authorization": "Bearer boss"}
+    basic = {"Authorization": f"Bearer {KEY}"}
 
     assert api.client.post("/confirm", data=form, headers=basic, follow_redirects=False).status_code == 401
-    assert api.client.post("/confirm", data={**form, "key": "boss"}, follow_redirects=False).status_code == 303
+    assert api.client.post("/confirm", data={**form, "key": KEY}, follow_redirects=False).status_code == 303
     crossed = {"Origin": "http://elsewhere.example"}
-    assert api.client.post("/confirm", data={**form, "key": "boss"}, headers=crossed).status_code == 403
+    assert api.client.post("/confirm", data={**form, "key": KEY}, headers=crossed).status_code == 403
     assert len(api.producer.records) == 1

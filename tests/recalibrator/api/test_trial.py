@@ -11,7 +11,7 @@ from schemas.calibration import CostRate, Evidence, Interval
 from schemas.command import Command
 from schemas.status import DriftStatus, WorkloadStatus
 from schemas.trial import TrialArm, TrialStatus
-from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api
 from tests.support.versions import sealed_version
 
 
@@ -98,8 +98,8 @@ def test_a_version_that_is_not_in_the_history_cannot_be_tried(api: Api) -> None:
 
 @pytest.mark.parametrize("path", ["/1:shadow", "/1:canary?share=0.5", ":promote", ":stop-trial"])
 def test_trials_need_the_scope_admin(path: str) -> None:
-    api = make_api(api_keys={"reader": {"key": "reader", "scopes": ["read", "feedback"]}})
-    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", headers={"X-Api-Key": "reader"})
+    api = make_api(api_keys={"reader": {"key": KEY, "scopes": ["read", "feedback"]}})
+    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", headers={"X-Api-Key": KEY})
     assert answer.status_code == 403
 
 

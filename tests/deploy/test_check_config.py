@@ -1,0 +1,53 @@
+"""`check-config`: faults end it with exit code 2, doubts are said and do not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from subprocess import run
+
+import pytest
+
+WORKLOAD = """
+[workloads.photo]
+fields = ["iso"]
+target = { micro_f1 = 0.9 }
+trusted_labelers = ["ada"]
+"""
+BOB = """
+[recalibrator.api_keys.bob]
+key = "%s"
+scopes = ["feedback"]
+"""
+KEY = "bobs-key-01234567"
+
+
+def check(directory: Path, command: str, text: str) -> tuple[int, str, str]:
+    path = directory / "ucci.toml"
+    path.write_text(text)
+    words = [sys.executable, "-m", command, "check-config", "--config", str(path)]
+    done = run(words, capture_output=True, text=True, timeout=60.0, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("command", ["ucci_stream", "recalibrator"])
+def test_a_trusted_labeler_as_whom_nobody_can_speak_is_warned_of_and_no_fault(tmp_path: Path, command: str) -> None:
+    code, out, err = check(tmp_path, command, WORKLOAD + BOB % KEY)
+    assert code == 0
+    assert json.loads(out)["workloads"]["photo"]["trusted_labelers"] == ["ada"]
+    (line,) = err.splitlines()
+    assert line.startswith("warning: workloads.photo.trusted_labelers: no API key may speak as ada")
+
+
+@pytest.mark.parametrize("command", ["ucci_stream", "recalibrator"])
+@pytest.mark.parametrize("key", ["", "short-key"])
+def test_a_key_that_can_be_guessed_ends_with_exit_code_2_and_one_line_without_it(
+    tmp_path: Path, command: str, key: str
+) -> None:
+    code, out, err = check(tmp_path, command, WORKLOAD + BOB % key)
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert "recalibrator.api_keys.bob.key" in line
+    assert "16 characters" in line
+    assert not key or key not in line
