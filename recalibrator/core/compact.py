@@ -53,7 +53,7 @@ def comparable(routed: RoutedEvent) -> RoutedEvent:
 
 
 def reduced(entities: Entities) -> Entities:
-    """Return the entities with long values replaced by their digests; reducing them again changes nothing.
+    """Return the entities with long values as digests and each only once; reducing them again changes nothing.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def reduced(entities: Entities) -> Entities:
         if value is None
         else _reduced_text(value)
         if isinstance(value, str)
-        else tuple(_reduced_text(text) for text in value)
+        else tuple(dict.fromkeys(map(_reduced_text, value)))
         for name, value in entities.items()
     }
 

@@ -29,9 +29,8 @@ from schemas.routed import RoutedEvent
 MAX_LABELERS = 64
 """Opinions kept of one query; beyond it the one labelled first is forgotten."""
 
-MAX_OPINION_CHARS = 100_000
-"""Characters of all opinions kept of one query; beyond it those labelled first are forgotten, never the one that
-stands."""
+MAX_OPINION_BYTES = 100_000
+"""Bytes of all opinions kept of one query; beyond it those labelled first are forgotten, never the one that stands."""
 
 MAX_SEEN = 256
 """Feedback ids remembered for one query."""
@@ -122,7 +121,8 @@ class Joined(NamedTuple):
     """What one event led to.
 
     ``notes`` name what is worth counting: ``duplicate_result``, ``duplicate_feedback``, ``stale_revision``,
-    ``disagreement``, ``skipped``, ``withdrawn``, ``withdrawn_unknown``, ``forgotten_labeler``, ``unknown_fields``.
+    ``disagreement``, ``skipped``, ``withdrawn``, ``withdrawn_unknown``, ``forgotten_labeler``, ``unknown_fields``,
+    ``unknown_workload`` (a label of a workload that the settings no longer name).
     """
 
     state: JoinState
@@ -211,7 +211,9 @@ def take_feedback(state: JoinState, feedback: FeedbackEvent, arrived_at: datetim
     notes += _remarks(feedback, taken, earlier, others)
     if state.routed is None:
         return Joined(following, None, notes)
-    ours = rules[state.routed.workload]
+    ours = rules.get(state.routed.workload)
+    if ours is None:
+        return Joined(following, None, (*notes, "unknown_workload"))
     return _change(following, _verdict(state, ours), ours, notes)
 
 
@@ -223,10 +225,10 @@ def _standing(opinions: Iterable[Opinion]) -> Opinion | None:
 def _bounded(opinions: tuple[Opinion, ...]) -> tuple[tuple[Opinion, ...], tuple[str, ...]]:
     """Forget those labelled first while there are too many or too long ones."""
     stands = _standing(opinions)
-    sizes = {opinion.order: _chars(opinion) for opinion in opinions}
+    sizes = {opinion.order: _bytes(opinion) for opinion in opinions}
     total = sum(sizes.values())
     for oldest in sorted(opinions, key=lambda o: (o.labelled_at, o.order)):
-        if len(sizes) <= MAX_LABELERS and total <= MAX_OPINION_CHARS:
+        if len(sizes) <= MAX_LABELERS and total <= MAX_OPINION_BYTES:
             break
         if oldest is not stands:
             total -= sizes.pop(oldest.order)
@@ -234,11 +236,11 @@ def _bounded(opinions: tuple[Opinion, ...]) -> tuple[tuple[Opinion, ...], tuple[
     return kept, ("forgotten_labeler",) * (len(opinions) - len(kept))
 
 
-def _chars(opinion: Opinion) -> int:
+def _bytes(opinion: Opinion) -> int:
+    """Return about how many bytes the opinion's entities take as JSON, quotes and commas included."""
     entities = opinion.entities or {}
-    # A list's strings and a string's characters are counted alike.
     values = ((value,) if isinstance(value, str) else value or () for value in entities.values())
-    return sum(map(len, entities)) + sum(len(text) for texts in values for text in texts)
+    return sum(len(text.encode()) + 3 for texts in (entities, *values) for text in texts)
 
 
 def _remarks(

@@ -25,6 +25,8 @@ def judge(before: JoinState, after: JoinState, rules: Rules) -> Iterator[tuple[s
     """
     if after.routed is None or not after.opinions or after is before:
         return
+    if after.routed.workload not in rules:
+        return
     known = set() if before.routed is None else {opinion.order for opinion in before.opinions}
     fresh = [opinion for opinion in after.opinions if opinion.order not in known]
     wanted = rules[after.routed.workload].fields

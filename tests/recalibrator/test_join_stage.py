@@ -51,6 +51,7 @@ class Join:
     ) -> None:
         self.directory = directory
         self.bounds = bounds
+        self.rules = {"photo": RULES}
         self.draw = random.Random(seed)
         self.budget = [self.draw.choice(FAULTS) for _ in range(faults)]
         self.limits = limits or JoinLimits()
@@ -65,7 +66,7 @@ class Join:
         self.store = SqliteJoinStore(self.directory / "join.sqlite3", self.bounds)
         self.log = MemoryLog(self.broker, (TOPICS.results, TOPICS.feedback), self.draw, self.clock)
         self.stage = JoinStage(
-            {"photo": RULES},
+            self.rules,
             TOPICS,
             self.limits,
             log=self.log,
@@ -536,3 +537,14 @@ def test_many_further_results_left_no_query_that_people_were_asked_about(tmp_pat
     assert join.count.totals["rows_expired result_without_label"] > 1_600
     assert join.count.totals["rows_expired requested_without_label"] == 0.0
     join.store.close()
+
+
+def test_a_label_of_a_workload_that_is_no_longer_configured_stopped_the_join(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.settle()
+    join.rules = {"audio": RULES}
+    join.crash()
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    assert join.examples() == []
+    assert join.count.totals["join_notes unknown_workload"] == 1.0

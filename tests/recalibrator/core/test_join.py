@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recalibrator.core.compact import compact
 from recalibrator.core.join import (
     MAX_LABELERS,
-    MAX_OPINION_CHARS,
+    MAX_OPINION_BYTES,
     NOTHING_KNOWN,
     Joined,
     JoinState,
@@ -290,7 +290,7 @@ def test_one_query_with_many_labelers_and_long_answers_made_a_row_of_61_mb() -> 
         at = START + timedelta(seconds=number)
         return feedback(
             1,
-            {**long_answer(number), **{f"f{n}": "v" * 30 for n in range(200)}},
+            {**long_answer(number), **{f"f{n}": "ẅ" * 30 for n in range(200)}},
             labeler=f"labeler {number}",
             labelled_at=at,
         )
@@ -300,7 +300,7 @@ def test_one_query_with_many_labelers_and_long_answers_made_a_row_of_61_mb() -> 
         joined = take(state, word(number))
         state = joined.state
         notes.update(joined.notes)
-    assert len(state.model_dump_json()) < 2 * MAX_OPINION_CHARS
+    assert len(state.model_dump_json()) < 2 * MAX_OPINION_BYTES
     assert notes["forgotten_labeler"] == 65 - len(state.opinions) > 0
     assert state.standing is not None
     assert state.standing.labeler == "labeler 100"
