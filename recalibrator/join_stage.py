@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 from recalibrator.catch_up import Pair
-from recalibrator.core.join import NOTHING_KNOWN, Joined, JoinState, take_feedback, take_result
+from recalibrator.core.broker_time import BEHIND_MS, broker_time_ms, dated_feedback, dated_result, from_ms, is_behind
+from recalibrator.core.join import NOTHING_KNOWN, JoinState, Rules, take_feedback, take_result
 from recalibrator.core.labelers import add, judge
 from recalibrator.dead_letter import dead_letter
 from recalibrator.decoding import decode_feedback, decode_result
@@ -33,14 +33,15 @@ TRAFFIC_INTERVAL_S = 1.0
 """How long unlabelled traffic, and offsets alone, may wait for a commit."""
 
 EXPIRY_INTERVAL_S = 20.0
+MIN_EXPIRED = 5_000
+"""Rows that a commit may delete at least, besides two for each that it stores: the bounds hold at any rate of results,
+and a store that begins above them comes down in small steps."""
+
 MAX_PENDING = 20_000
 """Records taken since the last commit that make the next one due at once."""
 
 _POLL_S = 0.1
 _MILLISECONDS = 1_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST_MS = 32_503_679_999_999
-"""The last millisecond of the year 2999, the latest that an event may carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class JoinStage(Stage):
 
     Parameters
     ----------
-    fields : mapping of workload to its fields
+    rules : mapping of workload to its rules
     topics : JoinTopics
     limits : JoinLimits
     log, transactions, store : the ports
@@ -96,7 +97,7 @@ class JoinStage(Stage):
 
     def __init__(
         self,
-        fields: Mapping[str, tuple[str, ...]],
+        rules: Rules,
         topics: JoinTopics,
         limits: JoinLimits,
         *,
@@ -107,7 +108,7 @@ class JoinStage(Stage):
         clock: Clock,
         count: Count,
     ) -> None:
-        self._fields = fields
+        self._rules = rules
         self._topics = topics
         self._limits = limits
         self._log = log
@@ -135,8 +136,12 @@ class JoinStage(Stage):
         return self._store.labelers(self._pairs)
 
     def gauges(self) -> Mapping[str, float]:
-        """Return the numbers of rows stored and of label requests open."""
-        return {"rows": float(self._store.rows), "label_requests_open": float(sum(self._store.open_requests.values()))}
+        """Return the number and size of the rows stored, and the number of label requests open."""
+        return {
+            "rows": float(self._store.rows),
+            "row_bytes": float(self._store.row_bytes),
+            "label_requests_open": float(sum(self._store.open_requests.values())),
+        }
 
     def start(self) -> None:
         """Join the group."""
@@ -223,7 +228,7 @@ class JoinStage(Stage):
         try:
             if item.source.topic == self._topics.feedback:
                 return decode_feedback(item.value)
-            return decode_result(item.value, self._fields)
+            return decode_result(item.value, self._rules)
         except DecodeError as error:
             return error
 
@@ -244,16 +249,22 @@ class JoinStage(Stage):
             if event is not None:
                 self._bury(pair, record, event)
             return
+        arrived_ms = self._broker_time_ms(record)
+        event, remarks = _dated(event, arrived_ms, by_broker=record.by_broker)
         key = (record.source.partition, event.query_id)
         state = self._pending.states.get(key, NOTHING_KNOWN)
-        joined = self._join(state, event, record)
+        touched_ms = self._touched_ms(pair, record)
+        if isinstance(event, RoutedEvent):
+            joined = take_result(state, event, self._rules, from_ms(touched_ms))
+        else:
+            joined = take_feedback(state, event, from_ms(arrived_ms), self._rules)
         if joined.state is not state:
             self._pending.states[key] = joined.state
-            self._pending.touched[key] = max(self._touched_ms(record), self._pending.touched.get(key, 0))
+            self._pending.touched[key] = max(touched_ms, self._pending.touched.get(key, 0))
             self._judge(record.source.partition, state, joined.state)
         if not pair.is_live:
             return
-        for note in joined.notes:
+        for note in (*remarks, *joined.notes):
             self._note(note)
         self._tell_labelers(state, joined.state)
         if isinstance(event, RoutedEvent):
@@ -267,7 +278,7 @@ class JoinStage(Stage):
             self._count("examples", workload=example.workload, retracted=str(example.retracted).lower())
 
     def _judge(self, partition: int, before: JoinState, after: JoinState) -> None:
-        for labeler, counts in judge(before, after, self._fields):
+        for labeler, counts in judge(before, after, self._rules):
             assert after.routed is not None
             key = LabelerKey(partition, after.routed.workload, labeler)
             self._pending.judged[key] = add(self._pending.judged.get(key), counts)
@@ -283,16 +294,23 @@ class JoinStage(Stage):
         if change.record is not None:
             self._pending.outputs.append(change.record)
 
-    def _join(self, state: JoinState, event: RoutedEvent | FeedbackEvent, record: Record) -> Joined:
-        if isinstance(event, RoutedEvent):
-            return take_result(state, event, self._fields)
-        # A producer may stamp its records with any number; the same record must give the same label again.
-        arrived_ms = min(max(record.timestamp_ms, 0), _LATEST_MS)
-        return take_feedback(state, event, _EPOCH + timedelta(milliseconds=arrived_ms), self._fields)
+    def _broker_time_ms(self, record: Record) -> int:
+        return broker_time_ms(record.timestamp_ms, self._now_ms(), by_broker=record.by_broker)
 
-    def _touched_ms(self, record: Record) -> int:
-        now_ms = int(self._clock.now().timestamp() * _MILLISECONDS)
-        return record.timestamp_ms if 0 < record.timestamp_ms <= now_ms else now_ms
+    def _touched_ms(self, pair: Pair, record: Record) -> int:
+        """Return as of when rows and label requests that this record changes are fresh; the store never goes back.
+
+        A producer may stamp its record with any time, and a stamp of the past must not make a row old at once: beyond
+        an hour back, what comes live counts as of now. A pair that catches up reads again what it took long ago, and
+        only the stamp says when that was.
+        """
+        now_ms, arrived_ms = self._now_ms(), self._broker_time_ms(record)
+        if pair.is_live and not record.by_broker and arrived_ms < now_ms - BEHIND_MS:
+            return now_ms
+        return min(arrived_ms, now_ms)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.now().timestamp() * _MILLISECONDS)
 
     def _bury(self, pair: Pair, record: Record, error: DecodeError) -> None:
         if not pair.is_live:
@@ -354,7 +372,9 @@ class JoinStage(Stage):
         self._store.commit(self._pending.rows(), reached, self._pending.judged)
         for pair in live:
             pair.committed = dict(pair.positions)
+        changed = len(self._pending.touched)
         self._pending = Pending()
+        self._expire_rows(MIN_EXPIRED + 2 * changed)
 
     def _summaries(self) -> list[OutputRecord]:
         taken = [(workload, summarizer.take()) for workload, summarizer in sorted(self._pending.summarizers.items())]
@@ -368,14 +388,21 @@ class JoinStage(Stage):
         # What is pending holds rows as they were loaded; none of them may go meanwhile.
         self.commit()
         self._pending = Pending()
-        now = self._clock.now().timestamp()
-        for kind, rows in self._store.expire(int((now - self._limits.retention_s) * _MILLISECONDS)).items():
-            self._count("rows_expired", rows, kind=kind)
+        now_ms = self._now_ms()
+        self._expire_rows(MIN_EXPIRED)
+        self._store.expire_labelers(now_ms - int(self._limits.retention_s * _MILLISECONDS))
         try:
-            self._expire_requests(int((now - self._limits.request_retention_s) * _MILLISECONDS))
+            self._expire_requests(now_ms - int(self._limits.request_retention_s * _MILLISECONDS))
         except Rewind:
             self._log.rewind()
         self._expiry_due_s = self._clock.monotonic() + EXPIRY_INTERVAL_S
+
+    def _expire_rows(self, most: int) -> None:
+        """Delete what is too old or too much; nothing may be pending, which holds rows as they were loaded."""
+        before_ms = self._now_ms() - int(self._limits.retention_s * _MILLISECONDS)
+        for kind, rows in self._store.expire(before_ms, most).items():
+            if rows:
+                self._count("rows_expired", rows, kind=kind)
 
     def _expire_requests(self, before_ms: int) -> None:
         """Ask nobody any more what is too old or too much; told first, forgotten then: telling it twice is no harm."""
@@ -388,3 +415,17 @@ class JoinStage(Stage):
             self._store.close_requests(overdue)
             for workload, expired in Counter(key.workload for key in overdue).items():
                 self._count("label_requests", expired, workload=workload, outcome="expired")
+
+
+def _dated(
+    event: RoutedEvent | FeedbackEvent, arrived_ms: int, *, by_broker: bool
+) -> tuple[RoutedEvent | FeedbackEvent, tuple[str, ...]]:
+    """Return the event, dated no later than it arrived, and what is worth counting about its sender's clock."""
+    if isinstance(event, FeedbackEvent):
+        feedback = dated_feedback(event, arrived_ms)
+        return feedback, () if feedback is event else ("clock_ahead",)
+    routed = dated_result(event, arrived_ms)
+    if routed is not event:
+        return routed, ("clock_ahead",)
+    # A producer's own stamp is as wrong as its date; only the broker's can tell.
+    return routed, ("clock_behind",) if by_broker and is_behind(routed, arrived_ms) else ()

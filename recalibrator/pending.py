@@ -45,4 +45,4 @@ class Pending:
 
     def rows(self) -> dict[tuple[int, str], StoredRow]:
         """Return what to store."""
-        return {key: StoredRow(self.states[key], ms, key in self.absent) for key, ms in self.touched.items()}
+        return {key: StoredRow(self.states[key], ms) for key, ms in self.touched.items()}

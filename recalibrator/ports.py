@@ -21,7 +21,15 @@ Observation = LabelledExample | TrafficSummary | Command
 
 
 class Record(NamedTuple):
-    """One record as the broker delivered it."""
+    """One record as the broker delivered it.
+
+    Parameters
+    ----------
+    timestamp_ms : int
+        0 where there is none.
+    by_broker : bool
+        Whether the broker dated it (``LogAppendTime``), rather than its producer.
+    """
 
     source: Input
     offset: int
@@ -29,6 +37,7 @@ class Record(NamedTuple):
     value: bytes | None
     timestamp_ms: int
     headers: tuple[Header, ...] = ()
+    by_broker: bool = False
 
 
 class EndReached(NamedTuple):
@@ -134,7 +143,6 @@ class StoredRow(NamedTuple):
 
     state: JoinState
     touched_ms: int
-    is_new: bool
 
 
 class LabelerKey(NamedTuple):
@@ -170,15 +178,22 @@ class JoinStore(Protocol):
         offsets: Mapping[Input, int],
         judged: Mapping[LabelerKey, LabelerCounts],
     ) -> None:
-        """Store rows and offsets, and add to the labelers' counts, in one transaction."""
+        """Store rows and offsets, and add to the labelers' counts, in one transaction.
+
+        A row's time of touch never moves backwards.
+        """
         ...
 
     def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
         """Return the busiest labelers of these partitions, by workload."""
         ...
 
-    def expire(self, before_ms: int) -> Mapping[str, int]:
-        """Delete rows not touched since, and the oldest above the bound; return how many, by kind."""
+    def expire(self, before_ms: int, most: int) -> Mapping[str, int]:
+        """Delete rows not touched since, then rows above the bounds, ``most`` of each; return how many, by kind."""
+        ...
+
+    def expire_labelers(self, before_ms: int) -> None:
+        """Forget the counts of labelers who have been silent since."""
         ...
 
     def overdue_requests(self, partitions: Iterable[int], before_ms: int, most: int) -> Sequence[RequestKey]:
@@ -197,6 +212,11 @@ class JoinStore(Protocol):
     @property
     def rows(self) -> int:
         """Number of rows stored."""
+        ...
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that the rows take."""
         ...
 
     def close(self) -> None:

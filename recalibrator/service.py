@@ -20,12 +20,13 @@ import structlog
 from threadpoolctl import threadpool_limits
 
 from recalibrator.core import TrafficSummarizer
+from recalibrator.core.join import LabelRules
 from recalibrator.fit_stage import FitLimits, FitStage, FitTopics
 from recalibrator.join_stage import JoinLimits, JoinStage, JoinTopics
 from recalibrator.ports import Stage
 from recalibrator.shell.event_log import KafkaEventLog
 from recalibrator.shell.heartbeat import Heartbeat
-from recalibrator.shell.join_store import SqliteJoinStore
+from recalibrator.shell.join_store import RowBounds, SqliteJoinStore
 from recalibrator.shell.kafka_properties import group_properties, reader_properties, transactional_properties
 from recalibrator.shell.metrics import Metrics
 from recalibrator.shell.snapshot_file import SnapshotFiles
@@ -121,6 +122,8 @@ class Service:
                 "topic does not exist; what needs it rests until `ucci-stream topics create` and a restart",
                 topic=self._topic(topic),
             )
+        for warning in checked.warnings:
+            _log.warning(warning)
         state = StateDirectory(Path(self._settings.recalibrator.state_dir))
         try:
             for stage in sorted(self._stages - {StageName.API}):
@@ -187,7 +190,10 @@ class Service:
         )
         directory = state.of_cluster(checked.cluster_id, settings.topics.prefix)
         return JoinStage(
-            {name: workload.fields for name, workload in settings.workloads.items()},
+            {
+                name: LabelRules(workload.fields, frozenset(workload.trusted_labelers))
+                for name, workload in settings.workloads.items()
+            },
             topics,
             JoinLimits(
                 commit_interval_s=options.commit_interval_ms / _MILLISECONDS,
@@ -198,7 +204,7 @@ class Service:
             ),
             log=self._event_log(StageName.JOIN, (topics.results, topics.feedback), state),
             transactions=self._transactions(StageName.JOIN, checked, state),
-            store=SqliteJoinStore(directory / "join.sqlite3", options.join_max_rows),
+            store=SqliteJoinStore(directory / "join.sqlite3", RowBounds(options.join_max_rows, options.join_max_bytes)),
             summarizer=lambda workload: TrafficSummarizer(settings.workloads[workload]),
             clock=self._clock,
             count=self.metrics.count,

@@ -70,6 +70,8 @@ class LabelledExample(Event):
     trusted : bool or None
         Whether the workload names this labeler in ``trusted_labelers``; null where it names nobody, and in records of
         earlier releases.
+    disputed : int
+        Number of other labelers whose own label of this query, neither withdrawn nor skipped, differs from this one.
     per_field : dict, optional
         Counts of the served answer by field, for the status page alone.
     """
@@ -96,6 +98,7 @@ class LabelledExample(Event):
     retracted: Flag = False
     labeler: LabelerName | None = None
     trusted: Flag | None = None
+    disputed: Count = 0
     per_field: dict[str, FieldCounts] | None = None
 
     @model_validator(mode="after")
@@ -115,6 +118,7 @@ class LabelledExample(Event):
         revision: int | None = None,
         arrived_at: datetime | None = None,
         trusted_labelers: Collection[str] = (),
+        disputed: int = 0,
     ) -> Self:
         """Join one result with one label.
 
@@ -131,6 +135,8 @@ class LabelledExample(Event):
             Stands in for a missing ``labelled_at``; by default the time of routing does.
         trusted_labelers : collection of str, optional
             The workload's; where it names nobody, ``trusted`` stays null.
+        disputed : int, optional
+            How many other labelers hold another label.
 
         Raises
         ------
@@ -169,6 +175,7 @@ class LabelledExample(Event):
             retracted=feedback.retracted or feedback.entities is None,
             labeler=feedback.labeler,
             trusted=(feedback.labeler in trusted_labelers) if trusted_labelers else None,
+            disputed=disputed,
             per_field=_per_field(routed, gold, wanted),
         )
 

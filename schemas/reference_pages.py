@@ -180,6 +180,8 @@ def _policy(topic: Topic) -> str:
         words.append(f"{topic.retention_ms // (24 * 3600 * 1000)} days")
     if topic.roomy:
         words.append(f"records up to {ROOMY_MAX_MESSAGE_BYTES} bytes")
+    if topic.by_broker:
+        words.append("dated by the broker")
     return ", ".join(words)
 
 

@@ -192,7 +192,10 @@ class RecalibratorSettings(Section):
     join_retention_s : float
         How long a result waits for its label.
     join_max_rows : int
-        Most results that wait at a time; the oldest are dropped beyond it.
+        Most results that wait or are joined at a time. Beyond it the oldest are dropped, those first for which nobody
+        was asked for a label, then labelled ones, and last those whose label was requested and has not come.
+    join_max_bytes : int
+        Most bytes of them in the join's file, dropped in the same order.
     label_request_retention_s : float
         How long people are asked for a query's label; at most as long as the topic of the requests keeps them.
     label_requests_max : int
@@ -208,6 +211,7 @@ class RecalibratorSettings(Section):
     commit_interval_ms: Annotated[Integer, Field(ge=10, le=10_000)] = 250
     join_retention_s: Annotated[Number, Field(gt=0.0)] = 14 * 24 * 3600.0
     join_max_rows: Annotated[Integer, Field(ge=1_000)] = 5_000_000
+    join_max_bytes: Annotated[Integer, Field(ge=1_000_000)] = 4_000_000_000
     label_request_retention_s: Annotated[Number, Field(gt=0.0, le=30 * 24 * 3600.0)] = 7 * 24 * 3600.0
     label_requests_max: Annotated[Integer, Field(ge=1, le=1_000_000)] = 10_000
 

@@ -28,6 +28,8 @@ class Topic:
         None: as the broker's default.
     tombstone_retention_ms : int or None
         How long a compacted topic keeps records without value; None: as the broker's default, a day.
+    by_broker : bool
+        Whether the broker dates its records (``LogAppendTime``): where a sender's wrong clock would do harm.
     senders, receivers : tuple of str
         Who writes and who reads it, in words.
     """
@@ -40,6 +42,7 @@ class Topic:
     roomy: bool = False
     retention_ms: int | None = None
     tombstone_retention_ms: int | None = None
+    by_broker: bool = False
     senders: tuple[str, ...] = ()
     receivers: tuple[str, ...] = ()
 
@@ -90,11 +93,18 @@ RESULTS = Topic(
     "RoutedEvent",
     "delete",
     roomy=True,
+    by_broker=True,
     senders=(_ROUTER,),
     receivers=(_OWNERS, _LABELERS, _JOIN, _TOOL),
 )
 FEEDBACK = Topic(
-    "feedback", "query_id", "FeedbackEvent", "delete", senders=(_LABELERS, _API, _TOOL), receivers=(_JOIN,)
+    "feedback",
+    "query_id",
+    "FeedbackEvent",
+    "delete",
+    by_broker=True,
+    senders=(_LABELERS, _API, _TOOL),
+    receivers=(_JOIN,),
 )
 OBSERVATIONS = Topic(
     "observations",
@@ -184,6 +194,10 @@ TOPICS = (
     LABEL_REQUESTS,
     DEAD_LETTERS,
 )
+
+TIMESTAMP_TYPE = "message.timestamp.type"
+BROKERS_TIME = "LogAppendTime"
+"""The value of ``message.timestamp.type`` by which the broker dates records as it appends them."""
 
 ROOMY_MAX_MESSAGE_BYTES = 2_097_152
 """``max.message.bytes`` of roomy topics: the largest record a producer may send by default, twice over."""

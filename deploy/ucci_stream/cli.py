@@ -137,7 +137,8 @@ def topics_check(config: ConfigOption = None) -> None:
     """
     from ucci_stream.topic_admin import check_topics
 
-    check_topics(settings_of(config))
+    for warning in check_topics(settings_of(config)):
+        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
     out.print("all topics are as they must be")
 
 

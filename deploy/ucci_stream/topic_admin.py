@@ -16,7 +16,7 @@ from runtime.errors import TopicsUnusable
 from runtime.kafka import topic_check
 from runtime.kafka.properties import admin_properties, user_properties
 from schemas.settings import Settings
-from schemas.topics import ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
+from schemas.topics import BROKERS_TIME, ROOMY_MAX_MESSAGE_BYTES, TIMESTAMP_TYPE, TOPICS, Topic
 
 REQUEST_TIMEOUT_S = 10.0
 _SETTLE_TIMEOUT_S = 20.0
@@ -58,6 +58,8 @@ def topic_config(topic: Topic) -> dict[str, str]:
     config = {"cleanup.policy": topic.cleanup} | (_COMPACTED if "compact" in topic.policies else {})
     if topic.roomy:
         config["max.message.bytes"] = str(ROOMY_MAX_MESSAGE_BYTES)
+    if topic.by_broker:
+        config[TIMESTAMP_TYPE] = BROKERS_TIME
     if topic.retention_ms is not None:
         config["retention.ms"] = str(topic.retention_ms)
     if topic.tombstone_retention_ms is not None:
@@ -103,8 +105,13 @@ def create_topics(settings: Settings, admin: AdminClient | None = None) -> Creat
     return Created(names, tuple(t.name(prefix) for t in TOPICS if t.name(prefix) not in names))
 
 
-def check_topics(settings: Settings) -> None:
+def check_topics(settings: Settings) -> tuple[str, ...]:
     """Compare the broker's topics with the table.
+
+    Returns
+    -------
+    tuple of str
+        What could be better, one line each, though everything works without.
 
     Raises
     ------
@@ -113,7 +120,7 @@ def check_topics(settings: Settings) -> None:
     BrokerUnreachable, AccessDenied
         When the broker does not answer, or not to us.
     """
-    topic_check.check_topics(settings, TOPICS, TOPICS)
+    return topic_check.check_topics(settings, TOPICS, TOPICS).warnings
 
 
 def partition_counts(admin: AdminClient) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 What is known of a query and one more event flow in; what is known then, and what to tell the fit, flow out. Results
 and feedback may come in any interleaving: the end is the same. A query's contribution is never counted twice: each
-example carries a ``revision`` above all those before it.
+example carries a ``revision`` above all those before it, and says whose opinion it is.
 
 The rules: a feedback event is taken once (by its id); of each labeler the highest revision stands, among equals the
 last to arrive; among labelers the latest ``labelled_at``. A withdrawn or skipped opinion does not stand, and lets the
@@ -11,30 +11,51 @@ earlier one stand again. Of several results under one query_id the first is kept
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
+from recalibrator.core.compact import compact, comparable, reduced
 from schemas.entities import Entities, equal
 from schemas.event import Count, Part, Timestamp
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
-from schemas.routed import ModelRun, QueryCost, RoutedEvent
+from schemas.routed import RoutedEvent
 
 MAX_LABELERS = 64
 """Opinions kept of one query; beyond it the one labelled first is forgotten."""
+
+MAX_OPINION_BYTES = 100_000
+"""Bytes of all opinions kept of one query; beyond it those labelled first are forgotten, never the one that stands."""
 
 MAX_SEEN = 256
 """Feedback ids remembered for one query."""
 
 _ID_CHARS = 16
-_NO_COST = QueryCost(sequential=0.0, paper=0.0)
 
-Fields = Mapping[str, tuple[str, ...]]
-"""The fields of each workload."""
+
+@dataclass(frozen=True, slots=True)
+class LabelRules:
+    """By what a workload's labels are read.
+
+    Parameters
+    ----------
+    fields : tuple of str
+        Entities in others do not count.
+    trusted_labelers : frozenset of str
+        Those whose answers to an audit decide; empty where nobody is named.
+    """
+
+    fields: tuple[str, ...]
+    trusted_labelers: frozenset[str] = frozenset()
+
+
+Rules = Mapping[str, LabelRules]
+"""The rules of each workload."""
 
 
 class Opinion(Part):
@@ -43,7 +64,7 @@ class Opinion(Part):
     Parameters
     ----------
     entities : dict or None
-        None when it was withdrawn or skipped.
+        Long values as digests; None when it was withdrawn or skipped.
     skipped : bool
         Whether the labeler looked and left it.
     revision : int
@@ -73,18 +94,20 @@ class JoinState(Part):
         Feedback events taken; the revision of the next example.
     seen : tuple of str
         Short hashes of the ids of the feedback events taken, oldest first.
+    asked_at : datetime or None
+        When the result came, if its label was requested: the age of a request does not rest on the router's clock.
     """
 
     routed: RoutedEvent | None = None
     opinions: tuple[Opinion, ...] = ()
     received: Count = 0
     seen: tuple[str, ...] = ()
+    asked_at: Timestamp | None = None
 
     @property
     def standing(self) -> Opinion | None:
         """The opinion that counts, if any does."""
-        valid = [opinion for opinion in self.opinions if opinion.entities is not None]
-        return max(valid, key=lambda opinion: (opinion.labelled_at, opinion.order), default=None)
+        return _standing(self.opinions)
 
     @property
     def awaits_label(self) -> bool:
@@ -98,7 +121,8 @@ class Joined(NamedTuple):
     """What one event led to.
 
     ``notes`` name what is worth counting: ``duplicate_result``, ``duplicate_feedback``, ``stale_revision``,
-    ``disagreement``, ``skipped``, ``withdrawn``, ``withdrawn_unknown``, ``forgotten_labeler``, ``unknown_fields``.
+    ``disagreement``, ``skipped``, ``withdrawn``, ``withdrawn_unknown``, ``forgotten_labeler``, ``unknown_fields``,
+    ``unknown_workload`` (a label of a workload that the settings no longer name).
     """
 
     state: JoinState
@@ -109,7 +133,17 @@ class Joined(NamedTuple):
 NOTHING_KNOWN = JoinState()
 
 
-def take_result(state: JoinState, routed: RoutedEvent, fields: Fields) -> Joined:
+class _Verdict(NamedTuple):
+    """Which opinion stands, and how many other labelers hold another."""
+
+    opinion: Opinion | None
+    disputed: int
+
+
+_NO_VERDICT = _Verdict(None, 0)
+
+
+def take_result(state: JoinState, routed: RoutedEvent, rules: Rules, arrived_at: datetime | None = None) -> Joined:
     """Take a query's result.
 
     Parameters
@@ -117,8 +151,10 @@ def take_result(state: JoinState, routed: RoutedEvent, fields: Fields) -> Joined
     state : JoinState
         What is known of this query; ``NOTHING_KNOWN`` where nothing is.
     routed : RoutedEvent
-        Of a workload in ``fields``.
-    fields : mapping of workload to its fields
+        Of a workload in ``rules``.
+    rules : mapping of workload to its rules
+    arrived_at : datetime, optional
+        When its record came; the age of its label request counts from then.
 
     Returns
     -------
@@ -127,11 +163,12 @@ def take_result(state: JoinState, routed: RoutedEvent, fields: Fields) -> Joined
     """
     if state.routed is not None:
         return Joined(state, None, ("duplicate_result",))
-    following = state.model_copy(update={"routed": compact(routed)})
-    return _tell(following, None, fields, ())
+    asked_at = arrived_at if routed.label.requested else None
+    following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at})
+    return _change(following, _NO_VERDICT, rules[routed.workload], ())
 
 
-def take_feedback(state: JoinState, feedback: FeedbackEvent, arrived_at: datetime, fields: Fields) -> Joined:
+def take_feedback(state: JoinState, feedback: FeedbackEvent, arrived_at: datetime, rules: Rules) -> Joined:
     """Take what a labeler said.
 
     Parameters
@@ -141,12 +178,12 @@ def take_feedback(state: JoinState, feedback: FeedbackEvent, arrived_at: datetim
     feedback : FeedbackEvent
     arrived_at : datetime
         Stands in for a missing ``labelled_at``.
-    fields : mapping of workload to its fields
+    rules : mapping of workload to its rules
 
     Returns
     -------
     Joined
-        With an example when the result is known and the standing opinion changed.
+        With an example when the result is known, and the standing opinion or the number of those against it changed.
     """
     identity = sha256(feedback.identity().encode()).hexdigest()[:_ID_CHARS]
     if identity in state.seen:
@@ -156,7 +193,7 @@ def take_feedback(state: JoinState, feedback: FeedbackEvent, arrived_at: datetim
         return Joined(state, None, ("stale_revision",))
     taken = Opinion(
         labeler=feedback.labeler,
-        entities=None if feedback.retracted else feedback.entities,
+        entities=None if feedback.retracted or feedback.entities is None else reduced(feedback.entities),
         skipped=not feedback.retracted and feedback.entities is None,
         labelled_at=feedback.labelled_at or arrived_at,
         revision=feedback.revision,
@@ -174,39 +211,36 @@ def take_feedback(state: JoinState, feedback: FeedbackEvent, arrived_at: datetim
     notes += _remarks(feedback, taken, earlier, others)
     if state.routed is None:
         return Joined(following, None, notes)
-    return _tell(following, state.standing, fields, notes)
+    ours = rules.get(state.routed.workload)
+    if ours is None:
+        return Joined(following, None, (*notes, "unknown_workload"))
+    return _change(following, _verdict(state, ours), ours, notes)
 
 
-def compact(routed: RoutedEvent) -> RoutedEvent:
-    """Return the result without what the join does not need: metadata, costs, latencies, texts that nobody labels.
-
-    Returns
-    -------
-    RoutedEvent
-        Giving the same :meth:`~schemas.labelled.LabelledExample.from_events` as the whole one.
-    """
-    return routed.model_copy(
-        update={
-            # A label that is withdrawn has people asked again, for which they need the text.
-            "text": routed.text if routed.label.requested else "",
-            "small": _bare(routed.small),
-            "large": _bare(routed.large),
-            "cost": _NO_COST,
-            "routed_by": "",
-            "metadata": None,
-        }
-    )
-
-
-def _bare(run: ModelRun | None) -> ModelRun | None:
-    return None if run is None else ModelRun(model="", entities=run.entities, valid=run.valid)
+def _standing(opinions: Iterable[Opinion]) -> Opinion | None:
+    valid = [opinion for opinion in opinions if opinion.entities is not None]
+    return max(valid, key=lambda opinion: (opinion.labelled_at, opinion.order), default=None)
 
 
 def _bounded(opinions: tuple[Opinion, ...]) -> tuple[tuple[Opinion, ...], tuple[str, ...]]:
-    if len(opinions) <= MAX_LABELERS:
-        return opinions, ()
-    first = min(opinions, key=lambda o: (o.labelled_at, o.order))
-    return tuple(o for o in opinions if o is not first), ("forgotten_labeler",)
+    """Forget those labelled first while there are too many or too long ones."""
+    stands = _standing(opinions)
+    sizes = {opinion.order: _bytes(opinion) for opinion in opinions}
+    total = sum(sizes.values())
+    for oldest in sorted(opinions, key=lambda o: (o.labelled_at, o.order)):
+        if len(sizes) <= MAX_LABELERS and total <= MAX_OPINION_BYTES:
+            break
+        if oldest is not stands:
+            total -= sizes.pop(oldest.order)
+    kept = tuple(opinion for opinion in opinions if opinion.order in sizes)
+    return kept, ("forgotten_labeler",) * (len(opinions) - len(kept))
+
+
+def _bytes(opinion: Opinion) -> int:
+    """Return about how many bytes the opinion's entities take as JSON, quotes and commas included."""
+    entities = opinion.entities or {}
+    values = ((value,) if isinstance(value, str) else value or () for value in entities.values())
+    return sum(len(text.encode()) + 3 for texts in (entities, *values) for text in texts)
 
 
 def _remarks(
@@ -221,26 +255,35 @@ def _remarks(
     return ("disagreement",) if differs else ()
 
 
-def _tell(state: JoinState, told: Opinion | None, fields: Fields, notes: tuple[str, ...]) -> Joined:
-    """Say what changed for the fit, which counts the opinion ``told`` as of now, or none."""
+def _verdict(state: JoinState, rules: LabelRules) -> _Verdict:
     stands = state.standing
-    if stands is None and told is None:
-        return Joined(state, None, notes)
     if stands is None:
+        return _NO_VERDICT
+    others = (o.entities for o in state.opinions if o.order != stands.order and o.entities is not None)
+    return _Verdict(stands, sum(not equal(other, stands.entities, rules.fields) for other in others))
+
+
+def _change(state: JoinState, told: _Verdict, rules: LabelRules, notes: tuple[str, ...]) -> Joined:
+    """Say what changed for the fit, which counts the verdict ``told`` as of now."""
+    stands, disputed = verdict = _verdict(state, rules)
+    if stands is None:
+        if told.opinion is None:
+            return Joined(state, None, notes)
         withdrawal = max(state.opinions, key=lambda o: o.order)
-        return Joined(state, _example(state, told, fields, withdrawn_at=withdrawal.labelled_at), notes)
-    if told is not None and told.order == stands.order:
+        # It carries the labeler whose opinion stood, who need not be who said the last word.
+        return Joined(state, _example(state, told, rules, withdrawn_at=withdrawal.labelled_at), notes)
+    is_new = told.opinion is None or told.opinion.order != stands.order
+    if not is_new and told.disputed == disputed:
         return Joined(state, None, notes)
-    assert state.routed is not None
-    wanted = fields[state.routed.workload]
-    if any(name not in wanted for name in stands.entities or ()):
+    if is_new and any(name not in rules.fields for name in stands.entities or ()):
         notes = (*notes, "unknown_fields")
-    return Joined(state, _example(state, stands, fields), notes)
+    return Joined(state, _example(state, verdict, rules), notes)
 
 
 def _example(
-    state: JoinState, opinion: Opinion | None, fields: Fields, withdrawn_at: datetime | None = None
+    state: JoinState, verdict: _Verdict, rules: LabelRules, withdrawn_at: datetime | None = None
 ) -> LabelledExample:
+    opinion = verdict.opinion
     assert state.routed is not None
     assert opinion is not None
     feedback = FeedbackEvent(
@@ -250,5 +293,11 @@ def _example(
         labelled_at=withdrawn_at or opinion.labelled_at,
         retracted=withdrawn_at is not None,
     )
-    wanted = fields[state.routed.workload]
-    return LabelledExample.from_events(state.routed, feedback, fields=wanted, revision=state.received)
+    return LabelledExample.from_events(
+        comparable(state.routed),
+        feedback,
+        fields=rules.fields,
+        revision=state.received,
+        trusted_labelers=rules.trusted_labelers,
+        disputed=0 if withdrawn_at is not None else verdict.disputed,
+    )

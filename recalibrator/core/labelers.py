@@ -7,26 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recalibrator.core.join import Fields, JoinState, Opinion
+from recalibrator.core.compact import reduced
+from recalibrator.core.join import JoinState, Opinion, Rules
 from schemas.entities import Entities, equal
 from schemas.status import LabelerCounts
 
 
-def judge(before: JoinState, after: JoinState, fields: Fields) -> Iterator[tuple[str | None, LabelerCounts]]:
+def judge(before: JoinState, after: JoinState, rules: Rules) -> Iterator[tuple[str | None, LabelerCounts]]:
     """Yield (labeler, counts) of the opinions that became joined to a result between two states of a query.
 
     Parameters
     ----------
     before, after : JoinState
         Around one event: a result that labels had waited for, or a label.
-    fields : mapping of workload to its fields
-        Entities in others are not compared.
+    rules : mapping of workload to its rules
+        Entities in other fields are not compared.
     """
     if after.routed is None or not after.opinions or after is before:
         return
+    if after.routed.workload not in rules:
+        return
     known = set() if before.routed is None else {opinion.order for opinion in before.opinions}
     fresh = [opinion for opinion in after.opinions if opinion.order not in known]
-    wanted = fields[after.routed.workload]
+    wanted = rules[after.routed.workload].fields
     common = _common_answer(after, wanted) if fresh else None
     for opinion in fresh:
         yield opinion.labeler, _counts(opinion, after.opinions, common, wanted)
@@ -38,7 +41,7 @@ def _common_answer(state: JoinState, fields: tuple[str, ...]) -> Entities | None
     small, large = state.routed.small, state.routed.large
     if small is None or large is None or not (small.valid and large.valid):
         return None
-    return small.entities if equal(small.entities, large.entities, fields) else None
+    return reduced(small.entities or {}) if equal(small.entities, large.entities, fields) else None
 
 
 def _counts(

@@ -12,7 +12,15 @@ from threading import Event
 from typing import cast
 
 import structlog
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from recalibrator.ports import Assignee, EndReached, Lag, Record
 from runtime.errors import AccessDenied, BrokerError, Fenced
@@ -146,6 +154,7 @@ class KafkaEventLog:
                 message.value(),
                 0 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
                 tuple(headers) if headers else (),
+                by_broker=kind == TIMESTAMP_LOG_APPEND_TIME,
             )
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
             self._positions[source] = cast(int, message.offset())

@@ -22,15 +22,17 @@ SPECS = (
         "join_notes",
         "counter",
         "event",
-        "What the join noticed: duplicates, stale revisions, disagreement, skips, withdrawals, logs made anew.",
+        "What the join noticed: duplicates, stale revisions, disagreement, skips, withdrawals, labelers forgotten, "
+        "senders' clocks ahead (dated as of arrival then) or behind, logs made anew.",
         ("note",),
     ),
     MetricSpec("rows", "gauge", "row", "Rows in the join's store."),
+    MetricSpec("row_bytes", "gauge", "byte", "Bytes that these rows take."),
     MetricSpec(
         "rows_expired",
         "counter",
         "row",
-        "Rows that the join forgot by age or number; joined ones lose nothing.",
+        "Rows that the join forgot by age, number or size; joined ones lose nothing but corrections.",
         ("kind",),
     ),
     MetricSpec(

@@ -16,7 +16,7 @@ from runtime.errors import AccessDenied, BrokerError, BrokerUnreachable, TopicsU
 from runtime.kafka.broker_errors import Side, kafka_error, translate
 from runtime.kafka.properties import admin_properties
 from schemas.settings import Settings
-from schemas.topics import FEEDBACK, RESULTS, Topic
+from schemas.topics import BROKERS_TIME, FEEDBACK, RESULTS, TIMESTAMP_TYPE, Topic
 
 REQUEST_TIMEOUT_S = 10.0
 
@@ -43,11 +43,14 @@ class CheckedTopics(NamedTuple):
         Largest record, in bytes, that every topic it writes takes.
     missing : frozenset of Topic
         Those that it can do without and that are not there.
+    warnings : tuple of str
+        What could be better, one line each, though everything works without.
     """
 
     cluster_id: str
     max_record_bytes: int
     missing: frozenset[Topic] = frozenset()
+    warnings: tuple[str, ...] = ()
 
 
 def check_topics(
@@ -80,11 +83,12 @@ def check_topics(
         admin.poll(0)
         raise _reason(settings, error, reported) from None
     missing = frozenset(topic for topic in optional if topic.name(prefix) not in facts)
-    faults = topic_faults(prefix, [*touched, *(topic for topic in optional if topic not in missing)], facts)
+    present = [*touched, *(topic for topic in optional if topic not in missing)]
+    faults = topic_faults(prefix, present, facts)
     if faults:
         raise TopicsUnusable(faults)
     limit = min(_limit(facts[topic.name(prefix)]) for topic in written if topic not in missing)
-    return CheckedTopics(cluster_id, limit - _FRAME_BYTES, missing)
+    return CheckedTopics(cluster_id, limit - _FRAME_BYTES, missing, topic_warnings(prefix, present, facts))
 
 
 def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
@@ -97,6 +101,17 @@ def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, Topi
             f"{feedback.partitions}: both are joined by query_id and need equal counts; add partitions to the smaller"
         )
     return tuple(faults)
+
+
+def topic_warnings(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
+    """Find topics of earlier releases that would be made otherwise today; one line each."""
+    names = [topic.name(prefix) for topic in touched if topic.by_broker]
+    return tuple(
+        f"{name}: {TIMESTAMP_TYPE} is {found}, by which a sender's wrong clock dates its records; "
+        f"alter the topic to {TIMESTAMP_TYPE}={BROKERS_TIME}"
+        for name in names
+        if name in facts and (found := facts[name].config.get(TIMESTAMP_TYPE, BROKERS_TIME)) != BROKERS_TIME
+    )
 
 
 def _faults(topic: Topic, name: str, facts: Mapping[str, TopicFacts]) -> list[str]:

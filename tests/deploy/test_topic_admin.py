@@ -25,11 +25,12 @@ def test_create_makes_every_topic_once_and_check_is_content(broker: LocalBroker,
     assert len(first.created) == len(TOPICS)
     assert not first.existing
     assert not second.created
-    check_topics(settings)
+    assert check_topics(settings) == ()
     results = ConfigResource(ResourceType.TOPIC, RESULTS.name(topic_prefix))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     config = next(iter(admin.describe_configs([results]).values())).result()
     assert int(config["max.message.bytes"].value) > 1_500_000
+    assert config["message.timestamp.type"].value == "LogAppendTime"
 
 
 @pytest.mark.broker
@@ -54,3 +55,11 @@ def test_every_missing_topic_is_named_at_once() -> None:
     faults = topic_faults("ucci", TOPICS, {})
     assert len(faults) == len(TOPICS)
     assert faults[0] == f"{QUERIES.name('ucci')}: does not exist; run `ucci-stream topics create`"
+
+
+@pytest.mark.broker
+def test_a_topic_that_its_senders_date_is_warned_of_and_left_as_it_is(broker: LocalBroker, topic_prefix: str) -> None:
+    create(broker.bootstrap, {RESULTS.name(topic_prefix): 3}, {"message.timestamp.type": "CreateTime"})
+    create_topics(settings_for(broker, topic_prefix))
+    (warning,) = check_topics(settings_for(broker, topic_prefix))
+    assert f"{topic_prefix}.results: message.timestamp.type is CreateTime" in warning

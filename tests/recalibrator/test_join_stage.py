@@ -14,20 +14,25 @@ from pathlib import Path
 import pytest
 
 from recalibrator.core import TrafficSummarizer
+from recalibrator.core.broker_time import to_ms
+from recalibrator.core.join import LabelRules
 from recalibrator.join_stage import JoinLimits, JoinStage, JoinTopics
-from recalibrator.shell.join_store import SqliteJoinStore
+from recalibrator.shell.join_store import RowBounds, SqliteJoinStore
 from runtime.records import Input
 from schemas.event import MAX_RECORD_BYTES
 from schemas.label_requested import LabelRequested
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest
 from schemas.settings import WorkloadSettings
+from schemas.traffic import TrafficSummary
 from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
 from tests.support.recalibrator_memory import FAULTS, Counts, Crash, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 
 TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
 PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
+RULES = LabelRules(FIELDS, frozenset({"ann"}))
+BOUNDS = RowBounds(1_000, 10**9)
 PARTITIONS = 2
 START_MS = int(START.timestamp() * 1_000)
 
@@ -35,8 +40,18 @@ START_MS = int(START.timestamp() * 1_000)
 class Join:
     """A join on memory and a real store; crashed, rebalanced and made anew at will."""
 
-    def __init__(self, directory: Path, seed: int = 0, faults: int = 0, limits: JoinLimits | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        seed: int = 0,
+        faults: int = 0,
+        limits: JoinLimits | None = None,
+        *,
+        bounds: RowBounds = BOUNDS,
+    ) -> None:
         self.directory = directory
+        self.bounds = bounds
+        self.rules = {"photo": RULES}
         self.draw = random.Random(seed)
         self.budget = [self.draw.choice(FAULTS) for _ in range(faults)]
         self.limits = limits or JoinLimits()
@@ -48,10 +63,10 @@ class Join:
         self.begin()
 
     def begin(self) -> None:
-        self.store = SqliteJoinStore(self.directory / "join.sqlite3", 1_000)
+        self.store = SqliteJoinStore(self.directory / "join.sqlite3", self.bounds)
         self.log = MemoryLog(self.broker, (TOPICS.results, TOPICS.feedback), self.draw, self.clock)
         self.stage = JoinStage(
-            {"photo": FIELDS},
+            self.rules,
             TOPICS,
             self.limits,
             log=self.log,
@@ -69,9 +84,13 @@ class Join:
             shutil.rmtree(self.directory)
         self.begin()
 
-    def send(self, topic: str, number: int, value: bytes | None, timestamp_ms: int = START_MS) -> None:
+    def send(
+        self, topic: str, number: int, value: bytes | None, timestamp_ms: int = START_MS, *, by_broker: bool = False
+    ) -> None:
         source = Input(topic, number % PARTITIONS)
-        self.broker.append(source, f"q-{number}".encode(), value, timestamp_ms=timestamp_ms, headers=(("trace", b"7"),))
+        headers = (("trace", b"7"),)
+        key = f"q-{number}".encode()
+        self.broker.append(source, key, value, timestamp_ms=timestamp_ms, headers=headers, by_broker=by_broker)
         if self.draw.random() < 0.3:
             self.broker.mark(source)
 
@@ -112,6 +131,10 @@ class Join:
 
     def open_requests(self) -> dict[str, LabelRequested]:
         return {key: LabelRequested.from_json(value) for key, value in self.requests().items() if value is not None}
+
+    def traffic(self) -> list[TrafficSummary]:
+        values = self.broker.values(TOPICS.observations)
+        return [TrafficSummary.from_json(value) for value in values if json.loads(value)["kind"] == "traffic"]
 
     def counted_queries(self) -> int:
         found = (json.loads(value) for value in self.broker.values(TOPICS.observations))
@@ -199,7 +222,9 @@ def test_a_label_that_comes_before_its_result_waits_for_it(join: Join) -> None:
     assert join.examples() == []
     join.send(TOPICS.results, 1, routed(1).to_json())
     join.settle()
-    assert join.examples() == [LabelledExample.from_events(routed(1), feedback(1), fields=FIELDS)]
+    assert join.examples() == [
+        LabelledExample.from_events(routed(1), feedback(1), fields=FIELDS, trusted_labelers={"ann"})
+    ]
 
 
 def test_a_lost_state_is_read_again_from_the_topics_and_a_correction_still_finds_its_result(join: Join) -> None:
@@ -291,7 +316,7 @@ def test_rows_that_nothing_touches_leave_after_the_retention_and_later_labels_fi
     join.send(TOPICS.feedback, 1, feedback(1).to_json(), START_MS + 7_200_000)
     join.settle()
     assert join.examples() == []
-    assert join.stage.gauges() == {"rows": 1.0, "label_requests_open": 0.0}
+    assert join.stage.gauges() == {"rows": 1.0, "row_bytes": float(join.store.row_bytes), "label_requests_open": 0.0}
     join.store.close()
 
 
@@ -392,3 +417,134 @@ def test_whatever_fails_each_label_is_counted_once_for_its_labeler(tmp_path: Pat
         join.stage.commit()
 
         assert {one.labeler: one.labels for one in join.stage.labelers()["photo"]} == {"ada": 20, "bob": 10}
+
+
+def test_an_example_says_whose_label_stands_whether_they_are_trusted_and_how_many_hold_another(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.send(TOPICS.feedback, 1, feedback(1, labeler="ann").to_json())
+    join.settle()
+    overruling = {"labeler": "bo", "labelled_at": START + timedelta(seconds=200)}
+    join.send(TOPICS.feedback, 1, feedback(1, entities("q-1", wrong=True), **overruling).to_json())
+    join.settle()
+    join.send(TOPICS.feedback, 1, feedback(1, revision=2, retracted=True, **overruling).to_json())
+    join.settle()
+    said = [(one.revision, one.labeler, one.trusted, one.disputed) for one in join.examples()]
+    assert said == [(1, "ann", True, 0), (2, "bo", False, 1), (3, "ann", True, 0)]
+
+
+YEAR = timedelta(days=365)
+YEAR_MS = int(YEAR.total_seconds() * 1_000)
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "by_broker"),
+    [(START_MS, True), (START_MS, False), (START_MS + YEAR_MS, False), (0, False)],
+    ids=["dated by the broker", "by a router set right since", "by the router's wrong clock", "not at all"],
+)
+def test_a_router_whose_clock_ran_a_year_ahead_dated_the_whole_window(
+    join: Join, timestamp_ms: int, by_broker: bool
+) -> None:
+    """Neither the traffic nor the example is dated later than its record arrived, and the wrong clock is counted."""
+    ahead = routed(1, routed_at=START + YEAR)
+    join.send(TOPICS.results, 1, ahead.to_json(), timestamp_ms, by_broker=by_broker)
+    join.send(TOPICS.results, 2, routed(2).to_json(), timestamp_ms, by_broker=by_broker)
+    join.settle()
+    join.crash()
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    latest = join.clock.now() + timedelta(minutes=5)
+    assert all(summary.last_routed_at <= latest for summary in join.traffic())
+    assert [START <= example.routed_at <= latest for example in join.examples()] == [True]
+    assert all(START <= request.requested_at <= latest for request in join.open_requests().values())
+    assert join.count.totals["join_notes clock_ahead"] == 1.0
+
+
+def test_the_brokers_clock_counts_where_the_recalibrators_own_is_behind(join: Join) -> None:
+    later = START + timedelta(hours=3)
+    join.send(TOPICS.results, 1, routed(1, routed_at=later).to_json(), to_ms(later), by_broker=True)
+    join.settle()
+    assert [summary.last_routed_at for summary in join.traffic()] == [later]
+    assert join.count.totals["join_notes clock_ahead"] == 0.0
+
+
+def test_a_label_dated_a_year_ahead_stood_against_every_later_one(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    wrong = feedback(1, entities("q-1", wrong=True), labeler="bo", labelled_at=START + YEAR)
+    join.send(TOPICS.feedback, 1, wrong.to_json(), by_broker=True)
+    join.settle()
+    join.send(TOPICS.feedback, 1, feedback(1, labeler="ann").to_json(), by_broker=True)
+    join.settle()
+    assert [(one.labeler, one.labelled_at) for one in join.examples()] == [
+        ("bo", START),
+        ("ann", START + timedelta(seconds=61)),
+    ]
+    assert join.count.totals["join_notes clock_ahead"] == 1.0
+
+
+def test_a_router_whose_clock_is_a_year_behind_keeps_its_rows_and_its_label_requests(tmp_path: Path) -> None:
+    join = Join(tmp_path)
+    behind = routed(1, routed_at=START - YEAR)
+    join.send(TOPICS.results, 1, behind.to_json(), by_broker=True)
+    join.send(TOPICS.results, 2, routed(2, routed_at=START - YEAR).to_json(), START_MS - YEAR_MS)
+    join.settle()
+    join.clock.advance(60.0)
+    join.turn()
+    assert set(join.open_requests()) == {"q-1", "q-2"}
+    join.send(TOPICS.feedback, 1, feedback(1).to_json(), to_ms(join.clock.now()), by_broker=True)
+    join.settle()
+    assert [example.routed_at for example in join.examples()] == [START - YEAR]
+    assert join.count.totals["join_notes clock_behind"] == 1.0, "of what the router dated itself nobody can tell"
+    join.store.close()
+
+
+def test_a_feedback_record_stamped_15_days_back_expired_the_whole_joined_row(tmp_path: Path) -> None:
+    join = Join(tmp_path)
+    past_ms = START_MS - 15 * 24 * 3_600_000
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.settle()
+    join.send(TOPICS.feedback, 1, feedback(1).to_json(), past_ms)
+    join.send(TOPICS.feedback, 2, feedback(2).to_json(), past_ms)
+    join.settle()
+    join.clock.advance(60.0)
+    join.turn()
+    assert join.store.rows == 2
+    join.send(TOPICS.feedback, 1, feedback(1, entities("q-1", wrong=True), revision=2).to_json(), past_ms)
+    join.send(TOPICS.results, 2, routed(2).to_json())
+    join.settle()
+    assert sorted((one.query_id, one.revision) for one in join.examples()) == [("q-1", 1), ("q-1", 2), ("q-2", 1)]
+    join.store.close()
+
+
+@pytest.mark.parametrize("bounds", [RowBounds(200, 10**9), RowBounds(10**9, 80_000)], ids=["rows", "bytes"])
+def test_many_further_results_left_no_query_that_people_were_asked_about(tmp_path: Path, bounds: RowBounds) -> None:
+    """And above 1,000 results a second nothing was bounded: what arrives within a tick must leave within it."""
+    join = Join(tmp_path, bounds=bounds)
+    for number in range(50):
+        join.send(TOPICS.results, number, routed(number).to_json())
+    join.settle()
+    unasked = LabelRequest(requested=False, probability=0.1)
+    most = 0.0
+    for number in range(1_000, 3_000):
+        join.send(TOPICS.results, number, routed(number, label=unasked).to_json())
+    while join.counted_queries() < 2_050:
+        join.turn()
+        most = max(most, join.store.rows / bounds.rows, join.store.row_bytes / bounds.bytes)
+    assert 0.9 < most <= 1.0
+    for number in (*range(50), 2_999):
+        join.send(TOPICS.feedback, number, feedback(number).to_json())
+    join.settle()
+    assert {example.query_id for example in join.examples()} == {f"q-{number}" for number in (*range(50), 2_999)}
+    assert join.count.totals["rows_expired result_without_label"] > 1_600
+    assert join.count.totals["rows_expired requested_without_label"] == 0.0
+    join.store.close()
+
+
+def test_a_label_of_a_workload_that_is_no_longer_configured_stopped_the_join(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.settle()
+    join.rules = {"audio": RULES}
+    join.crash()
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    assert join.examples() == []
+    assert join.count.totals["join_notes unknown_workload"] == 1.0

@@ -110,6 +110,14 @@ def test_an_example_says_whose_label_it_is_and_whether_the_workload_trusts_them(
     assert (example.labeler, example.trusted) == ("ann", expected)
 
 
+def test_an_example_says_how_many_hold_another_label_and_older_ones_that_nobody_did() -> None:
+    feedback = FeedbackEvent(query_id="q", entities=GOLD)
+    example = LabelledExample.from_events(routed("kept"), feedback, disputed=2)
+    assert example.disputed == 2
+    older = example.model_dump(mode="json", exclude={"disputed"})
+    assert LabelledExample.model_validate(older).disputed == 0
+
+
 @pytest.mark.parametrize("said", [{"entities": None}, {"entities": GOLD, "retracted": True}])
 def test_skipped_or_withdrawn_feedback_takes_the_example_out(said: dict[str, Any]) -> None:
     assert LabelledExample.from_events(routed("kept"), FeedbackEvent(query_id="q", **said)).retracted

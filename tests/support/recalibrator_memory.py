@@ -77,8 +77,9 @@ class MemoryBroker:
         *,
         timestamp_ms: int = 0,
         headers: tuple[Header, ...] = (),
+        by_broker: bool = False,
     ) -> None:
-        self.logs[source].append(Record(source, self.ends[source], key, value, timestamp_ms, headers))
+        self.logs[source].append(Record(source, self.ends[source], key, value, timestamp_ms, headers, by_broker))
         self.ends[source] += 1
 
     def mark(self, source: Input) -> None:

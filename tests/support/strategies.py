@@ -221,6 +221,7 @@ def labelled_examples(draw: st.DrawFn, **fixed: Any) -> LabelledExample:
         "labelled_at": draw(timestamps),
         "revision": draw(ordinals),
         "retracted": draw(st.booleans()),
+        "disputed": draw(counts),
         "per_field": draw(optional(st.dictionaries(texts, per_field, max_size=2))),
     }
     return LabelledExample(**content | fixed)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recalibrator.core.compact import compact
 from recalibrator.core.join import (
     MAX_LABELERS,
+    MAX_OPINION_BYTES,
     NOTHING_KNOWN,
     Joined,
     JoinState,
-    compact,
+    LabelRules,
     take_feedback,
     take_result,
 )
+from schemas.entities import equal
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest, RoutedEvent
 from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
 
-WORKLOADS = {"photo": FIELDS}
+WORKLOADS = {"photo": LabelRules(FIELDS)}
 NOT_REQUESTED = LabelRequest(requested=False, probability=0.1)
 RIGHT = entities("q-1")
 WRONG = entities("q-1", wrong=True)
@@ -80,15 +84,21 @@ def contribution(examples: list[LabelledExample]) -> LabelledExample | None:
     return None if last is None or last.retracted else last.model_copy(update={"revision": 1})
 
 
-def standing(events: list[FeedbackEvent]) -> FeedbackEvent | None:
-    """The rules, told slowly: by id once, by labeler the highest revision, among labelers the latest."""
+def last_words(events: list[FeedbackEvent]) -> list[FeedbackEvent]:
+    """The rules, slowly: by id once, by labeler the highest revision, neither skipped nor withdrawn; in order."""
     taken: list[FeedbackEvent] = []
     for event in events:
         highest = max((e.revision for e in taken if e.labeler == event.labeler), default=0)
         if event.revision >= highest and event.identity() not in {e.identity() for e in taken}:
             taken.append(event)
-    last = {event.labeler: (event.labelled_at, order, event) for order, event in enumerate(taken)}
-    valid = [entry for entry in last.values() if entry[2].entities is not None and not entry[2].retracted]
+    last = {event.labeler: (order, event) for order, event in enumerate(taken)}
+    valid = [entry for entry in last.values() if entry[1].entities is not None and not entry[1].retracted]
+    return [event for _, event in sorted(valid, key=lambda entry: entry[0])]
+
+
+def standing(events: list[FeedbackEvent]) -> FeedbackEvent | None:
+    """Among labelers the latest, among the equally late the last to come."""
+    valid = [(event.labelled_at, order, event) for order, event in enumerate(last_words(events))]
     return max(valid, key=lambda entry: entry[:2])[2] if valid else None
 
 
@@ -110,7 +120,9 @@ def test_the_label_that_stands_is_the_one_of_the_rules(said: list[FeedbackEvent]
     counted = contribution(examples)
     assert (state.standing is None) == (expected is None) == (counted is None)
     if expected is not None and counted is not None:
-        reference = LabelledExample.from_events(routed(1), expected, fields=FIELDS, revision=1)
+        others = [one for one in last_words(said) if one.labeler != expected.labeler]
+        disputed = sum(not equal(one.entities, expected.entities, FIELDS) for one in others)
+        reference = LabelledExample.from_events(routed(1), expected, fields=FIELDS, revision=1, disputed=disputed)
         assert counted == reference
 
 
@@ -151,6 +163,7 @@ def test_a_withdrawal_lets_the_earlier_labeler_stand_again() -> None:
     )
     assert examples[2].model_copy(update={"revision": 1}) == examples[0]
     assert examples[1] != examples[0]
+    assert [example.labeler for example in examples] == ["ada", "bo", "ada"]
 
 
 @pytest.mark.parametrize("how", ["retracted", "skipped"])
@@ -193,3 +206,113 @@ def test_what_the_join_keeps_of_a_result_gives_the_same_example_as_the_whole_res
     assert LabelledExample.from_events(bare, feedback(1), fields=FIELDS) == LabelledExample.from_events(
         whole, feedback(1), fields=FIELDS
     )
+
+
+TRUSTING = {"photo": LabelRules(FIELDS, frozenset({"ada"}))}
+
+
+def examples_of(events: list[RoutedEvent | FeedbackEvent]) -> list[LabelledExample]:
+    state, examples = NOTHING_KNOWN, []
+    for event in events:
+        if isinstance(event, RoutedEvent):
+            joined = take_result(state, event, TRUSTING)
+        else:
+            joined = take_feedback(state, event, START, TRUSTING)
+        state = joined.state
+        examples += [] if joined.example is None else [joined.example]
+    return examples
+
+
+@st.composite
+def words(draw: st.DrawFn) -> list[FeedbackEvent]:
+    """What three labelers say: revisions and times of each their own, so that nothing hangs on what comes first."""
+    said = []
+    for minute, labeler in enumerate(["ada", "bo", "cy"]):
+        for revision in range(1, draw(st.integers(0, 3)) + 1):
+            gold = draw(st.sampled_from([RIGHT, WRONG, None]))
+            at = START + timedelta(seconds=60 * minute + 200 * draw(st.integers(0, 1)) + revision)
+            event = feedback(1, labeler=labeler, labelled_at=at, revision=revision, retracted=draw(st.booleans()))
+            said.append(event.model_copy(update={"entities": gold}))
+    return said
+
+
+@given(words(), st.data())
+def test_results_labels_corrections_and_withdrawals_in_any_order_end_in_one_example(
+    said: list[FeedbackEvent], data: st.DataObject
+) -> None:
+    """Whose label it is, whether they are trusted and how many hold another included."""
+    events: list[RoutedEvent | FeedbackEvent] = [routed(1), *said]
+    shuffled = data.draw(st.permutations(events))
+    assert contribution(examples_of(shuffled)) == contribution(examples_of(events))
+
+
+def test_an_example_did_not_say_whether_the_workload_trusts_its_labeler() -> None:
+    (trusted,) = examples_of([routed(1), feedback(1, labeler="ada")])
+    (other,) = examples_of([feedback(1, labeler="bo"), routed(1)])
+    assert (trusted.labeler, trusted.trusted) == ("ada", True)
+    assert (other.labeler, other.trusted) == ("bo", False)
+    assert fold([routed(1), feedback(1)])[1][0].trusted is None, "the workload names nobody"
+
+
+def test_a_withdrawn_example_names_whose_label_was_withdrawn_not_who_spoke_last() -> None:
+    skip = feedback(1, labeler="bo").model_copy(update={"entities": None})
+    withdrawal = feedback(1, labeler="ada", revision=2, retracted=True)
+    *_, last = examples_of([routed(1), feedback(1, labeler="ada"), skip, withdrawal])
+    assert (last.retracted, last.labeler, last.trusted, last.disputed) == (True, "ada", True, 0)
+
+
+def test_how_many_labelers_hold_another_label_follows_each_of_their_words() -> None:
+    earlier = START
+    said = [
+        feedback(1, RIGHT, labeler="ada"),
+        feedback(1, WRONG, labeler="bo", labelled_at=earlier),
+        feedback(1, WRONG, labeler="cy", labelled_at=earlier),
+        feedback(1, RIGHT, labeler="dan", labelled_at=earlier),
+        feedback(1, RIGHT, labeler="bo", labelled_at=earlier, revision=2),
+        feedback(1, WRONG, labeler="cy", labelled_at=earlier, revision=2, retracted=True),
+    ]
+    examples = examples_of([routed(1), *said])
+    assert [(one.labeler, one.disputed) for one in examples] == [
+        ("ada", 0),
+        ("ada", 1),
+        ("ada", 2),
+        ("ada", 1),
+        ("ada", 0),
+    ]
+    assert [one.revision for one in examples] == [1, 2, 3, 5, 6], "who agrees changes nothing"
+
+
+def test_one_query_with_many_labelers_and_long_answers_made_a_row_of_61_mb() -> None:
+    def long_answer(number: int) -> dict[str, tuple[str, ...]]:
+        return {"lens": tuple(f"{number} {index}" for index in range(256)), "camera": ("x" * 4_000,) * 200}
+
+    def word(number: int) -> FeedbackEvent:
+        at = START + timedelta(seconds=number)
+        return feedback(
+            1,
+            {**long_answer(number), **{f"f{n}": "ẅ" * 30 for n in range(200)}},
+            labeler=f"labeler {number}",
+            labelled_at=at,
+        )
+
+    state, notes = fold([routed(1), word(100)])[0], Counter[str]()
+    for number in range(64):
+        joined = take(state, word(number))
+        state = joined.state
+        notes.update(joined.notes)
+    assert len(state.model_dump_json()) < 2 * MAX_OPINION_BYTES
+    assert notes["forgotten_labeler"] == 65 - len(state.opinions) > 0
+    assert state.standing is not None
+    assert state.standing.labeler == "labeler 100"
+    kept = {opinion.labeler for opinion in state.opinions}
+    assert kept == {"labeler 100"} | {f"labeler {n}" for n in range(65 - len(kept), 64)}, "the oldest are forgotten"
+
+
+def test_many_withdrawn_opinions_push_out_no_label_that_stands() -> None:
+    gone = [
+        feedback(1, labeler=f"labeler {n}", labelled_at=START + timedelta(days=1), retracted=True)
+        for n in range(MAX_LABELERS + 3)
+    ]
+    state, examples = fold([routed(1), feedback(1), *gone])
+    assert state.standing is not None
+    assert [example.retracted for example in examples] == [False]

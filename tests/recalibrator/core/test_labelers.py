@@ -7,14 +7,14 @@ from functools import reduce
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.core.join import NOTHING_KNOWN, JoinState, take_feedback, take_result
+from recalibrator.core.join import NOTHING_KNOWN, JoinState, LabelRules, take_feedback, take_result
 from recalibrator.core.labelers import add, judge
 from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent
 from schemas.status import LabelerCounts
 from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
 
-WORKLOADS = {"photo": FIELDS}
+WORKLOADS = {"photo": LabelRules(FIELDS)}
 
 
 def counted(events: list[RoutedEvent | FeedbackEvent]) -> dict[str | None, LabelerCounts]:

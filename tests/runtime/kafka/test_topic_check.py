@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.kafka.topic_check import TopicFacts, topic_faults
+from runtime.kafka.topic_check import TopicFacts, topic_faults, topic_warnings
 from schemas.topics import TOPICS
 
 
@@ -32,3 +32,14 @@ def test_a_fault_names_topic_value_and_need(topic: str, found: TopicFacts, said:
 
 def test_every_missing_topic_is_named() -> None:
     assert len(topic_faults("u", TOPICS, {})) == len(TOPICS)
+
+
+def test_topics_that_take_their_senders_clocks_are_warned_of_and_are_no_fault() -> None:
+    """Those of earlier releases date results by the router's clock, which may be wrong."""
+    by_sender = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime"}
+    by_broker = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
+    found = facts() | {"u.results": TopicFacts(6, by_sender), "u.feedback": TopicFacts(6, by_broker)}
+    assert topic_faults("u", TOPICS, found) == ()
+    (warning,) = topic_warnings("u", TOPICS, found)
+    assert warning.startswith("u.results: message.timestamp.type is CreateTime")
+    assert warning.endswith("alter the topic to message.timestamp.type=LogAppendTime")
