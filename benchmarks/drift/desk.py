@@ -32,6 +32,7 @@ _SPREAD_S = 200.0
 _REACHED_QUERIES = 20_000
 _FIELD_SHARE = 0.3
 """Of queries with something to find, those in which the field of the one who errs in one field occurs."""
+_REMEMBERED = 12_000
 _DESK = 2
 """A stream of chance of its own."""
 
@@ -158,7 +159,7 @@ class Desk:
     Attributes
     ----------
     lying : set of int
-        Queries whose standing label is not the truth.
+        Queries whose standing label is not the truth, of the latest 12,000 labelled.
     """
 
     def __init__(self, habits: Habits, truth: Answers, at_s: Floats, label_at_s: Floats, seed: list[int]) -> None:
@@ -168,6 +169,7 @@ class Desk:
         self._heap: list[tuple[float, int, float, int, int, Said | None, bool]] = []
         self._serial = 0
         self.lying: set[int] = set()
+        self._latest: dict[int, None] = {}
         self._backlog = (0, 0) if habits.backlog is None else habits.backlog.span(len(at_s))
         self._flood = (0, 0) if habits.flood is None else habits.flood.span(len(at_s))
         begin = 1.0 if habits.relabels is None else habits.relabels.begin
@@ -242,9 +244,20 @@ class Desk:
             if example is None:
                 continue
             come.append(example)
-            wrong = example.said is not None and example.said != self._said(number)
-            (self.lying.add if wrong else self.lying.discard)(number)
+            self._note(example)
         return come
+
+    def _note(self, example: Standing) -> None:
+        """Note whether the latest queries' labels are the truth; what the fit has forgotten misleads nobody."""
+        number = example.number
+        if number not in self._latest:
+            self._latest[number] = None
+            if len(self._latest) > _REMEMBERED:
+                oldest = next(iter(self._latest))
+                del self._latest[oldest]
+                self.lying.discard(oldest)
+        wrong = example.said is not None and example.said != self._said(number)
+        (self.lying.add if wrong else self.lying.discard)(number)
 
     def _said(self, number: int) -> Said:
         truth = self._truth

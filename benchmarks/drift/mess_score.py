@@ -27,8 +27,7 @@ class MessScore:
     Parameters
     ----------
     wrong_quarantined, wrong_quarantined_mean : float
-        Labels set aside at once beyond those that are not the truth: most, and mean over the stream. Every label set
-        aside counts where nobody attacks.
+        Labels set aside at once beyond those that are not the truth: most, and mean over the stream.
     missed_lies : int or None
         Standing labels at the end that are not the truth, less those set aside; None where nobody attacks.
     audits, all_alarms : int
@@ -69,18 +68,15 @@ def mess_score(stream: Stream, routed: Routed, honest: Routed | None) -> MessSco
     mess, journal = stream.family.mess, routed.journal
     if mess is None or journal is None or (mess.attacked and honest is None):
         raise ValueError(f"stream: {stream.family.name} is scored by its mess, its journal and its honest twin")
-    lies = 0
-    moved: tuple[float, float] | None = None
+    moved = None if honest is None else _moved(stream, routed, honest)
     set_aside = np.array([count for _, count in journal.set_aside], dtype=np.float64)
-    if mess.attacked and honest is not None:
-        lies = routed.lying[-1][1]
-        set_aside = np.maximum(0.0, set_aside - _lying_at(routed, [number for number, _ in journal.set_aside]))
-        moved = _moved(stream, routed, honest)
-    missed = max(0, lies - (journal.set_aside[-1][1] if journal.set_aside else 0)) if mess.attacked else None
+    lying = _lying_at(routed, [number for number, _ in journal.set_aside])
+    wrongly = np.maximum(0.0, set_aside - lying)
+    missed = max(0, routed.lying[-1][1] - (journal.set_aside[-1][1] if journal.set_aside else 0))
     return MessScore(
-        wrong_quarantined=float(set_aside.max(initial=0.0)),
-        wrong_quarantined_mean=float(set_aside.mean()) if len(set_aside) else 0.0,
-        missed_lies=missed,
+        wrong_quarantined=float(wrongly.max(initial=0.0)),
+        wrong_quarantined_mean=float(wrongly.mean()) if len(wrongly) else 0.0,
+        missed_lies=missed if mess.attacked else None,
         audits=journal.audits,
         all_alarms=len(routed.alarms),
         load=_load(stream, routed),
@@ -91,9 +87,9 @@ def mess_score(stream: Stream, routed: Routed, honest: Routed | None) -> MessSco
 
 
 def _lying_at(routed: Routed, numbers: list[int]) -> Floats:
-    after, count = np.array(routed.lying).T
-    place = np.searchsorted(after, numbers, side="right") - 1
-    return np.asarray(np.where(place < 0, 0, count[np.maximum(place, 0)]), dtype=np.float64)
+    """Return how many standing labels were not the truth when the last chunk before so many queries was over."""
+    counts = dict(routed.lying)
+    return np.array([counts.get(number, 0) for number in numbers], dtype=np.float64)
 
 
 def _moved(stream: Stream, routed: Routed, honest: Routed) -> tuple[float, float]:

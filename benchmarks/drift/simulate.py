@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.drift.desk import TRUSTED, Desk, Standing
+from benchmarks.drift.desk import Desk, Standing
 from benchmarks.drift.mess import CHUNK, Mess
 from benchmarks.drift.servers import Servers
 from benchmarks.drift.streams import Stream
@@ -159,6 +159,9 @@ class TakesMess:
     def __init__(self) -> None:
         self.journal = Journal()
 
+    def trust_expert(self) -> None:
+        """Learn, before the start, that labelers have names in this stream, and that the expert is trusted."""
+
 
 @dataclass(slots=True)
 class Routed:
@@ -227,9 +230,11 @@ def walk(stream: Stream, start: Stream, policy: Policy) -> Routed:
         If the stream is messy and the policy does not take mess.
     """
     mess = stream.family.mess
-    if mess is not None and not isinstance(policy, TakesMess):
-        raise TypeError(f"policy: {type(policy).__name__} does not take the mess of {stream.family.name}")
-    policy.start(_offline_labels(start, named=mess is not None))
+    if mess is not None:
+        if not isinstance(policy, TakesMess):
+            raise TypeError(f"policy: {type(policy).__name__} does not take the mess of {stream.family.name}")
+        policy.trust_expert()
+    policy.start(_offline_labels(start))
     routed = Routed.blank(len(stream))
     labelling = _Asked(stream) if mess is None else _Desked(stream, mess)
     servers = Servers(mess or Mess(), len(stream), stream.chance)
@@ -385,7 +390,7 @@ def _examples(stream: Stream, routed: Routed, policy: Policy, come: list[Standin
     )
 
 
-def _offline_labels(start: Stream, *, named: bool) -> Labels:
+def _offline_labels(start: Stream) -> Labels:
     queries = len(start)
     both, none = np.ones(queries, dtype=bool), np.zeros(queries, dtype=bool)
     probability = np.full(queries, OFFLINE_PROBABILITY)
@@ -408,6 +413,6 @@ def _offline_labels(start: Stream, *, named: bool) -> Labels:
         requested=both,
         large_failed=none,
         retracted=none,
-        labeler=np.full(queries, TRUSTED if named else -1),
+        labeler=np.full(queries, -1),
         revision=np.ones(queries, dtype=np.int64),
     )

@@ -110,11 +110,13 @@ class Ours(TakesMess):
             raise RuntimeError("the labelled set of the start was too small for a first version")
         return self.core.current
 
+    def trust_expert(self) -> None:
+        """Name the expert in the workload's settings."""
+        self._settings["trusted_labelers"] = (EXPERT,)
+        self.core = self._fresh()
+
     def start(self, labels: Labels) -> None:
-        """Bootstrap as ``ucci-stream bootstrap`` does; where labelers have names, the expert's is trusted."""
-        if (labels.labeler >= 0).any():
-            self._settings["trusted_labelers"] = (EXPERT,)
-            self.core = self._fresh()
+        """Bootstrap as ``ucci-stream bootstrap`` does, from a file that names no labelers."""
         self.on_labels(labels)
         self._bootstrap(_time(float(labels.at_s[-1])))
 
@@ -180,7 +182,7 @@ class Ours(TakesMess):
         reason = self._reason(row, explored=explored)
         unknown, answered = math.isnan(row.u), ran and not row.large_failed
         label_reason = "audit" if row.audited else "exploration" if explored else "random"
-        named = row.labeler >= 0
+        labeler = NAMES[row.labeler] if row.labeler >= 0 else None
         small_predicted, large_predicted = 0 if unknown else row.gold, row.gold if answered else 0
         return LabelledExample(
             query_id=f"q{row.number}",
@@ -202,8 +204,8 @@ class Ours(TakesMess):
             labelled_at=_time(row.label_at_s),
             revision=row.revision,
             retracted=row.retracted,
-            labeler=NAMES[row.labeler] if named else None,
-            trusted=NAMES[row.labeler] == EXPERT if named else None,
+            labeler=labeler,
+            trusted=labeler == EXPERT if "trusted_labelers" in self._settings else None,
         )
 
     @staticmethod
