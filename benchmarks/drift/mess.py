@@ -46,7 +46,7 @@ class Spell:
         ((80000, 86000), (8000, 18000))
         """
         blocks = queries // BLOCK
-        first = int(self.begin * blocks)
+        first = min(round(self.begin * blocks), blocks - 1)
         length = max(1, min(round(self.queries / BLOCK), int(self.most * blocks)))
         return first * BLOCK, min(first + length, blocks) * BLOCK
 
