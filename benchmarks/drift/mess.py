@@ -173,9 +173,9 @@ class Mess:
         """Whether a labeler lies."""
         return self.habits.lies is not None or self.habits.relabels is not None
 
-    def without_attack(self) -> Mess:
-        """Return the same with an honest labeler in the place of the one who lies."""
-        return replace(self, habits=replace(self.habits, lies=None, relabels=None))
+    def calm(self) -> Mess:
+        """Return the same with healthy servers, and with an honest labeler in the place of the one who lies."""
+        return replace(self, large=None, small_outage=None, habits=replace(self.habits, lies=None, relabels=None))
 
     @property
     def trouble(self) -> Spell | None:

@@ -35,9 +35,10 @@ class MessScore:
     load : float or None
         Attempts a query at the large server while it is in trouble, over those of the 10,000 queries before; None
         where it never is.
-    highest_rate : float or None
+    highest_rate, highest_rate_calm : float or None
         Highest escalation rate that a version published while either server is in trouble, or within 10,000 queries
-        after, has on the queries before; over that of the version before. None where no server is in trouble.
+        after, has on the queries before; over that of the version before. The second: on the same stream with healthy
+        servers, where it is more than 1 as well, since versions follow labels. None where no server is in trouble.
     micro_f1_moved, cost_moved : float or None
         Against the same stream with honest labelers: largest difference of expected micro-F1 of a block, and relative
         difference of sequential cost; None where nobody attacks.
@@ -50,11 +51,12 @@ class MessScore:
     all_alarms: int
     load: float | None
     highest_rate: float | None
+    highest_rate_calm: float | None
     micro_f1_moved: float | None
     cost_moved: float | None
 
 
-def mess_score(stream: Stream, routed: Routed, honest: Routed | None) -> MessScore:
+def mess_score(stream: Stream, routed: Routed, twin: Routed | None) -> MessScore:
     """Score one walk.
 
     Parameters
@@ -62,13 +64,13 @@ def mess_score(stream: Stream, routed: Routed, honest: Routed | None) -> MessSco
     stream : Stream
         A messy one.
     routed : Routed
-    honest : Routed or None
-        The walk of the same policy where nobody attacks; needed where somebody does.
+    twin : Routed or None
+        The walk of the same policy with honest labelers and healthy servers; needed where they are not.
     """
     mess, journal = stream.family.mess, routed.journal
-    if mess is None or journal is None or (mess.attacked and honest is None):
-        raise ValueError(f"stream: {stream.family.name} is scored by its mess, its journal and its honest twin")
-    moved = None if honest is None else _moved(stream, routed, honest)
+    if mess is None or journal is None or (twin is None and (mess.attacked or mess.trouble is not None)):
+        raise ValueError(f"stream: {stream.family.name} is scored by its mess, its journal and its calm twin")
+    moved = _moved(stream, routed, twin) if twin is not None and mess.attacked else None
     set_aside = np.array([count for _, count in journal.set_aside], dtype=np.float64)
     lying = _lying_at(routed, [number for number, _ in journal.set_aside])
     wrongly = np.maximum(0.0, set_aside - lying)
@@ -81,6 +83,7 @@ def mess_score(stream: Stream, routed: Routed, honest: Routed | None) -> MessSco
         all_alarms=len(routed.alarms),
         load=_load(stream, routed),
         highest_rate=_highest_rate(stream, routed),
+        highest_rate_calm=None if twin is None else _highest_rate(stream, twin),
         micro_f1_moved=None if moved is None else moved[0],
         cost_moved=None if moved is None else moved[1],
     )
@@ -92,9 +95,9 @@ def _lying_at(routed: Routed, numbers: list[int]) -> Floats:
     return np.array([counts.get(number, 0) for number in numbers], dtype=np.float64)
 
 
-def _moved(stream: Stream, routed: Routed, honest: Routed) -> tuple[float, float]:
-    quality = [expected_micro_f1(stream, one.served_by_large) for one in (routed, honest)]
-    cost = [float(sequential_cost(one.large_ran.mean())) for one in (routed, honest)]
+def _moved(stream: Stream, routed: Routed, twin: Routed) -> tuple[float, float]:
+    quality = [expected_micro_f1(stream, one.served_by_large) for one in (routed, twin)]
+    cost = [float(sequential_cost(one.large_ran.mean())) for one in (routed, twin)]
     return float(np.abs(quality[0] - quality[1]).max()), cost[0] / cost[1] - 1.0
 
 

@@ -22,7 +22,9 @@ TUNING = (
     "and on recorded streams, exploration at rest and what missing labels mean on 99, 100 and 200 to 205, the label "
     "gate on 60 to 79, 91 to 94, 99, 100 and 200 to 224; earlier releases reported seeds 101 to 110. None of these is "
     "reported here. The packages run with their defaults, window, step and forgetting of the rivals are those of the "
-    "literature; seed 1 served to set the strength of the drifts"
+    "literature; seed 1 served to set the strength of the drifts. The messy families' strengths were set before any "
+    "policy had walked them. The clairvoyant's margin is that of ours: on 9 families of seed 99, pol - 1.1 regret is "
+    ".778, .790 and .795 at .35, .5 and .75 standard errors"
 )
 
 

@@ -60,8 +60,9 @@ def _of_mess(drawn: Stream, start: Stream, routed: Routed, name: str) -> Row:
     mess = drawn.family.mess
     if mess is None:
         return {}
-    honest = walk(drawn.without_attack(), start, _policy(name, drawn)) if mess.attacked else None
-    return asdict(mess_score(drawn, routed, honest))
+    calm = drawn.calm()
+    twin = walk(calm, start, _policy(name, calm)) if calm.family.mess != mess else None
+    return asdict(mess_score(drawn, routed, twin))
 
 
 def rows_of(tasks: Sequence[Task], jobs: int, budget_s: float = math.inf) -> Iterator[list[Row]]:

@@ -77,11 +77,10 @@ class Stream:
             ahead[first:end:_ROUTERS] = clock.seconds
         return ahead
 
-    def without_attack(self) -> Stream:
-        """Return the same stream with honest labelers."""
+    def calm(self) -> Stream:
+        """Return the same queries with healthy servers and honest labelers."""
         mess = self.family.mess
-        honest = None if mess is None else mess.without_attack()
-        return replace(self, family=replace(self.family, mess=honest))
+        return replace(self, family=replace(self.family, mess=None if mess is None else mess.calm()))
 
 
 def stream(name: str, seed: int, queries: int) -> Stream:

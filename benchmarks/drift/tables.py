@@ -279,18 +279,24 @@ def _signed(difference: Difference, factor: float, digits: int) -> str:
     return f"{factor * difference.mean:+.{digits}f}{half}"
 
 
+_RATE_SLACK = 0.05
+"""Of the escalation rate before; what chance alone does to a version."""
+
 _MESS = """\
 ## Messy families: ours
 
 What else goes wrong than drift. In trouble of a server a block asks for no more than the oracle's usual threshold
 would give meanwhile, failed calls counted as the small answer; regret holds what failed calls cost. Labels have names,
-and the trusted expert answers audits truly. Set aside: most labels in quarantine at once beyond those that are not the
-truth, in brackets the mean over the stream; 0 is right everywhere. Missed: standing labels at the end that are not the
-truth, less those set aside. Both are lower bounds, since the service says how many labels are set aside and not which.
-Load: attempts a query at the failing large server over those before. Rate: highest escalation rate of a version
-published from the trouble's beginning to 10,000 queries after its end, over that of the version before. Moved: against
-the same stream with honest labelers, the largest difference of expected micro-F1 of a block, and that of cost. All are
-means over seeds, of set aside the most.
+and the trusted expert answers audits truly. All are means over seeds, of labels set aside the most.
+
+- set aside: most labels in quarantine at once beyond those that are not the truth, in brackets the mean over the
+  stream; 0 is right everywhere. Missed: standing labels at the end that are not the truth, less those set aside. Both
+  are lower bounds, since the service says how many labels are set aside and not which;
+- load: attempts a query at the failing large server over those before;
+- rate: highest escalation rate of a version published from the trouble's beginning to 10,000 queries after its end,
+  over that of the version before; in brackets the same with healthy servers, where versions follow labels alone;
+- moved: against the same stream with honest labelers, the largest difference of expected micro-F1 of a block, and that
+  of cost.
 
 """
 
@@ -314,13 +320,41 @@ def _messy(rows: list[Row]) -> str:
                 _mean(mine, "audits", ".1f"),
                 _mean(mine, "all_alarms", ".1f"),
                 _mean(mine, "load", ".2f"),
-                _mean(mine, "highest_rate", ".2f"),
+                f"{_mean(mine, 'highest_rate', '.2f')} ({_mean(mine, 'highest_rate_calm', '.2f')})",
                 _mean(mine, "micro_f1_moved", ".4f"),
                 _mean(mine, "cost_moved", "+.1%"),
             ]
         )
     header = ["family", "what happens", "pol", "regret, %", "worst run", "set aside", "missed", "audits", "alarms"]
-    return _MESS + _table([*header, "load", "rate", "F1 moved", "cost moved"], lines)
+    return _MESS + _demands_of_mess(own) + _table([*header, "load", "rate", "F1 moved", "cost moved"], lines)
+
+
+def _demands_of_mess(own: list[Row]) -> str:
+    honest = [row for row in own if row["missed_lies"] is None]
+    wrongly = {row["family"]: row["wrong_quarantined"] for row in honest if row["wrong_quarantined"] > 0.0}
+    troubled = [row for row in own if row["highest_rate"] is not None and row["highest_rate_calm"] is not None]
+    raised = {
+        family: by_how_much
+        for family in names(troubled, "family")
+        if (by_how_much := _raised(of(troubled, family=family))) > _RATE_SLACK
+    }
+    lines = [
+        [
+            "nobody lies: no true label set aside",
+            ", ".join(f"{name} {count:.0f}" for name, count in wrongly.items()) or "none",
+            _met(not wrongly),
+        ],
+        [
+            f"a server in trouble: no version escalates more for it (by {_RATE_SLACK:.0%} of the rate before, at most)",
+            ", ".join(f"{name} {share:+.0%}" for name, share in raised.items()) or "none",
+            _met(not raised),
+        ],
+    ]
+    return _table(["demand", "measured", ""], lines) + "\n"
+
+
+def _raised(rows: list[Row]) -> float:
+    return float(np.mean([row["highest_rate"] - row["highest_rate_calm"] for row in rows]))
 
 
 def _mean(rows: list[Row], key: str, form: str) -> str:

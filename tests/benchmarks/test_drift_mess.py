@@ -458,11 +458,14 @@ def test_the_scores_of_a_hand_made_walk_through_an_outage() -> None:
     routed.journal.audits = 2
     routed.lying = [(250 * number, 30 if number == 4 else 0) for number in range(1, 81)]
     routed.alarms = [Alarm(5, "agreement", False)]
-    found = mess_score(drawn, routed, None)
+    calm = Routed.blank(len(drawn))
+    calm.journal = Journal(published=[(0, at[0]), (first + 10, at[2])])
+    found = mess_score(drawn, routed, calm)
     assert found.load == pytest.approx(3.0)
+    assert found.highest_rate_calm == 1.0
     assert found.highest_rate == pytest.approx(2.0)  # the last one comes within 10,000 queries of the end
     routed.journal.published.pop()
-    assert mess_score(drawn, routed, None).highest_rate == pytest.approx(1.5)
+    assert mess_score(drawn, routed, calm).highest_rate == pytest.approx(1.5)
     assert (found.wrong_quarantined, found.wrong_quarantined_mean) == (20.0, 7.5)
     assert (found.audits, found.all_alarms, found.missed_lies) == (2, 1, None)
     assert (found.micro_f1_moved, found.cost_moved) == (None, None)
@@ -480,7 +483,7 @@ def test_an_attack_is_scored_against_the_honest_twin() -> None:
     assert found.cost_moved == pytest.approx(3.02)
     gold, small, large = drawn.expected[:3].reshape(3, 2, BLOCK).sum(axis=2)
     assert found.micro_f1_moved == pytest.approx(((large - small) / gold).max())
-    with pytest.raises(ValueError, match="honest twin"):
+    with pytest.raises(ValueError, match="calm twin"):
         mess_score(drawn, routed, None)
 
 
@@ -563,7 +566,7 @@ def test_the_report_shows_messy_families_apart(tmp_path: Path, capsys: pytest.Ca
     assert ("liar", "static") not in walked
     assert [one["pairs"] for one in document["paired"]["messy"]] == [3]
     text = capsys.readouterr().out
-    assert text.index("## Ours by family") < text.index("## Messy families: ours") < text.index("messy families")
+    assert text.index("## Ours by family") < text.index("## Messy families: ours") < text.index("stream by stream: messy")
     assert "| outage_large |" not in text[: text.index("## Messy families")]
 
 
