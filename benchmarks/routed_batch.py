@@ -26,8 +26,12 @@ class RoutedBatch:
     u : ndarray of float
         NaN where the small answer failed.
     large_ran, explored, agree, label_requested : ndarray of bool
-        ``agree`` counts only where the large model ran.
+        ``agree`` counts only where both models answered.
     first_at, last_at : datetime
+    degraded : ndarray of bool, optional
+        Where the large model was called and gave no answer, so that the small one was served; by default nowhere.
+    small_latency_s, large_latency_s : float
+        Sums over calls.
     """
 
     u: NDArray[np.float64]
@@ -37,6 +41,9 @@ class RoutedBatch:
     label_requested: Mask
     first_at: datetime
     last_at: datetime
+    degraded: Mask | None = None
+    small_latency_s: float = 0.0
+    large_latency_s: float = 0.0
 
 
 def summarise(batch: RoutedBatch, grid: Grid, workload: str, version: int, large_cost: float) -> TrafficSummary:
@@ -53,6 +60,8 @@ def summarise(batch: RoutedBatch, grid: Grid, workload: str, version: int, large
         Of one large call, in small calls.
     """
     known = ~np.isnan(batch.u)
+    degraded = np.zeros(len(batch.u), dtype=bool) if batch.degraded is None else batch.degraded
+    answered, explored = batch.large_ran & ~degraded, batch.explored & ~degraded
     filled, place = np.unique(grid.indices(batch.u[known]), return_inverse=True)
 
     def counted(which: Mask) -> tuple[int, ...]:
@@ -64,17 +73,20 @@ def summarise(batch: RoutedBatch, grid: Grid, workload: str, version: int, large
         queries=queries,
         cell=tuple(filled.tolist()),
         count=counted(known),
-        pairs=counted(batch.large_ran),
-        agreeing=counted(batch.large_ran & batch.agree),
-        pairs_explored=counted(batch.explored),
+        pairs=counted(answered),
+        agreeing=counted(answered & batch.agree),
+        pairs_explored=counted(explored),
         escalated=large,
-        explored=int(batch.explored.sum()),
+        explored=int(explored.sum()),
         small_failed=int((~known).sum()),
+        degraded=int(degraded.sum()),
         labels_requested=int(batch.label_requested.sum()),
         small_calls=queries,
         large_calls=large,
         cost_sequential=queries + large_cost * large,
         cost_paper=queries + (large_cost - 1.0) * large,
+        small_latency_s=batch.small_latency_s,
+        large_latency_s=batch.large_latency_s,
     )
     return TrafficSummary(
         workload=workload,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from benchmarks.drift.mess import ClockAhead, Habits, LargeTrouble, Lie, Mess, Pause, Relabelling, Spell
 
 Floats = NDArray[np.float64]
 
@@ -52,6 +55,8 @@ class Family:
         Progress at which something begins that a detector should tell; before the first, every alarm is false.
     adversary : bool
         Whether labels lie, for which the floor of compliance is .80 instead of .85.
+    mess : Mess or None
+        What goes wrong beside drift; with it labelers have names and an expert answers audits.
     """
 
     name: str
@@ -61,6 +66,7 @@ class Family:
     rate: Callable[[Floats], Floats] = np.ones_like
     changes: tuple[float, ...] = ()
     adversary: bool = False
+    mess: Mess | None = None
 
 
 def _from(progress: Floats, begin: float, end: float = 1.0) -> Floats:
@@ -175,4 +181,66 @@ FAMILIES = (
         changes=(0.35, 0.6),
     ),
 )
-BY_NAME = {family.name: family for family in FAMILIES}
+
+
+_OUTAGE = Spell(0.4, 6_000)
+_BROWN = Spell(0.4, 20_000, most=0.3)
+
+
+def _labelled(name: str, about: str, *, begin: float | None = None, **habits: Any) -> Family:
+    changes = () if begin is None else (begin,)
+    mess = Mess(habits=Habits(**habits))
+    return Family(name, about, changes=changes, adversary=mess.attacked, mess=mess)
+
+
+def _relabelled(name: str, about: str, share: float, says: Lie) -> Family:
+    return _labelled(name, about, begin=0.5, relabels=Relabelling(0.5, share, says))
+
+
+MESSY = (
+    Family("outage_large", "the large server is absent for 6k queries", mess=Mess(large=LargeTrouble(_OUTAGE))),
+    Family("outage_small", "the small server is absent for 6k queries", mess=Mess(small_outage=_OUTAGE)),
+    Family(
+        "brown_out",
+        "the large server answers 6 calls in 100 queries for 20k queries, and fails the others",
+        mess=Mess(large=LargeTrouble(_BROWN, capacity=0.06)),
+    ),
+    Family(
+        "retry_storm",
+        "the large server has room for 12 calls in 100 queries; failed calls are retried twice and slow it down",
+        mess=Mess(large=LargeTrouble(_BROWN, capacity=0.12, waste=2.0, retries=2)),
+    ),
+    _labelled("corrections_5", "5 % of labels are wrong at first and corrected 1,000 queries later", wrong=0.05),
+    _labelled("corrections_20", "20 % of labels are wrong at first and corrected 1,000 queries later", wrong=0.20),
+    _labelled("withdrawals", "5 % of labels are withdrawn 1,000 queries later", withdrawn=0.05),
+    _labelled(
+        "duplicate_labelers", "a third of the queries get 2 or 3 honest labels", shared=0.33, noise=0.01, resent=0.1
+    ),
+    _relabelled("relabel_wrong", "one key calls the small answer wrong on a third of all labels", 0.33, "small_wrong"),
+    _relabelled("relabel_right", "one key calls the small answer right on all labels", 1.0, "small_right"),
+    _labelled("liar", "one of five labelers calls the small answer wrong, always", begin=0.0, lies="small_wrong"),
+    _labelled("one_field", "one of five labelers is always wrong in one field", begin=0.0, lies="one_field"),
+    Family(
+        "clock_jump",
+        "one of three routers has its clock a year ahead, clamped by the join, for 670 queries of its own",
+        mess=Mess(clock=ClockAhead(Spell(0.4, 2_000), seconds=0.2)),
+    ),
+    Family(
+        "clock_ahead",
+        "the same by four minutes, which nobody clamps",
+        mess=Mess(clock=ClockAhead(Spell(0.4, 2_000), seconds=240.0)),
+    ),
+    _labelled(
+        "label_flood", "every one of 12k queries is labelled, asked for or not", flood=Spell(0.4, 12_000, most=0.2)
+    ),
+    _labelled("backlog", "the labels of 60k queries all come at once", backlog=Spell(0.25, 60_000)),
+    Family("night", "traffic stops for 8 hours, twice", mess=Mess(pause=Pause((0.35, 0.7), 8.0 * 3_600.0))),
+    Family(
+        "small_workload",
+        "a query every 10 s, beside a workload with 100 times the load",
+        rate=lambda t: np.full_like(t, 0.01),
+        mess=Mess(chunk=5),
+    ),
+)
+BY_NAME = {family.name: family for family in (*FAMILIES, *MESSY)}
+SETS = {"clean": tuple(family.name for family in FAMILIES), "messy": tuple(family.name for family in MESSY)}

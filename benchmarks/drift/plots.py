@@ -8,7 +8,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.drift.summary import OURS, Row, family_of, frontiers, names, of
+from benchmarks.drift.policies import OURS
+from benchmarks.drift.summary import Row, family_of, frontiers, names, of
 
 _STYLE = {"svg.hashsalt": "drift", "font.size": 8.0, "axes.spines.top": False, "axes.spines.right": False}
 

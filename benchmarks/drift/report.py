@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.drift import plots
-from benchmarks.drift.summary import Row, frontiers
+from benchmarks.drift.paired import paired
+from benchmarks.drift.summary import Row, frontiers, is_messy
 from benchmarks.drift.tables import markdown
 
 _CORE = Path(__file__).parents[2] / "recalibrator" / "core"
@@ -21,12 +22,16 @@ TUNING = (
     "and on recorded streams, exploration at rest and what missing labels mean on 99, 100 and 200 to 205, the label "
     "gate on 60 to 79, 91 to 94, 99, 100 and 200 to 224; earlier releases reported seeds 101 to 110. None of these is "
     "reported here. The packages run with their defaults, window, step and forgetting of the rivals are those of the "
-    "literature; seed 1 served to set the strength of the drifts"
+    "literature; seed 1 served to set the strength of the drifts. The messy families' strengths were set before any "
+    "policy had walked them. The clairvoyant's margin is that of ours: on 9 families of seed 99, pol - 1.1 regret is "
+    ".778, .790 and .795 at .35, .5 and .75 standard errors"
 )
 
 
 def write(rows: list[Row], facts: dict[str, Any], folder: Path) -> str:
-    """Write ``rows.json``, ``README.md``, ``frontier.svg`` and ``families.svg``; return the Markdown.
+    """Write ``rows.json``, ``README.md`` and, of clean families, ``frontier.svg`` and ``families.svg``.
+
+    Returns the Markdown.
 
     Parameters
     ----------
@@ -40,14 +45,20 @@ def write(rows: list[Row], facts: dict[str, Any], folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     made = {**facts, "tuning": TUNING}
     lines = ",\n".join(json.dumps(_rounded(row)) for row in rows)
-    document = f'{{"made": {json.dumps(made, indent=1)},\n"rows": [\n{lines}\n]}}\n'
+    clean, messy = [row for row in rows if not is_messy(row)], [row for row in rows if is_messy(row)]
+    against = {
+        name: [_rounded(one.as_row()) for one in paired(some)] for name, some in (("clean", clean), ("messy", messy))
+    }
+    head = f'"made": {json.dumps(made, indent=1)},\n"paired": {json.dumps(against, indent=1)}'
+    document = f'{{{head},\n"rows": [\n{lines}\n]}}\n'
     (folder / "rows.json").write_text(document, encoding="utf-8")
     text = markdown(rows, made)
-    if any(len(points) > 1 for points in frontiers(rows).values()):
-        plots.frontier(rows, folder / "frontier.svg")
+    if any(len(points) > 1 for points in frontiers(clean).values()):
+        plots.frontier(clean, folder / "frontier.svg")
         text += "\n![Compliance against regret](frontier.svg)\n"
-    plots.heat(rows, folder / "families.svg")
-    text += "\n![Compliance by family and policy](families.svg)\n"
+    if clean:
+        plots.heat(clean, folder / "families.svg")
+        text += "\n![Compliance by family and policy](families.svg)\n"
     (folder / "README.md").write_text(text, encoding="utf-8")
     return text
 

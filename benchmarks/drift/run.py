@@ -11,11 +11,13 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from benchmarks.drift.mess_score import mess_score
 from benchmarks.drift.oracle import oracle
 from benchmarks.drift.policies import POLICIES
+from benchmarks.drift.policies.clairvoyant import Clairvoyant
 from benchmarks.drift.score import score
-from benchmarks.drift.simulate import walk
-from benchmarks.drift.streams import offline, stream
+from benchmarks.drift.simulate import Policy, Routed, walk
+from benchmarks.drift.streams import Stream, offline, stream
 
 Row = dict[str, Any]
 
@@ -39,11 +41,28 @@ def work(task: Task) -> list[Row]:
         best = oracle(drawn)
         for name in task.policies:
             began_s = time.perf_counter()
-            routed = walk(drawn, start, POLICIES[name]())
+            routed = walk(drawn, start, _policy(name, drawn))
             took_s = time.perf_counter() - began_s
             key = {"family": task.family, "seed": task.seed, "policy": name}
-            rows.append({**key, **asdict(score(drawn, routed, best)), "seconds": round(took_s, 2)})
+            found = asdict(score(drawn, routed, best)) | _of_mess(drawn, start, routed, name)
+            rows.append({**key, **found, "seconds": round(took_s, 2)})
     return rows
+
+
+def _policy(name: str, drawn: Stream) -> Policy:
+    policy = POLICIES[name]()
+    if isinstance(policy, Clairvoyant):
+        policy.foresee(drawn)
+    return policy
+
+
+def _of_mess(drawn: Stream, start: Stream, routed: Routed, name: str) -> Row:
+    mess = drawn.family.mess
+    if mess is None:
+        return {}
+    calm = drawn.calm()
+    twin = walk(calm, start, _policy(name, calm)) if calm.family.mess != mess else None
+    return asdict(mess_score(drawn, routed, twin))
 
 
 def rows_of(tasks: Sequence[Task], jobs: int, budget_s: float = math.inf) -> Iterator[list[Row]]:

@@ -70,10 +70,10 @@ class Score:
 
 def score(stream: Stream, routed: Routed, best: Oracle) -> Score:
     """Score one walk."""
-    held = expected_micro_f1(stream, routed.large_ran) - best.reach
+    held = expected_micro_f1(stream, routed.served_by_large) - best.reach
     met = held >= -TOLERANCE
     oracle_cost = float(best.cost.mean())
-    hits = np.where(routed.large_ran, stream.truth.large, stream.truth.small).sum()
+    hits = np.where(routed.served_by_large, stream.truth.large, stream.truth.small).sum()
     quiet, false_alarms = before_change(stream, routed.alarms)
     return Score(
         pol=float(met.mean()),

@@ -2,7 +2,8 @@
 
 Queries go by in chunks; within one, the policy stands still. Exploration is drawn inside the label draw, so that
 explored queries are labelled; audits are drawn apart. A policy sees u and agreement of a chunk once it is over, and
-labels once they came.
+labels once they came. In a messy stream servers fail by the load that the policy sends them, and a desk of named
+labelers says what the labels are; those of :class:`~benchmarks.drift.mess.Mess` take all policies that know revisions.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.drift.desk import Desk, Standing
+from benchmarks.drift.mess import CHUNK, Mess
+from benchmarks.drift.servers import Servers
 from benchmarks.drift.streams import Stream
 from benchmarks.drift.world import Answers
 
@@ -21,14 +25,16 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-CHUNK = 250
 EXPLORED, LABELLED_KEPT, LABELLED_ESCALATED = 0.03, 0.05, 0.10
 OFFLINE_PROBABILITY = 0.07
 """Propensity that the labelled set of the start is given: each of its queries counts as one of the stream's labels."""
 
 
 class Traffic(NamedTuple):
-    """One chunk as routed, shape (queries,) each; ``agree`` holds only where the large model ran."""
+    """One chunk as routed, shape (queries,) each; ``agree`` holds only where both models answered.
+
+    ``at_s`` is by the routers' clocks, ``u`` NaN where the small model failed; latencies are sums over calls.
+    """
 
     at_s: Floats
     u: Floats
@@ -36,6 +42,9 @@ class Traffic(NamedTuple):
     large_ran: Bools
     agree: Bools
     label_requested: Bools
+    large_failed: Bools
+    small_latency_s: float = 0.0
+    large_latency_s: float = 0.0
 
 
 class Labels(NamedTuple):
@@ -46,6 +55,7 @@ class Labels(NamedTuple):
     number : ndarray of int
         Place of the query in the stream; negative for the labelled set of the start.
     at_s, label_at_s : ndarray
+        By the clocks of the router and of the labeler.
     u, routed_error : ndarray
         Uncertainty, and g(u) of the version that routed it (NaN: none).
     version : ndarray of int
@@ -56,6 +66,10 @@ class Labels(NamedTuple):
         Audited: asked of trusted people, whose labels are true.
     probability, pair_probability : ndarray
         Of being labelled given u, and of being labelled with both models run.
+    requested, large_failed, retracted : ndarray of bool
+        Whether anybody asked; whether the large model was called and gave no answer; whether the label is withdrawn.
+    labeler, revision : ndarray of int
+        Index into :data:`~benchmarks.drift.desk.NAMES`, -1 where nobody is named; the query's count of examples.
     """
 
     number: Ints
@@ -73,6 +87,11 @@ class Labels(NamedTuple):
     audited: Bools
     probability: Floats
     pair_probability: Floats
+    requested: Bools
+    large_failed: Bools
+    retracted: Bools
+    labeler: Ints
+    revision: Ints
 
     @property
     def wrong(self) -> Floats:
@@ -116,6 +135,35 @@ class Policy(Protocol):
 
 
 @dataclass(slots=True)
+class Journal:
+    """What a policy says of itself in a messy stream.
+
+    Parameters
+    ----------
+    published : list of (int, float)
+        The query after which a version came, and its threshold on u.
+    set_aside : list of (int, int)
+        Labels in quarantine after so many queries.
+    audits : int
+        Times that an audit was opened.
+    """
+
+    published: list[tuple[int, float]] = field(default_factory=list)
+    set_aside: list[tuple[int, int]] = field(default_factory=list)
+    audits: int = 0
+
+
+class TakesMess:
+    """What a policy inherits that knows failed calls, revisions and withdrawals: it keeps a journal."""
+
+    def __init__(self) -> None:
+        self.journal = Journal()
+
+    def trust_expert(self) -> None:
+        """Learn, before the start, that labelers have names in this stream, and that the expert is trusted."""
+
+
+@dataclass(slots=True)
 class Routed:
     """What became of each query, shape (queries,) each.
 
@@ -128,6 +176,13 @@ class Routed:
     routed_error : ndarray
         g(u) in force, NaN where there was none.
     version : ndarray of int
+    small_failed, large_failed : ndarray of bool
+        Whose call gave no answer; where the large one's did not, the small answer is served.
+    attempts : ndarray
+        At the large server, retries included.
+    lying : list of (int, int)
+        In a messy stream: standing labels that are not the truth, after so many queries.
+    journal : Journal or None
     alarms : list of Alarm
     """
 
@@ -138,13 +193,24 @@ class Routed:
     audit: Floats
     routed_error: Floats
     version: Ints
+    small_failed: Bools
+    large_failed: Bools
+    attempts: Floats
+    lying: list[tuple[int, int]] = field(default_factory=list)
+    journal: Journal | None = None
     alarms: list[Alarm] = field(default_factory=list)
 
     @classmethod
     def blank(cls, queries: int) -> Routed:
         """Return columns to fill."""
-        none = np.zeros((4, queries), dtype=bool)
-        return cls(*none, np.zeros(queries), np.full(queries, np.nan), np.zeros(queries, dtype=np.int64))
+        none = np.zeros((6, queries), dtype=bool)
+        number = np.zeros(queries, dtype=np.int64)
+        return cls(*none[:4], np.zeros(queries), np.full(queries, np.nan), number, *none[4:], np.zeros(queries))
+
+    @property
+    def served_by_large(self) -> Bools:
+        """Whether the large model's answer was served, shape (queries,)."""
+        return self.large_ran & ~self.large_failed
 
 
 def walk(stream: Stream, start: Stream, policy: Policy) -> Routed:
@@ -157,36 +223,108 @@ def walk(stream: Stream, start: Stream, policy: Policy) -> Routed:
         The labelled set of the start; both models ran on it.
     policy : Policy
         Fresh; it is changed.
+
+    Raises
+    ------
+    TypeError
+        If the stream is messy and the policy does not take mess.
     """
+    mess = stream.family.mess
+    if mess is not None:
+        if not isinstance(policy, TakesMess):
+            raise TypeError(f"policy: {type(policy).__name__} does not take the mess of {stream.family.name}")
+        policy.trust_expert()
     policy.start(_offline_labels(start))
     routed = Routed.blank(len(stream))
-    pending = np.zeros(0, dtype=np.int64)
-    for first in range(0, len(stream), CHUNK):
-        chunk = slice(first, first + CHUNK)
-        _route(stream, routed, policy, chunk)
+    labelling = _Asked(stream) if mess is None else _Desked(stream, mess)
+    servers = Servers(mess or Mess(), len(stream), stream.chance)
+    chunk_queries = CHUNK if mess is None else mess.chunk
+    clock_s = stream.at_s + stream.clock_s
+    for first in range(0, len(stream), chunk_queries):
+        chunk = slice(first, first + chunk_queries)
+        labelling.before(float(stream.at_s[first]), routed, policy)
+        latencies = _route(stream, routed, policy, servers, chunk)
         policy.on_traffic(
             Traffic(
-                stream.at_s[chunk],
-                stream.u[chunk],
+                clock_s[chunk],
+                np.where(routed.small_failed[chunk], np.nan, stream.u[chunk]),
                 routed.escalated[chunk],
                 routed.large_ran[chunk],
                 stream.truth.agree[chunk],
                 routed.label_requested[chunk],
+                routed.large_failed[chunk],
+                *latencies,
             )
         )
-        asked = first + np.flatnonzero(routed.label_requested[chunk])
-        pending = np.concatenate((pending, asked[np.isfinite(stream.label_at_s[asked])]))
-        due = stream.label_at_s[pending] <= stream.at_s[min(first + CHUNK, len(stream)) - 1]
-        come, pending = pending[due], pending[~due]
-        if len(come):
-            policy.on_labels(_labels(stream, routed, policy, come[np.argsort(stream.label_at_s[come], kind="stable")]))
+        labelling.ask(first, routed, chunk)
+        labelling.deliver(float(stream.at_s[min(first + chunk_queries, len(stream)) - 1]), routed, policy)
+        labelling.note(min(first + chunk_queries, len(stream)), routed)
     routed.alarms = policy.alarms
+    routed.journal = policy.journal if isinstance(policy, TakesMess) else None
     return routed
 
 
-def _route(stream: Stream, routed: Routed, policy: Policy, chunk: slice) -> None:
+class _Asked:
+    """Labels as a clean stream has them: each comes once, as its column says."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._pending = np.zeros(0, dtype=np.int64)
+
+    def before(self, until_s: float, routed: Routed, policy: Policy) -> None:
+        """Hand nothing over before a chunk: between two chunks no time passes."""
+
+    def ask(self, first: int, routed: Routed, chunk: slice) -> None:
+        """Note what was asked for and will come."""
+        asked = first + np.flatnonzero(routed.label_requested[chunk])
+        self._pending = np.concatenate((self._pending, asked[np.isfinite(self._stream.label_at_s[asked])]))
+
+    def deliver(self, until_s: float, routed: Routed, policy: Policy) -> None:
+        """Hand over what has come by a time."""
+        label_at_s = self._stream.label_at_s
+        due = label_at_s[self._pending] <= until_s
+        come, self._pending = self._pending[due], self._pending[~due]
+        if len(come):
+            in_order = come[np.argsort(label_at_s[come], kind="stable")]
+            policy.on_labels(_labels(self._stream, routed, policy, in_order))
+
+    def note(self, queries: int, routed: Routed) -> None:
+        """Note nothing: what lies here never changes."""
+
+
+class _Desked:
+    """Labels as a desk of people has them: they come late, twice, wrongly, and change."""
+
+    def __init__(self, stream: Stream, mess: Mess) -> None:
+        self._stream = stream
+        self._desk = Desk(mess.habits, stream.truth, stream.at_s, stream.label_at_s, stream.chance)
+
+    def before(self, until_s: float, routed: Routed, policy: Policy) -> None:
+        """Hand over what came while no query did."""
+        self.deliver(until_s, routed, policy)
+
+    def ask(self, first: int, routed: Routed, chunk: slice) -> None:
+        """Let people see what is asked for, or everything while they flood."""
+        requested = routed.label_requested[chunk]
+        asked = first + np.flatnonzero(requested | self._desk.is_flooded(first))
+        self._desk.ask(asked, routed.audited[asked])
+
+    def deliver(self, until_s: float, routed: Routed, policy: Policy) -> None:
+        """Hand over what the join has made of all that came by a time."""
+        come = self._desk.deliver(until_s)
+        if come:
+            policy.on_labels(_examples(self._stream, routed, policy, come))
+
+    def note(self, queries: int, routed: Routed) -> None:
+        """Note how many standing labels are not the truth."""
+        routed.lying.append((queries, len(self._desk.lying)))
+
+
+def _route(stream: Stream, routed: Routed, policy: Policy, servers: Servers, chunk: slice) -> tuple[float, float]:
+    """Route one chunk; returns the latencies of both models, added up over their calls."""
+    down = servers.small_is_down(chunk.start)
     u, drawn = stream.u[chunk], stream.draw[chunk]
-    escalated = policy.escalates(u)
+    escalated = np.ones(len(u), dtype=bool) if down else policy.escalates(u)
     routed.escalated[chunk] = escalated
     routed.large_ran[chunk] = escalated | (drawn < policy.exploration)
     routed.label_requested[chunk] = drawn < np.where(escalated, LABELLED_ESCALATED, LABELLED_KEPT)
@@ -195,9 +333,13 @@ def _route(stream: Stream, routed: Routed, policy: Policy, chunk: slice) -> None
     routed.audited[chunk] = routed.large_ran[chunk] & drawn_for_audit
     routed.label_requested[chunk] |= routed.audited[chunk]
     routed.version[chunk] = policy.version
-    error = policy.error_probability(u)
+    answered = servers.answer(chunk.start, routed.large_ran[chunk])
+    routed.small_failed[chunk], routed.large_failed[chunk] = answered.small_failed, answered.large_failed
+    routed.attempts[chunk] = answered.attempts
+    error = None if down else policy.error_probability(u)
     if error is not None:
         routed.routed_error[chunk] = error
+    return answered.small_latency_s, answered.large_latency_s
 
 
 def _labels(stream: Stream, routed: Routed, policy: Policy, number: Ints) -> Labels:
@@ -211,7 +353,7 @@ def _labels(stream: Stream, routed: Routed, policy: Policy, number: Ints) -> Lab
         number=number,
         at_s=stream.at_s[number],
         label_at_s=stream.label_at_s[number],
-        u=stream.u[number],
+        u=np.where(routed.small_failed[number], np.nan, stream.u[number]),
         routed_error=routed.routed_error[number],
         version=routed.version[number],
         gold=as_labelled(lambda answers: answers.gold),
@@ -223,12 +365,34 @@ def _labels(stream: Stream, routed: Routed, policy: Policy, number: Ints) -> Lab
         audited=audited,
         probability=np.where(escalated, wanted, LABELLED_KEPT),
         pair_probability=np.where(escalated, wanted, policy.exploration),
+        requested=routed.label_requested[number],
+        large_failed=routed.large_failed[number],
+        retracted=np.zeros(len(number), dtype=bool),
+        labeler=np.full(len(number), -1),
+        revision=np.ones(len(number), dtype=np.int64),
+    )
+
+
+def _examples(stream: Stream, routed: Routed, policy: Policy, come: list[Standing]) -> Labels:
+    """Return what the join hands over: the query as routed, and what is said of it now."""
+    number = np.array([one.number for one in come])
+    gold, small, large = (np.array([0 if one.said is None else one.said[place] for one in come]) for place in range(3))
+    labels = _labels(stream, routed, policy, number)
+    return labels._replace(
+        at_s=(stream.at_s + stream.clock_s)[number],
+        label_at_s=np.array([one.labelled_at_s for one in come]),
+        gold=gold,
+        small=np.where(routed.small_failed[number], 0, small),
+        large=np.where(routed.large_failed[number], 0, large),
+        retracted=np.array([one.said is None for one in come]),
+        labeler=np.array([one.labeler for one in come]),
+        revision=np.array([one.revision for one in come]),
     )
 
 
 def _offline_labels(start: Stream) -> Labels:
     queries = len(start)
-    both = np.ones(queries, dtype=bool)
+    both, none = np.ones(queries, dtype=bool), np.zeros(queries, dtype=bool)
     probability = np.full(queries, OFFLINE_PROBABILITY)
     return Labels(
         number=np.arange(-queries, 0),
@@ -243,7 +407,12 @@ def _offline_labels(start: Stream) -> Labels:
         large_ran=both,
         escalated=both,
         agree=start.truth.agree,
-        audited=np.zeros(queries, dtype=bool),
+        audited=none,
         probability=probability,
         pair_probability=probability,
+        requested=both,
+        large_failed=none,
+        retracted=none,
+        labeler=np.full(queries, -1),
+        revision=np.ones(queries, dtype=np.int64),
     )

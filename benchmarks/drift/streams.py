@@ -6,23 +6,24 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.drift.families import BY_NAME, Family
+from benchmarks.drift.mess import BLOCK
 from benchmarks.drift.world import Answers, Conditions, chances, difficulty, draw
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-BLOCK = 2_000
 SECONDS_A_QUERY = 0.1
 MEAN_DELAY_S = 200.0
 _AUDIT_STREAM = 1
 """A stream of chance of its own, which leaves all other draws as they were."""
 OFFLINE_QUERIES = 2 * BLOCK
+_ROUTERS = 3
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,26 @@ class Stream:
     def __len__(self) -> int:
         return len(self.u)
 
+    @property
+    def chance(self) -> list[int]:
+        """Seeds of what else is drawn for this stream, apart from its columns."""
+        return [self.seed, *self.family.name.encode()]
+
+    @property
+    def clock_s(self) -> Floats:
+        """How far the clock of each query's router is ahead, in seconds, as the core gets to see it."""
+        ahead = np.zeros(len(self))
+        if self.family.mess is not None and self.family.mess.clock is not None:
+            clock = self.family.mess.clock
+            first, end = clock.spell.span(len(self))
+            ahead[first:end:_ROUTERS] = clock.seconds
+        return ahead
+
+    def calm(self) -> Stream:
+        """Return the same queries with healthy servers and honest labelers."""
+        mess = self.family.mess
+        return replace(self, family=replace(self.family, mess=None if mess is None else mess.calm()))
+
 
 def stream(name: str, seed: int, queries: int) -> Stream:
     """Draw one stream.
@@ -84,8 +105,11 @@ def stream(name: str, seed: int, queries: int) -> Stream:
     rng = np.random.default_rng([seed, *name.encode()])
     progress = np.arange(queries) / queries
     conditions = Conditions.of(queries, **family.world(progress))
-    at_s = np.cumsum(SECONDS_A_QUERY / family.rate(progress))
-    return _drawn(rng, family, seed, progress, conditions, at_s)
+    gap_s = SECONDS_A_QUERY / family.rate(progress)
+    if family.mess is not None and family.mess.pause is not None:
+        pause = family.mess.pause
+        gap_s[[round(share * queries) for share in pause.at]] += pause.seconds
+    return _drawn(rng, family, seed, progress, conditions, np.cumsum(gap_s))
 
 
 def offline(seed: int) -> Stream:

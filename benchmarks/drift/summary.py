@@ -10,12 +10,13 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.drift.families import BY_NAME
+from benchmarks.drift.policies import OURS
 from benchmarks.drift.score import ANY, LABEL_FREE
 
 Row = dict[str, Any]
 
 LEVELS = (0.85, 0.90, 0.95, 0.97)
-OURS, FAIR_RIVAL = "ours", "ucci-router-reselected"
+FAIR_RIVAL = "ucci-router-reselected"
 FLOOR, FLOOR_ADVERSARY = 0.85, 0.80
 
 
@@ -62,6 +63,11 @@ def by_seed(rows: Iterable[Row], value: Callable[[Row], float | None]) -> Estima
 def of(rows: Iterable[Row], **wanted: str) -> list[Row]:
     """Return the rows with given values, such as ``policy="ours"``."""
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def is_messy(row: Row) -> bool:
+    """Whether a row is of a family in which more goes wrong than drift."""
+    return BY_NAME[row["family"]].mess is not None
 
 
 def names(rows: Iterable[Row], key: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.drift.policies.clairvoyant import Clairvoyant
 from benchmarks.drift.policies.ours import WITHOUT, Ours
 from benchmarks.drift.policies.ucci_router import AsReleased, Reselected, Static
 from benchmarks.drift.policies.windowed import AdaptiveConformal, InversePropensity, Naive, PostStratified
@@ -13,6 +14,8 @@ MARGINS = (0.005, 0.012)
 """Of micro-F1, added to the target by rivals that have no margin of their own."""
 SAFETIES = (0.25, 1.0)
 """Standard errors, ours."""
+
+OURS, CLAIRVOYANT = "ours", "ours-clairvoyant"
 
 RIVALS: dict[str, Callable[[float], Policy]] = {
     "static": Static,
@@ -28,9 +31,10 @@ RIVALS: dict[str, Callable[[float], Policy]] = {
 
 PLAIN: dict[str, Callable[[], Policy]] = {
     **{name: lambda make=make: make(0.0) for name, make in RIVALS.items()},
-    "ours": lambda: Ours(watch=True),
+    OURS: lambda: Ours(watch=True),
+    CLAIRVOYANT: Clairvoyant,
 }
-"""Every policy as it comes."""
+"""Every policy as it comes; the last one knows when the world changes."""
 
 FRONTIER: dict[str, Callable[[], Policy]] = {
     **{f"{n}+{m:g}": lambda make=make, m=m: make(m) for n, make in RIVALS.items() for m in MARGINS},
@@ -41,4 +45,10 @@ FRONTIER: dict[str, Callable[[], Policy]] = {
 
 POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER}
 
-__all__ = ["FRONTIER", "PLAIN", "POLICIES", "WITHOUT"]
+
+def takes_mess(name: str) -> bool:
+    """Whether a policy walks messy streams: ours does; the clairvoyant knows of clean ones alone."""
+    return name.startswith(OURS) and name != CLAIRVOYANT
+
+
+__all__ = ["CLAIRVOYANT", "FRONTIER", "OURS", "PLAIN", "POLICIES", "WITHOUT", "takes_mess"]

@@ -5,13 +5,14 @@ Only the public interface is used: :meth:`Recalibrator.observe` and :meth:`Recal
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import numpy as np
-
+from benchmarks.drift.desk import NAMES
+from benchmarks.drift.mess import EXPERT
 from benchmarks.drift.oracle import LARGE_COST, TARGET
 from benchmarks.drift.simulate import (
     EXPLORED,
@@ -21,11 +22,13 @@ from benchmarks.drift.simulate import (
     Bools,
     Floats,
     Labels,
+    TakesMess,
     Traffic,
 )
 from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import Recalibrator
 from recalibrator.core.observe.cells import Grid
+from recalibrator.core.recalibrator import Observation
 from recalibrator.core.tuning import DEFAULT, Tuning
 from schemas import (
     CalibrationVersion,
@@ -35,6 +38,7 @@ from schemas import (
     TrafficSummary,
     WorkloadSettings,
 )
+from schemas.routed import DecisionReason
 
 _WORKLOAD = "drift"
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -46,7 +50,7 @@ def _time(at_s: float) -> datetime:
     return _EPOCH + timedelta(seconds=at_s)
 
 
-class Ours:
+class Ours(TakesMess):
     """The core with some of its parts changed.
 
     Parameters
@@ -64,25 +68,27 @@ class Ours:
         self, safety: float = 0.5, exploration: float = EXPLORED, *, watch: bool = False, **tuned: Any
     ) -> None:
         self.alarms: list[Alarm] = []
-        tuning: Tuning = replace(DEFAULT, **tuned)
-        settings = WorkloadSettings.model_validate(
-            {
-                "name": _WORKLOAD,
-                "fields": ("a", "b", "c", "d"),
-                "target": {"micro_f1": TARGET, "safety": float(safety)},
-                "cost": {"small": 1.0, "large": LARGE_COST},
-                "sampling": {
-                    "exploration_probability": float(exploration),
-                    "label_probability_kept": LABELLED_KEPT,
-                    "label_probability_escalated": LABELLED_ESCALATED,
-                },
-            }
-        )
-        self.core = Recalibrator(settings, tuning)
-        self._grid = Grid(tuning.grid)
+        super().__init__()
+        self.tuning: Tuning = replace(DEFAULT, **tuned)
+        self._settings: dict[str, Any] = {
+            "name": _WORKLOAD,
+            "fields": ("a", "b", "c", "d"),
+            "target": {"micro_f1": TARGET, "safety": float(safety)},
+            "cost": {"small": 1.0, "large": LARGE_COST},
+            "sampling": {
+                "exploration_probability": float(exploration),
+                "label_probability_kept": LABELLED_KEPT,
+                "label_probability_escalated": LABELLED_ESCALATED,
+            },
+        }
+        self.core = self._fresh()
+        self._grid = Grid(self.tuning.grid)
         self._watch = watch
         self._seen = 0
         self._known_alarms: dict[str, int] = {}
+
+    def _fresh(self) -> Recalibrator:
+        return Recalibrator(WorkloadSettings.model_validate(self._settings), self.tuning)
 
     @property
     def exploration(self) -> float:
@@ -104,11 +110,26 @@ class Ours:
             raise RuntimeError("the labelled set of the start was too small for a first version")
         return self.core.current
 
+    def trust_expert(self) -> None:
+        """Name the expert in the workload's settings."""
+        self._settings["trusted_labelers"] = (EXPERT,)
+        self.core = self._fresh()
+
     def start(self, labels: Labels) -> None:
-        """Bootstrap as ``ucci-stream bootstrap`` does."""
+        """Bootstrap as ``ucci-stream bootstrap`` does, from a file that names no labelers."""
         self.on_labels(labels)
-        now = _time(float(labels.at_s[-1]))
-        self.core.observe(Command(workload=_WORKLOAD, action="bootstrap", issued_by="benchmark", issued_at=now))
+        self._bootstrap(_time(float(labels.at_s[-1])))
+
+    def _bootstrap(self, now: datetime) -> None:
+        self._observe(Command(workload=_WORKLOAD, action="bootstrap", issued_by="benchmark", issued_at=now))
+
+    def _observe(self, event: Observation) -> None:
+        """Take one event in, and note the version that it brings about."""
+        audited = self.core.current is not None and self.core.current.audit_probability > 0.0
+        version = self.core.observe(event)
+        if version is not None:
+            self.journal.published.append((self._seen, version.uncertainty_threshold))
+            self.journal.audits += version.audit_probability > 0.0 and not audited
 
     def escalates(self, u: Floats) -> Bools:
         """Escalate u above the threshold in force."""
@@ -120,8 +141,8 @@ class Ours:
 
     def on_traffic(self, traffic: Traffic) -> None:
         """Hand one chunk over as one summary."""
-        self.core.observe(self._summary(traffic))
         self._seen += len(traffic.u)
+        self._observe(self._summary(traffic))
         if self._watch and self._seen % _LOOK_EVERY == 0:
             self._look()
 
@@ -132,13 +153,20 @@ class Ours:
             traffic.large_ran & ~traffic.escalated,
             traffic.agree,
             traffic.label_requested,
-            _time(float(traffic.at_s[0])),
-            _time(float(traffic.at_s[-1])),
+            _time(float(traffic.at_s.min())),
+            _time(float(traffic.at_s.max())),
+            traffic.large_failed,
+            traffic.small_latency_s,
+            traffic.large_latency_s,
         )
         return summarise(batch, self._grid, _WORKLOAD, self.version, LARGE_COST)
 
     def _look(self) -> None:
-        for detector in self.core.status().drift.detectors:
+        status = self.core.status()
+        audit = status.details["label_audit"]
+        assert isinstance(audit, dict)
+        self.journal.set_aside.append((self._seen, int(str(audit["quarantined"]))))
+        for detector in status.drift.detectors:
             if detector.alarms > self._known_alarms.get(detector.name, 0):
                 self.alarms.append(Alarm(self._seen, detector.name, detector.needs_labels))
             self._known_alarms[detector.name] = detector.alarms
@@ -146,40 +174,64 @@ class Ours:
     def on_labels(self, labels: Labels) -> None:
         """Hand the labels over one by one."""
         for row in zip(*(column.tolist() for column in labels), strict=True):
-            self.core.observe(self._example(Labels(*row)))
+            self._observe(self._example(Labels(*row)))
 
     def _example(self, row: Any) -> LabelledExample:
-        ran, offline = row.large_ran, row.number < 0
-        reason = "cold_start" if offline else "threshold" if row.escalated else "exploration" if ran else "kept"
+        ran, requested = row.large_ran, row.requested
+        explored = ran and not row.escalated
+        reason = self._reason(row, explored=explored)
+        unknown, answered = math.isnan(row.u), ran and not row.large_failed
+        label_reason = "audit" if row.audited else "exploration" if explored else "random"
+        labeler = NAMES[row.labeler] if row.labeler >= 0 else None
+        small_predicted, large_predicted = 0 if unknown else row.gold, row.gold if answered else 0
         return LabelledExample(
             query_id=f"q{row.number}",
             workload=_WORKLOAD,
-            uncertainty=row.u,
-            error_probability=None if np.isnan(row.routed_error) else row.routed_error,
-            calibration_version=None if offline else row.version,
-            small_exact=row.small == row.gold,
-            small=OutcomeCounts(true_positives=row.small, predicted=row.gold),
-            large=OutcomeCounts(true_positives=row.large, predicted=row.gold) if ran else None,
+            uncertainty=None if unknown else row.u,
+            error_probability=None if math.isnan(row.routed_error) else row.routed_error,
+            calibration_version=None if row.number < 0 else row.version,
+            small_exact=row.small == row.gold and not unknown,
+            small=OutcomeCounts(true_positives=row.small, predicted=small_predicted),
+            large=OutcomeCounts(true_positives=row.large, predicted=large_predicted) if ran else None,
             gold_count=row.gold,
             large_probability=1.0 if row.escalated else self.exploration,
             label_probability=row.probability,
-            label_requested=True,
-            label_reason="audit" if row.audited else "exploration" if reason == "exploration" else "random",
+            label_requested=requested,
+            label_reason=label_reason if requested else None,
             reason=reason,
-            agree=row.agree if ran else None,
+            agree=row.agree if answered and not unknown else None,
             routed_at=_time(row.at_s),
             labelled_at=_time(row.label_at_s),
+            revision=row.revision,
+            retracted=row.retracted,
+            labeler=labeler,
+            trusted=labeler == EXPERT if "trusted_labelers" in self._settings else None,
         )
 
+    @staticmethod
+    def _reason(row: Any, *, explored: bool) -> DecisionReason:
+        if row.number < 0:
+            return "cold_start"
+        if row.large_failed:
+            return "degraded"
+        if math.isnan(row.u):
+            return "small_failed"
+        return "exploration" if explored else "threshold" if row.escalated else "kept"
+
+
+_PARTS: dict[str, dict[str, Any]] = {
+    "margin": {"safety": 0.0},
+    "tilt": {"tilt_ridge": 1e12},
+    "rectifier": {"drift_scale": 1e-9},
+    "discount": {"old_labels_least": 1e9, "old_labels_most": 1e9},
+    "forgetting": {"half_life_slow": 1e9},
+    "smoothing": {"bandwidth_cells": 3, "wide_bandwidth_cells": 5},
+    "hysteresis": {"move_least": 0.0, "map_move_least": 0.0},
+    "exploration": {"exploration": 0.0},
+}
+"""By part: the fields of :class:`~recalibrator.core.tuning.Tuning`, or safety and exploration, that take it out."""
 
 WITHOUT: dict[str, Callable[[], Ours]] = {
-    "ours-no-margin": lambda: Ours(safety=0.0),
-    "ours-no-tilt": lambda: Ours(tilt_ridge=1e12),
-    "ours-no-rectifier": lambda: Ours(drift_scale=1e-9),
-    "ours-no-discount": lambda: Ours(old_labels_least=1e9, old_labels_most=1e9),
-    "ours-no-forgetting": lambda: Ours(half_life_slow=1e9),
-    "ours-no-smoothing": lambda: Ours(bandwidth_cells=3, wide_bandwidth_cells=5),
-    "ours-no-hysteresis": lambda: Ours(move_least=0.0, map_move_least=0.0),
-    "ours-no-exploration": lambda: Ours(exploration=0.0),
+    f"ours-no-{part}": lambda changed=changed: Ours(**changed) for part, changed in _PARTS.items()
 }
 """Ours with one part less; what the core does not let be taken out by a constant is not in here."""
