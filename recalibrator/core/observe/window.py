@@ -65,6 +65,9 @@ _REVISION_MOST = 2**53
 LABELERS_MOST = 256
 """Labelers told apart by name; those beyond share a number."""
 
+_SAID = [*range(OUTCOMES), GROUP, COUNTS, LABELER]
+"""What a label says, as far as the estimates go."""
+
 _RELATIONS = 4
 """Agreement unknown, disagreeing, agreeing; and queries without u."""
 
@@ -177,7 +180,12 @@ class LabelWindow:
         self._take_out(slot, held_routed_us, routed_us)
         self._write(slot, example, routed_us, labelled_us, revision, labeler)
         self._follow(slot, before)
-        return "withdrawn" if retracted else "corrected"
+        if retracted:
+            return "withdrawn"
+        # A label sent again for something that changes no outcome, such as who disagrees with it, corrects nothing.
+        after = self._table[slot]
+        alike = np.array_equal(before[_SAID], after[_SAID])
+        return "duplicate" if alike else "corrected"
 
     def _number(self, labeler: str | None) -> float:
         if labeler is None:
