@@ -196,9 +196,9 @@ class DeadLetterStatus(Part):
 class ModelHealth(Part):
     """One model server as a router sees it.
 
-    ``state`` says whether the server answers anybody; ``overloaded``, whether calls queue because slow answers, time-outs
-    or rejections have lowered ``concurrency_limit``: how many calls it is given at a time now. ``in_flight`` calls are at
-    the server, ``queued`` ones wait in the router.
+    ``state`` says whether the server answers anybody. ``concurrency_limit`` is how many calls it is given at a time;
+    ``in_flight`` of them are at the server now, ``queued`` more wait in the router. ``overloaded``: calls wait because
+    slow answers, time-outs or rejections have lowered the limit.
     """
 
     state: Literal["up", "probing", "down"]

@@ -10,8 +10,9 @@
 
 A failed call may be the fault of its query, or the sign of a server that has too much to do; neither makes the server
 absent. So a failure only raises suspicion: calls go through as before, and unless another call is answered first, a
-probe (a real completion of one token) asks the server itself. Only when several probes in a row fail, and nothing else
-was answered meanwhile, do calls stop. Probes go on, and any answer, to whomever, closes the breaker again.
+probe (a real completion of one token) asks the server itself. Calls stop only when several probes in a row fail, or
+wait longer than a busy server would let them, and nothing else was answered meanwhile. Probes go on, and any answer, to
+whomever, closes the breaker again.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ class Event(Enum):
     """No connection: that is never the fault of a query, so it counts like a failed probe."""
     PROBE_SENT = "probe_sent"
     PROBE_FAILED = "probe_failed"
-    """A probe got an error or no answer in time."""
-    PROBE_REJECTED = "probe_rejected"
-    """A probe was sent away (429, 503): the server may be busy with calls that it will answer."""
+    """A probe got an error."""
+    PROBE_DELAYED = "probe_delayed"
+    """A probe was sent away (429, 503) or not answered in time: the server may be busy with calls sent before."""
     OUTAGE = "outage"
     """Nobody can be answered as configured: a wrong address, model name or key."""
 
@@ -63,7 +64,7 @@ _NEXT: dict[State, dict[Event, State]] = {
         Event.FAILURE: State.SUSPECT,
         Event.UNREACHABLE: State.SUSPECT,
         Event.PROBE_FAILED: State.SUSPECT,
-        Event.PROBE_REJECTED: State.SUSPECT,
+        Event.PROBE_DELAYED: State.SUSPECT,
         Event.OUTAGE: State.OPEN,
     },
     State.SUSPECT: {
@@ -72,7 +73,7 @@ _NEXT: dict[State, dict[Event, State]] = {
         Event.UNREACHABLE: State.SUSPECT,
         Event.PROBE_SENT: State.SUSPECT,
         Event.PROBE_FAILED: State.SUSPECT,
-        Event.PROBE_REJECTED: State.SUSPECT,
+        Event.PROBE_DELAYED: State.SUSPECT,
         Event.OUTAGE: State.OPEN,
     },
     State.OPEN: {
@@ -81,7 +82,7 @@ _NEXT: dict[State, dict[Event, State]] = {
         Event.UNREACHABLE: State.OPEN,
         Event.PROBE_SENT: State.HALF_OPEN,
         Event.PROBE_FAILED: State.OPEN,
-        Event.PROBE_REJECTED: State.OPEN,
+        Event.PROBE_DELAYED: State.OPEN,
         Event.OUTAGE: State.OPEN,
     },
     State.HALF_OPEN: {
@@ -90,13 +91,13 @@ _NEXT: dict[State, dict[Event, State]] = {
         Event.UNREACHABLE: State.OPEN,
         Event.PROBE_SENT: State.HALF_OPEN,
         Event.PROBE_FAILED: State.OPEN,
-        Event.PROBE_REJECTED: State.OPEN,
+        Event.PROBE_DELAYED: State.OPEN,
         Event.OUTAGE: State.OPEN,
     },
 }
-"""Besides, the failure that reaches the limit turns SUSPECT into OPEN."""
+"""Besides, SUSPECT becomes OPEN with the failure that reaches the limit, and with a probe delayed beyond patience."""
 
-_COUNTED = frozenset({Event.UNREACHABLE, Event.PROBE_FAILED, Event.PROBE_REJECTED})
+_COUNTED = frozenset({Event.UNREACHABLE, Event.PROBE_FAILED})
 
 
 class IllegalTransitionError(RuntimeError):
@@ -109,8 +110,8 @@ class Breaker:
     Parameters
     ----------
     patience_s : float
-        How long a server that only sends probes away counts as busy rather than absent: the time-out of its calls,
-        within which calls that it has accepted are answered.
+        How long after the first failure a server that sends probes away, or leaves them waiting, counts as busy rather
+        than absent.
     failure_limit : int
         Failed probes and refused connections in a row, nothing being answered between them, that count as absence. Of a
         server that fails each call with probability .3, three in a row are 3 %, and only if no other call is answered
@@ -193,15 +194,19 @@ class Breaker:
             self._probe_at_s = now_s + self._pause_s
         else:
             self._failures_in_a_row += event in _COUNTED
-        if after is State.SUSPECT and self._failures_in_a_row >= self._failure_limit:
-            busy = event is Event.PROBE_REJECTED and now_s - self.since_s < self._patience_s
-            after = State.SUSPECT if busy else State.OPEN
+        if before is State.SUSPECT and self._is_gone(event, now_s):
+            after = State.OPEN
         if before is State.CLOSED and after is not State.CLOSED:
             self._pause_s = self._first_pause_s
             self._probe_at_s = now_s + self._pause_s
         if after is not before:
             self.state, self.since_s = after, now_s
         return after
+
+    def _is_gone(self, event: Event, now_s: float) -> bool:
+        if event is Event.PROBE_DELAYED:
+            return now_s - self.since_s >= self._patience_s
+        return event in _COUNTED and self._failures_in_a_row >= self._failure_limit
 
     def probe_in_s(self, now_s: float) -> float:
         """Return the seconds until the next probe is due, 0 when it is; meaningless while closed."""

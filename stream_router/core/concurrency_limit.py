@@ -6,8 +6,9 @@ is *marked* when it ended by overload or took a large share of its time-out, and
     limit ← limit · (1 − α / 2) + √limit · (1 − α)          α = share of the round's calls that were marked
 
 The decrease is in proportion to α, so that a rare slow answer costs next to nothing, and a round in which every call
-is marked halves the limit. The increase of √limit is the queue that Netflix's Gradient2 allows. At the start, and
-after an outage, the limit begins at 1 and doubles a round (slow start), as long as rounds do not lower it.
+is marked halves the limit. The increase of √limit is the queue that Netflix's Gradient2 allows. At the start, after an
+outage, and when nothing was answered for a whole time-out (as at TCP's retransmission time-out), the limit begins at 1
+and doubles a round (slow start), as long as rounds do not lower it.
 
 Latency is judged against the time-out rather than against the lowest latency seen, as TCP Vegas and Gradient2 do:
 language model servers batch, so that their latency grows with concurrency long before their throughput stops growing,
@@ -19,9 +20,10 @@ from __future__ import annotations
 
 from math import sqrt
 
-SLOW_SHARE = 0.5
-"""Of the way from what a lone call takes to the time-out: an answered call that took longer is marked.
-``python -m benchmarks.overload`` says what other shares are worth."""
+SLOW_SHARE = 0.3
+"""Of the way from what a lone call takes to the time-out: an answered call that took longer is marked. Twice as many
+callers as a server can answer in time get .93 to .95 of its capacity at .3, .53 to .94 at .5 and .39 to .92 at .7; the
+low ends are of a server that goes on serving calls whose client is gone (``steady`` in ``benchmarks/overload.py``)."""
 
 LEAST_ROUND = 10
 """Calls that a round has before it may lower the limit: with fewer, one slow call of an almost idle server would. Also
@@ -51,7 +53,7 @@ class ConcurrencyLimit:
         self._highest = highest
         self._timeout_s = timeout_s
         self._limit = 1.0
-        self._is_starting = True
+        self._is_starting = self._is_first_start = True
         self._lone_s = 0.0
         self._counts_from_s = float("-inf")
         self._round = self._last_round = _Round()
@@ -63,8 +65,8 @@ class ConcurrencyLimit:
 
     @property
     def is_lowered(self) -> bool:
-        """Whether overload, and not the start, keeps the limit below its highest."""
-        return not self._is_starting and self.current < self._highest
+        """Whether overload or an outage, and not the first start, keeps the limit below its highest."""
+        return self.current < self._highest and not (self._is_starting and self._is_first_start)
 
     @property
     def is_congested(self) -> bool:
@@ -73,12 +75,12 @@ class ConcurrencyLimit:
         return both.ended >= LEAST_ROUND and both.next_limit < both.peak
 
     def restart(self, now_s: float) -> None:
-        """Begin at 1 again: the server was away, and what it can do now is unknown.
+        """Begin at 1 again: the server answered nobody, and what it can do now is unknown.
 
         It also lets a query that brings the server down meet it alone, so that others are not suspected with it.
         """
         self._limit = 1.0
-        self._is_starting = True
+        self._is_starting, self._is_first_start = True, False
         self._counts_from_s = now_s
         self._round = self._last_round = _Round()
 

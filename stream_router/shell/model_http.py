@@ -5,6 +5,7 @@ Waits at most the endpoint's time-out and holds at most a bounded reply in memor
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import aiohttp
@@ -82,7 +83,9 @@ class ModelConnection:
             headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=KEEPALIVE_S),
-            timeout=aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=min(_CONNECT_S, self._timeout_s)),
+            # The whole call is timed by asyncio: aiohttp 3.14 loses a cancellation that comes in the moment of its own
+            # total time-out, and the cancelled query goes on.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(_CONNECT_S, self._timeout_s)),
             headers=headers,
         )
 
@@ -100,12 +103,15 @@ class ModelConnection:
         UnreachableError, TimedOutError, TransientError
             When nothing came back.
         """
-        timeout = aiohttp.ClientTimeout(total=min(_GREETING_S, self._timeout_s))
+        timeout_s = min(_GREETING_S, self._timeout_s)
         try:
-            async with self._session.get(f"{self._base_url}/models", timeout=timeout, allow_redirects=False):
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.get(f"{self._base_url}/models", allow_redirects=False),
+            ):
                 pass
         except TimeoutError:
-            raise TimedOutError(f"no answer within {timeout.total:g} s") from None
+            raise TimedOutError(f"no answer within {timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise _failure(error) from None
 
@@ -141,7 +147,10 @@ class ModelConnection:
     async def _post(self, request: ModelRequest, headers: Mapping[str, str] | None) -> tuple[int, bytes]:
         url = self._base_url + request.path
         try:
-            async with self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response,
+            ):
                 return response.status, await self._read(response)
         except TimeoutError:
             raise TimedOutError(f"no answer within {self._timeout_s:g} s") from None

@@ -48,8 +48,8 @@ from stream_router.shell.model_http import (
 _log = structlog.get_logger()
 
 MAX_ROUNDS = 3
-"""Outages at which a query may have been in flight before it counts as their cause. Also how many times as many attempts
-may end by overload as may fail otherwise: where half of all attempts do, 1 query in 512 is wrongly blamed."""
+"""Outages at which a query may have been in flight before it counts as their cause. Also, how many times as many
+attempts may end by overload as may fail otherwise: where half of all attempts do, 1 query in 512 is wrongly blamed."""
 
 MAX_PROBES = 32
 """Probes in flight. They overlap, since what a hung server was sent may stay unanswered for good."""
@@ -197,7 +197,9 @@ class ModelServer:
         self._max_tokens = max_tokens
         self._clock = clock
         self._metrics = metrics
-        self._breaker = Breaker(patience_s=endpoint.timeout_s)
+        # Silence takes the limit back to 1 when a call has timed out. A time-out later the calls sent before that are
+        # gone from the server, and another one later a probe has had its time at a server without load.
+        self._breaker = Breaker(patience_s=2.0 * endpoint.timeout_s)
         self._limit = limit or ConcurrencyLimit(endpoint.max_concurrency, endpoint.timeout_s)
         self._slots = CallSlots(self._limit.current)
         self._retries = RetryBudget()
@@ -301,9 +303,11 @@ class ModelServer:
                 await self._prepare_retry(attempts, earlier_rounds, may_give_up=patience_s is not None)
             try:
                 async with self._place(attempts, earlier_rounds, patience_s):
+                    answered = self._breaker.successes
                     reply = await self._attempt(request, headers)
             except TransientError as error:
-                late = isinstance(error, TimedOutError) and self._limit.is_congested
+                others_wait = self._limit.is_congested or self._breaker.successes == answered
+                late = isinstance(error, TimedOutError) and others_wait
                 attempts.add(error, by_overload=late or isinstance(error, OverloadedError))
             except MisconfiguredError as error:
                 raise ServerDownError(f"{self._name} is down: {error}") from None
@@ -359,7 +363,7 @@ class ModelServer:
         """Make one attempt, count it, and record what it says of the server."""
         assert self._connection is not None, "start() comes before call()"
         self._calls += 1
-        began_s = self._clock.monotonic()
+        began_s, answered = self._clock.monotonic(), self._breaker.successes
         try:
             reply = await self._connection.attempt(request, headers)
         except CallError as error:
@@ -367,6 +371,8 @@ class ModelServer:
             self._count(_OUTCOMES[type(error)], self._clock.monotonic() - began_s)
             if isinstance(error, OverloadedError | TimedOutError) and not is_probe:
                 self._limit_by(began_s, overloaded=True)
+            if isinstance(error, TimedOutError) and self._breaker.successes == answered:
+                self._restart_limit()
             self._suspect(error, is_probe=is_probe)
             raise
         seconds = self._clock.monotonic() - began_s
@@ -387,8 +393,8 @@ class ModelServer:
             if is_probe:
                 self._advance(Event.SUCCESS)
         elif is_probe:
-            rejected = isinstance(error, OverloadedError)
-            self._advance(Event.PROBE_REJECTED if rejected else Event.PROBE_FAILED, str(error))
+            delayed = isinstance(error, OverloadedError | TimedOutError)
+            self._advance(Event.PROBE_DELAYED if delayed else Event.PROBE_FAILED, str(error))
         else:
             self._advance(Event.UNREACHABLE if isinstance(error, UnreachableError) else Event.FAILURE, str(error))
 
@@ -400,6 +406,10 @@ class ModelServer:
             overloaded=overloaded,
             in_flight=self._slots.taken,
         )
+        self._slots.resize(self._limit.current)
+
+    def _restart_limit(self) -> None:
+        self._limit.restart(self._clock.monotonic())
         self._slots.resize(self._limit.current)
 
     def _count(self, outcome: str, seconds: float) -> None:
@@ -420,8 +430,7 @@ class ModelServer:
             self._slots.turn_away()
         elif self.is_up and not was_up:
             _log.info("model server up", server=str(self._name))
-            self._limit.restart(self._clock.monotonic())
-            self._slots.resize(self._limit.current)
+            self._restart_limit()
         if self._metrics is not None and self._breaker.health != before:
             self._metrics.model_health(self._name.workload, self._name.role, self._breaker.health)
 

@@ -16,7 +16,7 @@ from schemas.settings import Settings
 from stream_router.answering import UNMEASURED_COST_RATIO, CascadeAnswerer
 from stream_router.errors import ModelsFailed
 from tests.support.cascades import COLD, ESCALATES, KEEPS, PLAIN, InForce, bench, version
-from tests.support.model_clients import NOBODY, until, workload
+from tests.support.model_clients import NOBODY, draw_no_pauses, until, workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
 
 
@@ -135,7 +135,10 @@ async def test_a_query_on_which_both_models_fail_is_given_up_with_both_reasons(f
 
 
 @pytest.mark.parametrize("status", [500, 503])
-async def test_a_query_that_errors_is_given_up_only_because_the_servers_answer_others(status: int) -> None:
+async def test_a_query_that_errors_is_given_up_only_because_the_servers_answer_others(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_no_pauses(monkeypatch)
     async with bench(small_max_attempts=2, large_max_attempts=2) as b:
         for server in (b.small, b.large):
             server.play(Fault("status", status=status, containing="poison"))
