@@ -71,7 +71,11 @@ class Bench:
 async def bench(
     calibrations: InForce = COLD, large_outage: str = "serve_small", **changes: Any
 ) -> AsyncIterator[Bench]:
-    async with ScriptedModelServer("small") as small, ScriptedModelServer("large") as large:
+    """Two servers that forget abandoned calls, as vLLM does, and an answerer that asks them."""
+    async with (
+        ScriptedModelServer("small", drops_abandoned=True) as small,
+        ScriptedModelServer("large", drops_abandoned=True) as large,
+    ):
         counts = CallCounts()
         photo = workload(small.base_url, large.base_url, **changes).model_dump()
         settings = Settings.model_validate({"router": {"large_outage": large_outage}, "workloads": {"photo": photo}})
