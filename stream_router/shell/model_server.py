@@ -306,14 +306,23 @@ class ModelServer:
                     answered = self._breaker.successes
                     reply = await self._attempt(request, headers)
             except TransientError as error:
-                others_wait = self._limit.is_congested or self._breaker.successes == answered
-                late = isinstance(error, TimedOutError) and others_wait
-                attempts.add(error, by_overload=late or isinstance(error, OverloadedError))
+                attempts.add(error, by_overload=self._is_overload(error, answered))
             except MisconfiguredError as error:
                 raise ServerDownError(f"{self._name} is down: {error}") from None
             else:
                 self._retries.earn()
                 return Answered(reply, self._clock.monotonic() - attempts.began_s)
+
+    def _is_overload(self, error: TransientError, answered: int) -> bool:
+        """Say whether an attempt ended by overload; ``answered`` are the successes at its begin.
+
+        A time-out did if nobody was answered meanwhile, or others are slow too. A call that times out at a limit of 1
+        while a probe is answered has only itself to blame.
+        """
+        if isinstance(error, TimedOutError):
+            is_silent = self._breaker.successes == answered
+            return is_silent or (self._limit.is_congested and self._limit.current > 1)
+        return isinstance(error, OverloadedError)
 
     @asynccontextmanager
     async def _place(self, attempts: _Attempts, earlier_rounds: int, patience_s: float | None) -> AsyncIterator[None]:

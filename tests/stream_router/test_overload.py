@@ -10,7 +10,7 @@ import pytest
 from stream_router.errors import ModelsFailed
 from tests.support.cascades import COLD, ESCALATES, KEEPS, Bench, bench
 from tests.support.model_clients import draw_no_pauses, until
-from tests.support.scripted_model_server import Fault
+from tests.support.scripted_model_server import Fault, FaultKind
 
 STATUSES = (500, 502, 503, 504)
 
@@ -29,6 +29,16 @@ async def test_queries_that_both_models_answer_with_errors_are_given_up_though_n
             server.play(Fault("status", status=status, containing="poison"))
         ends = await asyncio.gather(*(b.answer(f"poison {n}") for n in range(8)), return_exceptions=True)
         assert Counter(map(type, ends)) == {ModelsFailed: 8}
+        assert never_down(b)
+
+
+@pytest.mark.parametrize("kind", ["hang", "reset", "truncated"])
+async def test_queries_that_both_models_answer_with_silence_or_half_an_answer_are_given_up_too(kind: FaultKind) -> None:
+    async with bench(COLD, small_timeout_s=0.3, large_timeout_s=0.3) as b:
+        for server in (b.small, b.large):
+            server.play(Fault(kind, containing="poison"))
+        ends = await asyncio.gather(*(b.answer(f"poison {n}") for n in range(3)), return_exceptions=True)
+        assert Counter(map(type, ends)) == {ModelsFailed: 3}
         assert never_down(b)
 
 
