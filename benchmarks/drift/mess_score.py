@@ -39,9 +39,9 @@ class MessScore:
         Highest escalation rate that a version published while either server is in trouble, or within 10,000 queries
         after, has on the queries before; over that of the version before. The second: on the same stream with healthy
         servers, where it is more than 1 as well, since versions follow labels. None where no server is in trouble.
-    micro_f1_moved, cost_moved : float or None
-        Against the same stream with honest labelers: largest difference of expected micro-F1 of a block, and relative
-        difference of sequential cost; None where nobody attacks.
+    micro_f1_moved, micro_f1_moved_most, cost_moved : float or None
+        Against the same stream with honest labelers: by how much expected micro-F1 differs over the whole stream, at
+        most in a block, and the relative difference of sequential cost; None where nobody attacks.
     """
 
     wrong_quarantined: float
@@ -53,6 +53,7 @@ class MessScore:
     highest_rate: float | None
     highest_rate_calm: float | None
     micro_f1_moved: float | None
+    micro_f1_moved_most: float | None
     cost_moved: float | None
 
 
@@ -85,7 +86,8 @@ def mess_score(stream: Stream, routed: Routed, twin: Routed | None) -> MessScore
         highest_rate=_highest_rate(stream, routed),
         highest_rate_calm=None if twin is None else _highest_rate(stream, twin),
         micro_f1_moved=None if moved is None else moved[0],
-        cost_moved=None if moved is None else moved[1],
+        micro_f1_moved_most=None if moved is None else moved[1],
+        cost_moved=None if moved is None else moved[2],
     )
 
 
@@ -95,10 +97,11 @@ def _lying_at(routed: Routed, numbers: list[int]) -> Floats:
     return np.array([counts.get(number, 0) for number in numbers], dtype=np.float64)
 
 
-def _moved(stream: Stream, routed: Routed, twin: Routed) -> tuple[float, float]:
+def _moved(stream: Stream, routed: Routed, twin: Routed) -> tuple[float, float, float]:
     quality = [expected_micro_f1(stream, one.served_by_large) for one in (routed, twin)]
     cost = [float(sequential_cost(one.large_ran.mean())) for one in (routed, twin)]
-    return float(np.abs(quality[0] - quality[1]).max()), cost[0] / cost[1] - 1.0
+    apart = quality[0] - quality[1]
+    return float(apart.mean()), float(np.abs(apart).max()), cost[0] / cost[1] - 1.0
 
 
 def _load(stream: Stream, routed: Routed) -> float | None:

@@ -111,7 +111,7 @@ def _overall(rows: list[Row]) -> str:
     if of(rows, policy=CLAIRVOYANT):
         text += (
             f"\n{CLAIRVOYANT} is ours with the same labels and the same margin, made anew at each true change: it "
-            "knows when the world changes and when labelers err, but not how. What it misses, no detector would gain.\n"
+            "knows when the world changes and when labelers err, but not how. It is no upper bound: after each change it forgets all the same.\n"
         )
     return text
 
@@ -295,8 +295,8 @@ and the trusted expert answers audits truly. All are means over seeds, of labels
 - load: attempts a query at the failing large server over those before;
 - rate: highest escalation rate of a version published from the trouble's beginning to 10,000 queries after its end,
   over that of the version before; in brackets the same with healthy servers, where versions follow labels alone;
-- moved: against the same stream with honest labelers, the largest difference of expected micro-F1 of a block, and that
-  of cost.
+- moved: against the same stream with honest labelers, the difference of expected micro-F1 over the whole stream (in
+  brackets the largest of a block), and that of cost.
 
 """
 
@@ -321,7 +321,7 @@ def _messy(rows: list[Row]) -> str:
                 _mean(mine, "all_alarms", ".1f"),
                 _mean(mine, "load", ".2f"),
                 f"{_mean(mine, 'highest_rate', '.2f')} ({_mean(mine, 'highest_rate_calm', '.2f')})",
-                _mean(mine, "micro_f1_moved", ".4f"),
+                f"{_mean(mine, 'micro_f1_moved', '+.4f')} ({_mean(mine, 'micro_f1_moved_most', '.4f')})",
                 _mean(mine, "cost_moved", "+.1%"),
             ]
         )

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from recalibrator.core.decide.certify import Certifier
 from recalibrator.core.decide.change import MixChange, OutcomeChange
-from recalibrator.core.decide.explore import exploration_now
 from recalibrator.core.decide.label_gate import LabelGate, News, Settled
 from recalibrator.core.decide.labeler_watch import LabelerWatch
 from recalibrator.core.decide.panel import Alarm, Panel
@@ -51,7 +50,7 @@ class Beliefs:
     def __init__(self, settings: WorkloadSettings, tuning: Tuning, window: LabelWindow, traffic: TrafficWindow) -> None:
         self._tuning, self._window, self._traffic = tuning, window, traffic
         self._sampling = settings.sampling
-        self.panel = Panel(window.grid.cells)
+        self.panel = Panel(window.grid.cells, watch_mix=tuning.watch_mix)
         self.gate = LabelGate(window.grid.cells, tuning)
         self.labelers = LabelerWatch(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
@@ -155,10 +154,12 @@ class Beliefs:
     def _heed(self, alarms: list[Alarm], now_us: int, *, may_ask: bool) -> bool:
         """Forget what the alarms have made obsolete, and ask about labels; returns whether there were any."""
         for alarm in alarms:
+            # What traffic shows from before a change would blur what it shows since; labels come too late for that.
+            obsolete = alarm.meaning == "traffic" or (alarm.meaning == "outcomes" and not alarm.by_labels)
+            if obsolete and self._traffic.queries_since(alarm.began_us) >= _TRAFFIC_KEPT_LEAST:
+                self._traffic.forget_before(alarm.began_us)
             if alarm.meaning == "traffic":
                 self.mix.note(alarm.began_us, self._window.labels_since(alarm.began_us))
-                if self._traffic.queries_since(alarm.began_us) >= _TRAFFIC_KEPT_LEAST:
-                    self._traffic.forget_before(alarm.began_us)
             elif alarm.meaning == "outcomes" or not may_ask:
                 # Where nobody can be asked, suspect labels are believed: both models failing alike looks the same.
                 suspect = alarm.meaning == "labels"
@@ -203,6 +204,27 @@ class Beliefs:
             self.change.recount(self._window.labels_since(self.change.began_us))
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether nothing has changed lately, and nothing is suspected to."""
+        learning = self.change.fresh is not None and self.change.fresh < self._tuning.alert_labels
+        return not learning and all(detector.state == "ok" for detector in self.panel.detectors)
+
+    @property
+    def split(self) -> tuple[int | None, bool]:
+        """From when on labels count as recent, and whether those before are to count for little.
+
+        A change of outcomes makes earlier labels obsolete. A change of the mix of queries does not, but what recent
+        labels add to the curves is to be measured on the current mix alone.
+        """
+        change, mix = self.change, self.mix
+        if mix.began_us is None or not self._tuning.mix_split:
+            return change.began_us, True
+        learnt = change.began_us is None or (
+            mix.began_us > change.began_us and (change.fresh or 0) >= self._tuning.mix_labels
+        )
+        return (mix.began_us, False) if learnt else (change.began_us, True)
+
+    @property
     def drift_scale(self) -> float:
         """Typical unseen change of micro-F1: larger while few labels tell of a new mix of queries."""
         tuning = self._tuning
@@ -214,13 +236,9 @@ class Beliefs:
         most = self._sampling.exploration_probability
         if self.certifier is not None:
             return most  # its proofs live on explored queries
-        return exploration_now(
-            most,
-            (detector.state for detector in self.panel.detectors),
-            self.change.fresh,
-            quiet_share=self._tuning.quiet_exploration,
-            alert_labels=self._tuning.alert_labels,
-        )
+        # Exploration is paid with every query and needed where outcomes have changed: there the large model's answers
+        # below the threshold must be learnt anew. While nothing changes, labels that age slowly still show them.
+        return most * self._tuning.quiet_exploration if self.is_quiet else most
 
     def state(self) -> dict[str, Any]:
         """Return everything as JSON values, exact."""

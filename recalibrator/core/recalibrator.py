@@ -82,7 +82,7 @@ class Recalibrator:
         self.settings, self.tuning = settings, tuning
         self._grid = Grid(tuning.grid)
         self._window = LabelWindow(
-            self._grid, settings.target.micro_f1, settings.fields, tuning.window_labels, tuning.half_life_slow
+            self._grid, settings.target.micro_f1, settings.fields, tuning.window_labels, tuning.half_life_revisions
         )
         self._traffic = TrafficWindow(self._grid, tuning.window_queries)
         self._beliefs = Beliefs(settings, tuning, self._window, self._traffic)
@@ -190,16 +190,17 @@ class Recalibrator:
         current = self.current
         serving = None if current is None else current.uncertainty_threshold
         change, certifier = self._beliefs.change, self._beliefs.certifier
+        exploration = self._beliefs.exploration()
         outlook = look_out(
             self._window,
             self._traffic,
             serving,
-            change.began_us,
+            *self._beliefs.split,
             self.tuning,
             settled=change.settled,
             drift_scale=self._beliefs.drift_scale,
+            tilt_ridge=self.tuning.quiet_tilt_ridge if self._beliefs.is_quiet else self.tuning.tilt_ridge,
         )
-        exploration = self._beliefs.exploration()
         policies = weigh(outlook, self._grid.edges, self.settings.target.micro_f1, exploration)
         choice = choose(policies, self.settings.target.safety, self.tuning.gain_least)
         if certifier is not None:

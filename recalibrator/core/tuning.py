@@ -131,6 +131,17 @@ class Tuning:
     audit_again_labels: int = 1_000
     audit_release_bound: float = 8.0
     kept_versions: int = 50
+    centre: bool = False
+    hysteresis: float = 0.5
+    unsafe_share: float = 0.5
+    half_life_revisions: float = 600.0
+    watch_mix: bool = True
+    mix_split: bool = False
+    forget_traffic: bool = False
+    agreement_bound: float = 9.0
+    quiet_ridge: float = 1.0
+    quiet_drift: float = 1.0
+    quiet_safety: float = 1.0
 
     @property
     def related_bandwidth_cells(self) -> int:

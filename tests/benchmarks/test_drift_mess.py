@@ -482,7 +482,8 @@ def test_an_attack_is_scored_against_the_honest_twin() -> None:
     assert found.missed_lies == 40
     assert found.cost_moved == pytest.approx(3.02)
     gold, small, large = drawn.expected[:3].reshape(3, 2, BLOCK).sum(axis=2)
-    assert found.micro_f1_moved == pytest.approx(((large - small) / gold).max())
+    assert found.micro_f1_moved == pytest.approx(((large - small) / gold).mean())
+    assert found.micro_f1_moved_most == pytest.approx(((large - small) / gold).max())
     with pytest.raises(ValueError, match="calm twin"):
         mess_score(drawn, routed, None)
 

@@ -163,9 +163,11 @@ class Ours(TakesMess):
 
     def _look(self) -> None:
         status = self.core.status()
-        audit = status.details["label_audit"]
+        audit, labelers = status.details["label_audit"], status.details["labelers_set_aside"]
         assert isinstance(audit, dict)
-        self.journal.set_aside.append((self._seen, int(str(audit["quarantined"]))))
+        assert isinstance(labelers, dict)
+        of_labelers = sum(int(str(one["labels"])) for one in labelers.values() if isinstance(one, dict))
+        self.journal.set_aside.append((self._seen, int(str(audit["quarantined"])) + of_labelers))
         for detector in status.drift.detectors:
             if detector.alarms > self._known_alarms.get(detector.name, 0):
                 self.alarms.append(Alarm(self._seen, detector.name, detector.needs_labels))

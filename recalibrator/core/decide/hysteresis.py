@@ -56,9 +56,9 @@ def reason_to_publish(
     old = policies.index(current.uncertainty_threshold)
     rates = policies.escalation_rate
     move = float(rates[choice.index] - rates[old])
-    least = max(tuning.move_least, rate_noise(policies, choice.index) / 2.0)
+    least = max(tuning.move_least, tuning.hysteresis * rate_noise(policies, choice.index))
     if move > 0.0:
-        least *= _UNSAFE_SHARE  # a target at risk is worth more than a call saved
+        least *= tuning.unsafe_share  # a target at risk is worth more than a call saved
     if drifted and abs(move) >= _DRIFT_SHARE * tuning.move_least:
         return "drift"
     if abs(move) > least:

@@ -97,7 +97,7 @@ class LabelerWatch:
                 self._distances[name] = (float(distance) / max(size, 1e-12), float(errors))
 
     def details(self, window: LabelWindow) -> dict[str, JsonValue]:
-        """Return who is set aside: how far their labels move micro-F1, and in standard errors."""
+        """Return who is set aside: how many labels, how far they move micro-F1, and how many standard errors that is."""
         return {
             name: {
                 "micro_f1": self._distances.get(name, (0.0, 0.0))[0],
@@ -108,12 +108,13 @@ class LabelerWatch:
 
     def sentence(self, window: LabelWindow) -> str:
         """Say in one sentence who is set aside, or nothing."""
-        names = window.distrusted
+        counts = window.distrusted_labels()
+        names = list(counts)
         if not names:
             return ""
         who = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004
         return (
-            f" Labels of {who} differ from everybody else's: {window.distrusted_labels()} are set aside until they no "
+            f" Labels of {who} differ from everybody else's: {sum(counts.values())} are set aside until they no "
             "longer do, or trusted_labelers names their labeler."
         )
 

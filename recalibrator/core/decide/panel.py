@@ -21,7 +21,7 @@ from schemas.status import DriftState, DriftStatus
 
 Meaning = Literal["outcomes", "traffic", "labels"]
 
-_AGREEMENT = Watch("agreement", "P(both answers equal | u) on unlabelled pairs", False, 1.6, 9.0, True, 1_500)
+_AGREEMENT = Watch("agreement", "P(both answers equal | u) on unlabelled pairs", False, 1.6, 7.0, True, 1_500)
 _MIDDLE = Watch("uncertainty_median", "share of queries with u above its former median", False, 1.35, 9.5, True, 3_000)
 _TAIL = Watch("uncertainty_tail", "share of queries with u in its former top fifth", False, 1.35, 9.5, True, 3_000)
 _ERRORS = Watch("label_residual", "errors of labelled queries against g(u) as routed", True, 1.7, 8.5, True, 400)
@@ -50,10 +50,12 @@ class Panel:
     Parameters
     ----------
     cells : int
+    watch_mix : bool
+        Whether changes of the mix of queries raise alarms.
     """
 
-    def __init__(self, cells: int) -> None:
-        self._cells = cells
+    def __init__(self, cells: int, *, watch_mix: bool = True) -> None:
+        self._cells, self._watch_mix = cells, watch_mix
         self._agreement, self._errors = Detector(_AGREEMENT), Detector(_ERRORS)
         self._alike, self._kind = Detector(_ALIKE), Detector(_KIND)
         self._quantiles = ((0.5, Detector(_MIDDLE)), (0.8, Detector(_TAIL)))
@@ -111,6 +113,8 @@ class Panel:
             began = self._agreement.observe_many(self._expected[cell], pairs, agreeing, now_us)
             if began is not None:
                 alarms.append(Alarm(_AGREEMENT.name, "outcomes", began))
+        if not self._watch_mix:
+            return alarms
         if self._cuts:
             return alarms + self._on_uncertainty(cell, queries, now_us)
         self._reference[cell] += queries

@@ -13,7 +13,7 @@ import numpy as np
 from recalibrator.core.estimate.agreement import Shift, Tilt, fit_tilt, shift_by
 from recalibrator.core.estimate.curve import fit_map
 from recalibrator.core.estimate.given import error_given_agreement, inside
-from recalibrator.core.estimate.rectify import Rectifier, rectify
+from recalibrator.core.estimate.rectify import Rectifier, centred, rectify
 from recalibrator.core.estimate.smooth import Floats, kernel_mean
 from recalibrator.core.estimate.stratify import CellSums, Stratified, cell_sums, smooth_outcomes, stratify
 from recalibrator.core.observe.cells import Grid
@@ -128,10 +128,12 @@ def look_out(
     traffic: TrafficWindow,
     serving_threshold: float | None,
     changed_us: int | None,
+    discounted: bool,
     tuning: Tuning,
     *,
     settled: bool = True,
     drift_scale: float | None = None,
+    tilt_ridge: float | None = None,
 ) -> Outlook:
     """Estimate the outlook.
 
@@ -142,21 +144,27 @@ def look_out(
     serving_threshold : float or None
         On u; the rectifier works on either side of it. None before the first version.
     changed_us : int or None
-        When a detector believes that the world changed; labels routed before then count for little.
+        When a detector believes that the world changed: what recent labels add is measured on those since.
+    discounted : bool
+        Whether labels routed before then are to count for little.
     tuning : Tuning
     settled : bool
         Whether labels from before the change are to count for little in ``error_given`` too.
-    drift_scale : float, optional
-        Instead of that of ``tuning``.
+    drift_scale, tilt_ridge : float, optional
+        Instead of those of ``tuning``.
     """
     grid, target = window.grid, window.target
     forgotten = window.forgotten(_half_lives(tuning), changed_us)
-    groups = _discounted(forgotten, tuning)
+    groups = _discounted(forgotten, tuning, discounted)
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
     smoothed = smooth_outcomes(sums, tuning)
+    split = _last_kept(grid, serving_threshold)
     curves = stratify(sums, smoothed, target, tuning)
+    if tuning.centre:
+        curves = centred(curves, sums, target, split)
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
-    tilt = fit_tilt(curves.agreement, pairs, agreeing, grid.standard_logits, tuning.tilt_ridge)
+    ridge = tuning.tilt_ridge if tilt_ridge is None else tilt_ridge
+    tilt = fit_tilt(curves.agreement, pairs, agreeing, grid.standard_logits, ridge)
     unlabelled = _unlabelled(window, traffic, tuning.labels_present)
     shift = shift_by(tilt, curves.agreement, grid.standard_logits, smoothed, target, unlabelled=unlabelled)
     rectifier = rectify(
@@ -165,7 +173,7 @@ def look_out(
         (shift.small_value, shift.large_value),
         _tilted(window, traffic, changed_us, tuning.half_life_fast),
         target=target,
-        split=_last_kept(grid, serving_threshold),
+        split=split,
         drift_scale=tuning.drift_scale if drift_scale is None else drift_scale,
     )
     shares, failed_share = _traffic(groups[FAST_QUERIES], traffic)
@@ -234,7 +242,7 @@ def _last_kept(grid: Grid, threshold: float | None) -> int:
     return -1 if threshold < 0.0 else grid.index(threshold)
 
 
-def _discounted(forgotten: Forgotten, tuning: Tuning) -> Floats:
+def _discounted(forgotten: Forgotten, tuning: Tuning, discounted: bool) -> Floats:
     """Let all labels from before a change together weigh no more than a prior that new labels use up.
 
     Returns
@@ -245,7 +253,7 @@ def _discounted(forgotten: Forgotten, tuning: Tuning) -> Floats:
     before = forgotten.before
     if before is None:
         return forgotten.since
-    allowed = max(tuning.old_labels_least, tuning.old_labels_most - forgotten.fresh)
+    allowed = max(tuning.old_labels_least, tuning.old_labels_most - forgotten.fresh) if discounted else float("inf")
     slow, of_map = (
         min(1.0, allowed / total) if total > 0.0 else 1.0
         for total in (float(before[SLOW][ONE].sum()), float(before[MAP_LABELS].sum()))

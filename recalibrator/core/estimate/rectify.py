@@ -5,12 +5,12 @@ One correction for all of u would be steadier, but fails when u loses its signal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from recalibrator.core.estimate.smooth import Floats
-from recalibrator.core.estimate.stratify import CellSums
+from recalibrator.core.estimate.stratify import CellSums, Stratified
 from recalibrator.core.observe.table import (
     HITS_LARGE,
     HITS_SMALL,
@@ -44,6 +44,40 @@ class Rectifier:
     large: Floats
     variance: Floats
     split: int
+
+
+def centred(curves: Stratified, sums: CellSums, target: float, split: int) -> Stratified:
+    """Take out of both curves what smoothing has put in: their mean residual on either side of the serving threshold.
+
+    Parameters
+    ----------
+    curves : Stratified
+    sums : CellSums
+        Those that the curves were fitted to.
+    target : float
+        τ.
+    split : int
+        Last cell below the serving threshold.
+
+    Returns
+    -------
+    Stratified
+        Where a curve bends, a kernel's mean lies below or above it; the mean of the labels themselves does not.
+    """
+    moved = []
+    for curve, weight, hits, size in (
+        (curves.small, ONE, HITS_SMALL, SIZE_SMALL),
+        (curves.large, PAIR, HITS_LARGE, SIZE_LARGE),
+    ):
+        count = sums.by_cell[:, weight]
+        residual = sums.by_cell[:, hits] - target * sums.by_cell[:, size] - count * curve.value
+        value = curve.value.copy()
+        for cells in (slice(0, split + 1), slice(split + 1, None)):
+            total = float(count[cells].sum())
+            if total > _ALONE:
+                value[cells] += float(residual[cells].sum()) / total
+        moved.append(replace(curve, value=value))
+    return replace(curves, small=moved[0], large=moved[1])
 
 
 def rectify(

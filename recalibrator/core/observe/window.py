@@ -320,9 +320,11 @@ class LabelWindow:
         place = int(np.searchsorted(routed_us, instant_us, side="left"))
         return int(routed_us[place - labels]) if place > 2 * labels else instant_us
 
-    def distrusted_labels(self) -> int:
-        """Return the number of contributions of labelers who are set aside."""
-        return int(np.count_nonzero(self.table[:, COUNTS] == DISTRUSTED))
+    def distrusted_labels(self) -> dict[str, int]:
+        """Return by name how many contributions of each labeler are set aside."""
+        table = self.table
+        theirs = table[table[:, COUNTS] == DISTRUSTED, LABELER]
+        return {name: int(np.count_nonzero(theirs == self._labelers[name])) for name in self.distrusted}
 
     def labelers_since(self, instant_us: int) -> NDArray[np.float64]:
         """Return the numbers of the labelers of ordinary labels that were routed at or after a time."""
