@@ -194,12 +194,21 @@ class DeadLetterStatus(Part):
 
 
 class ModelHealth(Part):
-    """One model server as a router sees it."""
+    """One model server as a router sees it.
+
+    ``state`` says whether the server answers anybody. ``concurrency_limit`` is how many calls it is given at a time;
+    ``in_flight`` of them are at the server now, ``queued`` more wait in the router. ``overloaded``: calls wait because
+    slow answers, time-outs or rejections have lowered the limit.
+    """
 
     state: Literal["up", "probing", "down"]
     calls: Count = 0
     failures: Count = 0
     latency_s: dict[Literal["p50", "p90", "p99"], NonNegative] = Field(default_factory=dict)
+    overloaded: Flag = False
+    concurrency_limit: Count | None = None
+    in_flight: Count = 0
+    queued: Count = 0
 
 
 class VersionInUse(Part):

@@ -22,7 +22,7 @@ from stream_router.core.request import build_probe, build_request
 from stream_router.errors import ModelsFailed
 from stream_router.ports import Calibrations, ModelCall, Tracing
 from stream_router.shell.model_http import CallError
-from stream_router.shell.model_server import ModelCallMetrics, ModelServer, ServerDownError, ServerName
+from stream_router.shell.model_server import BusyError, ModelCallMetrics, ModelServer, ServerDownError, ServerName
 from stream_router.shell.tracing import PassedOn
 
 UNMEASURED_COST_RATIO = 3.0
@@ -128,7 +128,7 @@ class CascadeAnswerer:
             if isinstance(step, GiveUp):
                 raise ModelsFailed(_error_of(cascade.small), _error_of(cascade.large))
             role = step.role if isinstance(step, Ask) else await models.first_up(step.roles)
-            asked = await asking.ask(role)
+            asked = await asking.ask(role, may_give_up=role == "large" and cascade.can_do_without_large)
             if role == "small":
                 version, trial = self._calibrations.in_force(workload), self._calibrations.trial(workload)
                 cascade.small_ended(asked, version, self._clock.now(), trial)
@@ -179,7 +179,7 @@ class _Models:
 
 
 class _Asking:
-    """The calls made for one query; remembers how many rounds of attempts each model has failed."""
+    """The calls made for one query; remembers at how many outages of each server it was in flight there."""
 
     __slots__ = ("_clock", "_headers", "_models", "_rounds", "_text", "_tracing")
 
@@ -193,27 +193,39 @@ class _Asking:
         self._tracing = tracing
         self._rounds: dict[ModelRole, int] = {"small": 0, "large": 0}
 
-    async def ask(self, role: ModelRole) -> Asked:
-        """Ask one model; what went wrong is part of the run."""
+    async def ask(self, role: ModelRole, *, may_give_up: bool) -> Asked:
+        """Ask one model; what went wrong is part of the run.
+
+        Parameters
+        ----------
+        role : str
+        may_give_up : bool
+            Whether the query can do without the answer, so that it queues no longer than one call may take.
+        """
         operation = "chat" if self._models.settings.api == "chat" else "text_completion"
         call = ModelCall(role, self._models.endpoints[role].model, operation)
         with self._tracing.calling(call, self._headers) as trace:
-            asked = await self._ask(role, trace.headers)
+            asked = await self._ask(role, trace.headers, may_give_up=may_give_up)
             trace.ended(asked.run)
             return asked
 
-    async def _ask(self, role: ModelRole, headers: Mapping[str, str] | None) -> Asked:
+    async def _ask(self, role: ModelRole, headers: Mapping[str, str] | None, *, may_give_up: bool) -> Asked:
         settings, endpoint = self._models.settings, self._models.endpoints[role]
         request = build_request(settings, endpoint, self._text)
         server = self._models.by_role[role]
         began_s = self._clock.monotonic()
         try:
-            answered = await server.call(request, headers, earlier_rounds=self._rounds[role])
-        except ServerDownError as error:
-            self._rounds[role] += error.after_attempts
-            return Asked(failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s), RunEnd.DOWN)
+            answered = await server.call(
+                request,
+                headers,
+                earlier_rounds=self._rounds[role],
+                patience_s=endpoint.timeout_s if may_give_up else None,
+            )
         except CallError as error:
-            return Asked(failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s), RunEnd.FAILED)
+            if isinstance(error, ServerDownError):
+                self._rounds[role] += error.after_attempts
+            end = RunEnd.DOWN if isinstance(error, ServerDownError | BusyError) else RunEnd.FAILED
+            return Asked(failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s), end)
         run = judge(endpoint.model, answered.reply, settings.fields, answered.latency_s)
         return Asked(run, RunEnd.VALID if run.valid else RunEnd.FAILED)
 

@@ -178,9 +178,13 @@ class Service:
     def status(self) -> RouterStatus:
         """Return the status as of now, and set the gauges by it."""
         load, readiness, lag = self._ledger.load(), self._readiness(), dict(self._intake.lag)
+        models = self._answerer.health()
         self.metrics.in_flight.set(load.in_flight)
         self.metrics.uncommitted.set(load.uncommitted)
         self.metrics.ready.set(not readiness.missing)
+        for workload, servers in models.items():
+            for role, server in servers.items():
+                self.metrics.model_load(workload, role, server)
         self.metrics.lag.clear()
         for partition, offsets in lag.items():
             self.metrics.lag.labels(str(partition)).set(offsets)
@@ -190,7 +194,7 @@ class Service:
             readiness=readiness,
             versions=self._adoption.versions(),
             rejected_versions=self._adoption.rejected(),
-            models=self._answerer.health(),
+            models=models,
             lag=lag,
             lag_s=dict(self._intake.lag_s),
             in_flight=load.in_flight,

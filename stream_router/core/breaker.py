@@ -1,17 +1,18 @@
-"""Health of one model server, told from the outcomes of its calls: the state machine of a circuit breaker. Pure.
+"""Whether one model server is there, that is, answers anybody: the state machine of a circuit breaker. Pure.
 
 ::
 
-               failures in a row ≥ limit, or an outage           success
-    CLOSED ───────────────────────────────────────────▶ OPEN ──────────▶ CLOSED
-                                                        ▲  │
-                                           failure      │  │ probe sent
-                                                        │  ▼
-                                                      HALF_OPEN ───────▶ CLOSED
-                                                                success
+             failure            probes fail, nobody answered
+    CLOSED ──────────▶ SUSPECT ─────────────────────────────▶ OPEN ⇄ HALF_OPEN
+      ▲  ▲                │                                    │        │
+      │  └── success ─────┘                                    │        │
+      └────────────────── success ─────────────────────────────┴────────┘
 
-Closed, calls go through. Open and half-open, they fail at once, so that nobody waits for a server that is down; a
-probe, a real completion, tells when it is back. A success always closes: whoever asked, the server answers.
+A failed call may be the fault of its query, or the sign of a server that has too much to do; neither makes the server
+absent. So a failure only raises suspicion: calls go through as before, and unless another call is answered first, a
+probe (a real completion of one token) asks the server itself. Calls stop only when several probes in a row fail, or
+wait longer than a busy server would let them, and nothing else was answered meanwhile. Probes go on, and any answer, to
+whomever, closes the breaker again.
 """
 
 from __future__ import annotations
@@ -19,13 +20,24 @@ from __future__ import annotations
 from enum import Enum
 from typing import Literal
 
+Health = Literal["up", "probing", "down"]
+
 
 class State(Enum):
-    """State of a breaker; the value is what people read in the status."""
+    """State of a breaker."""
 
-    CLOSED = "up"
-    HALF_OPEN = "probing"
-    OPEN = "down"
+    CLOSED = "closed"
+    SUSPECT = "suspect"
+    HALF_OPEN = "half_open"
+    OPEN = "open"
+
+
+_HEALTH: dict[State, Health] = {
+    State.CLOSED: "up",
+    State.SUSPECT: "up",
+    State.HALF_OPEN: "probing",
+    State.OPEN: "down",
+}
 
 
 class Event(Enum):
@@ -34,31 +46,58 @@ class Event(Enum):
     SUCCESS = "success"
     """A call or a probe was answered."""
     FAILURE = "failure"
-    """One attempt failed; by itself it means little while calls go through."""
-    OUTAGE = "outage"
-    """What was learnt leaves no doubt: nothing was answered in a whole round of attempts, or nobody can be."""
+    """A call failed after the server had received it; whose fault that is remains open."""
+    UNREACHABLE = "unreachable"
+    """No connection: that is never the fault of a query, so it counts like a failed probe."""
     PROBE_SENT = "probe_sent"
+    PROBE_FAILED = "probe_failed"
+    """A probe got an error."""
+    PROBE_DELAYED = "probe_delayed"
+    """A probe was sent away (429, 503) or not answered in time: the server may be busy with calls sent before."""
+    OUTAGE = "outage"
+    """Nobody can be answered as configured: a wrong address, model name or key."""
 
 
 _NEXT: dict[State, dict[Event, State]] = {
     State.CLOSED: {
         Event.SUCCESS: State.CLOSED,
-        Event.FAILURE: State.CLOSED,
+        Event.FAILURE: State.SUSPECT,
+        Event.UNREACHABLE: State.SUSPECT,
+        Event.PROBE_FAILED: State.SUSPECT,
+        Event.PROBE_DELAYED: State.SUSPECT,
+        Event.OUTAGE: State.OPEN,
+    },
+    State.SUSPECT: {
+        Event.SUCCESS: State.CLOSED,
+        Event.FAILURE: State.SUSPECT,
+        Event.UNREACHABLE: State.SUSPECT,
+        Event.PROBE_SENT: State.SUSPECT,
+        Event.PROBE_FAILED: State.SUSPECT,
+        Event.PROBE_DELAYED: State.SUSPECT,
         Event.OUTAGE: State.OPEN,
     },
     State.OPEN: {
         Event.SUCCESS: State.CLOSED,
         Event.FAILURE: State.OPEN,
-        Event.OUTAGE: State.OPEN,
+        Event.UNREACHABLE: State.OPEN,
         Event.PROBE_SENT: State.HALF_OPEN,
+        Event.PROBE_FAILED: State.OPEN,
+        Event.PROBE_DELAYED: State.OPEN,
+        Event.OUTAGE: State.OPEN,
     },
     State.HALF_OPEN: {
         Event.SUCCESS: State.CLOSED,
         Event.FAILURE: State.OPEN,
-        Event.OUTAGE: State.OPEN,
+        Event.UNREACHABLE: State.OPEN,
         Event.PROBE_SENT: State.HALF_OPEN,
+        Event.PROBE_FAILED: State.OPEN,
+        Event.PROBE_DELAYED: State.OPEN,
+        Event.OUTAGE: State.OPEN,
     },
 }
+"""Besides, SUSPECT becomes OPEN with the failure that reaches the limit, and with a probe delayed beyond patience."""
+
+_COUNTED = frozenset({Event.UNREACHABLE, Event.PROBE_FAILED})
 
 
 class IllegalTransitionError(RuntimeError):
@@ -66,14 +105,19 @@ class IllegalTransitionError(RuntimeError):
 
 
 class Breaker:
-    """Health of one server.
+    """Presence of one server.
 
     Parameters
     ----------
+    patience_s : float
+        How long after the first failure a server that sends probes away, or leaves them waiting, counts as busy rather
+        than absent.
     failure_limit : int
-        Failures in a row, with no success between them, that count as an outage.
+        Failed probes and refused connections in a row, nothing being answered between them, that count as absence. Of a
+        server that fails each call with probability .3, three in a row are 3 %, and only if no other call is answered
+        within the second that three probes take.
     first_pause_s, max_pause_s : float
-        From opening to the first probe, and between probes at most; each pause is 1.6 times the one before.
+        From the first failure to the first probe, and between probes at most; each pause is 1.6 times the one before.
 
     Attributes
     ----------
@@ -84,7 +128,14 @@ class Breaker:
         When the state was entered, on the clock of ``now_s``.
     """
 
-    def __init__(self, failure_limit: int = 5, first_pause_s: float = 0.2, max_pause_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        patience_s: float = 0.0,
+        failure_limit: int = 3,
+        first_pause_s: float = 0.2,
+        max_pause_s: float = 1.0,
+    ) -> None:
+        self._patience_s = patience_s
         self._failure_limit = failure_limit
         self._first_pause_s = first_pause_s
         self._max_pause_s = max_pause_s
@@ -97,13 +148,18 @@ class Breaker:
 
     @property
     def is_closed(self) -> bool:
-        """Whether calls may be made."""
+        """Whether there is no doubt that the server answers."""
         return self.state is State.CLOSED
 
     @property
-    def health(self) -> Literal["up", "probing", "down"]:
+    def lets_through(self) -> bool:
+        """Whether calls may be made."""
+        return self.state in (State.CLOSED, State.SUSPECT)
+
+    @property
+    def health(self) -> Health:
         """The state in the words of the status."""
-        return self.state.value
+        return _HEALTH[self.state]
 
     def advance(self, event: Event, now_s: float) -> State:
         """Take one event and return the state after it.
@@ -117,17 +173,16 @@ class Breaker:
         Raises
         ------
         IllegalTransitionError
-            If a probe is sent while calls go through; the breaker stays as it was.
+            If a probe is sent while there is no doubt; the breaker stays as it was.
 
         Examples
         --------
         >>> breaker = Breaker(failure_limit=2)
-        >>> [breaker.advance(Event.FAILURE, now).value for now in (0.0, 1.0)]
-        ['up', 'down']
+        >>> events = (Event.FAILURE, Event.FAILURE, Event.PROBE_SENT, Event.PROBE_FAILED, Event.PROBE_FAILED)
+        >>> [breaker.advance(event, 0.0).value for event in events]
+        ['suspect', 'suspect', 'suspect', 'suspect', 'open']
         """
         before = self.state
-        if event is Event.FAILURE and before is State.CLOSED and self._failures_in_a_row + 1 >= self._failure_limit:
-            event = Event.OUTAGE
         after = _NEXT[before].get(event)
         if after is None:
             raise IllegalTransitionError(f"{event.value} while {before.value}")
@@ -138,13 +193,20 @@ class Breaker:
             self._pause_s = min(self._max_pause_s, self._pause_s * 1.6)
             self._probe_at_s = now_s + self._pause_s
         else:
-            self._failures_in_a_row += 1
-        if before is State.CLOSED and after is State.OPEN:
+            self._failures_in_a_row += event in _COUNTED
+        if before is State.SUSPECT and self._is_gone(event, now_s):
+            after = State.OPEN
+        if before is State.CLOSED and after is not State.CLOSED:
             self._pause_s = self._first_pause_s
             self._probe_at_s = now_s + self._pause_s
         if after is not before:
             self.state, self.since_s = after, now_s
         return after
+
+    def _is_gone(self, event: Event, now_s: float) -> bool:
+        if event is Event.PROBE_DELAYED:
+            return now_s - self.since_s >= self._patience_s
+        return event in _COUNTED and self._failures_in_a_row >= self._failure_limit
 
     def probe_in_s(self, now_s: float) -> float:
         """Return the seconds until the next probe is due, 0 when it is; meaningless while closed."""

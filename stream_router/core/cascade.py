@@ -33,7 +33,7 @@ class RunEnd(Enum):
     FAILED = "failed"
     """It failed on this query: refused, not an answer, or out of attempts while the server answers others."""
     DOWN = "down"
-    """The server is down; nothing is said about this query."""
+    """The server is down, or too busy to take a query that can do without it; nothing is said about this query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +186,11 @@ class QueryCascade:
         if ends == (RunEnd.VALID, RunEnd.DOWN) and self._large_outage == "wait":
             return _WAIT_FOR_LARGE
         return _AFTER_BOTH[ends]
+
+    @property
+    def can_do_without_large(self) -> bool:
+        """Whether there is a small answer that may be served in place of a large one that does not come."""
+        return self.small is not None and self.small.end is RunEnd.VALID and self._large_outage == "serve_small"
 
     def small_ended(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from runtime.metric_spec import MetricSpec
+from schemas.status import ModelHealth
 
 _LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
@@ -78,6 +79,26 @@ MODEL_SECONDS = MetricSpec(
 MODEL_UP = MetricSpec(
     "ucci_router_model_up", "gauge", "bool", "1 while calls are let through to the server.", ("workload", "role")
 )
+MODEL_OVERLOADED = MetricSpec(
+    "ucci_router_model_overloaded",
+    "gauge",
+    "bool",
+    "1 while calls wait because slow answers, time-outs or rejections have lowered the server's limit.",
+    ("workload", "role"),
+)
+MODEL_LIMIT = MetricSpec(
+    "ucci_router_model_concurrency_limit",
+    "gauge",
+    "call",
+    "Calls that the server is given at a time.",
+    ("workload", "role"),
+)
+MODEL_IN_FLIGHT = MetricSpec(
+    "ucci_router_model_in_flight", "gauge", "call", "Calls at the server, probes apart.", ("workload", "role")
+)
+MODEL_QUEUED = MetricSpec(
+    "ucci_router_model_queued", "gauge", "call", "Calls that wait in the router for the server.", ("workload", "role")
+)
 IN_FLIGHT = MetricSpec("ucci_router_in_flight", "gauge", "query", "Queries being answered.")
 UNCOMMITTED = MetricSpec("ucci_router_uncommitted", "gauge", "query", "Queries answered and not yet committed.")
 LAG = MetricSpec("ucci_router_lag", "gauge", "offset", "Offsets between the log's end and the commit.", ("partition",))
@@ -104,6 +125,10 @@ SPECS = (
     MODEL_CALLS,
     MODEL_SECONDS,
     MODEL_UP,
+    MODEL_OVERLOADED,
+    MODEL_LIMIT,
+    MODEL_IN_FLIGHT,
+    MODEL_QUEUED,
     IN_FLIGHT,
     UNCOMMITTED,
     LAG,
@@ -142,6 +167,10 @@ class Metrics:
         self.model_calls = self._counter(MODEL_CALLS)
         self.model_seconds = self._histogram(MODEL_SECONDS)
         self.model_up = self._gauge(MODEL_UP)
+        self.model_overloaded = self._gauge(MODEL_OVERLOADED)
+        self.model_limit = self._gauge(MODEL_LIMIT)
+        self.model_in_flight = self._gauge(MODEL_IN_FLIGHT)
+        self.model_queued = self._gauge(MODEL_QUEUED)
         self.in_flight = self._gauge(IN_FLIGHT)
         self.uncommitted = self._gauge(UNCOMMITTED)
         self.lag = self._gauge(LAG)
@@ -167,6 +196,13 @@ class Metrics:
     def model_health(self, workload: str, role: str, health: str) -> None:
         """Take a change of a server's health: ``up``, ``probing`` or ``down``."""
         self.model_up.labels(workload, role).set(health == "up")
+
+    def model_load(self, workload: str, role: str, health: ModelHealth) -> None:
+        """Set the gauges of a server's load."""
+        self.model_overloaded.labels(workload, role).set(health.overloaded)
+        self.model_limit.labels(workload, role).set(health.concurrency_limit or 0)
+        self.model_in_flight.labels(workload, role).set(health.in_flight)
+        self.model_queued.labels(workload, role).set(health.queued)
 
     def totals(self) -> dict[str, int]:
         """Return every counter's sum over its labels, by name without prefix and suffix."""

@@ -5,6 +5,7 @@ Waits at most the endpoint's time-out and holds at most a bounded reply in memor
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import aiohttp
@@ -25,6 +26,8 @@ _BYTES_A_TOKEN = 2_000
 _OK = 200
 _TOO_MUCH = frozenset({429, 503})
 """vLLM sends 503 when its queue is full; one that is going away does too, and is told by answering nobody."""
+_TOO_LATE = frozenset({408, 504})
+"""A proxy waited in vain for the server behind it."""
 _REDIRECTS = range(300, 400)
 _REFUSALS = frozenset({400, 413, 422})
 _MISCONFIGURED = frozenset({401, 403, 404, 405})
@@ -52,6 +55,14 @@ class OverloadedError(TransientError):
     """The server has too much to do: by itself no sign of an outage, and none of a fault of the query."""
 
 
+class TimedOutError(TransientError):
+    """No answer in time: the server has too much to do, or hangs, or hangs on this query alone."""
+
+
+class UnreachableError(TransientError):
+    """No connection: the server never saw the query, which therefore cannot be at fault."""
+
+
 class ModelConnection:
     """The connections to one model server.
 
@@ -72,7 +83,9 @@ class ModelConnection:
             headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=KEEPALIVE_S),
-            timeout=aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=min(_CONNECT_S, self._timeout_s)),
+            # The whole call is timed by asyncio: aiohttp 3.14 loses a cancellation that comes in the moment of its own
+            # total time-out, and the cancelled query goes on.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(_CONNECT_S, self._timeout_s)),
             headers=headers,
         )
 
@@ -80,26 +93,34 @@ class ModelConnection:
         """Close all connections."""
         await self._session.close()
 
-    async def greet(self) -> str | None:
-        """Ask for the list of models, whatever the answer; return why nobody answered, or None.
+    async def greet(self) -> None:
+        """Ask for the list of models, whatever the answer.
 
         Answering costs the server nothing, and proves only that somebody listens.
+
+        Raises
+        ------
+        UnreachableError, TimedOutError, TransientError
+            When nothing came back.
         """
-        timeout = aiohttp.ClientTimeout(total=min(_GREETING_S, self._timeout_s))
+        timeout_s = min(_GREETING_S, self._timeout_s)
         try:
-            async with self._session.get(f"{self._base_url}/models", timeout=timeout, allow_redirects=False):
-                return None
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.get(f"{self._base_url}/models", allow_redirects=False),
+            ):
+                pass
         except TimeoutError:
-            return f"no answer within {timeout.total:g} s"
+            raise TimedOutError(f"no answer within {timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            return _named(error)
+            raise _failure(error) from None
 
     async def attempt(self, request: ModelRequest, headers: Mapping[str, str] | None = None) -> Reply:
         """Make one call.
 
         Raises
         ------
-        RefusedError, MisconfiguredError, OverloadedError, TransientError
+        RefusedError, MisconfiguredError, OverloadedError, TimedOutError, UnreachableError, TransientError
             See there.
         """
         status, body = await self._post(request, headers)
@@ -111,6 +132,8 @@ class ModelConnection:
             )
         if status in _TOO_MUCH:
             raise OverloadedError(f"HTTP {status}: {_shown(body)}")
+        if status in _TOO_LATE:
+            raise TimedOutError(f"HTTP {status}: {_shown(body)}")
         if status != _OK:
             raise TransientError(f"HTTP {status}: {_shown(body)}")
         try:
@@ -124,12 +147,15 @@ class ModelConnection:
     async def _post(self, request: ModelRequest, headers: Mapping[str, str] | None) -> tuple[int, bytes]:
         url = self._base_url + request.path
         try:
-            async with self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response,
+            ):
                 return response.status, await self._read(response)
         except TimeoutError:
-            raise TransientError(f"no answer within {self._timeout_s:g} s") from None
+            raise TimedOutError(f"no answer within {self._timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise TransientError(_named(error)) from None
+            raise _failure(error) from None
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         chunks, size = [], 0
@@ -141,8 +167,9 @@ class ModelConnection:
         return b"".join(chunks)
 
 
-def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _failure(error: Exception) -> TransientError:
+    line = f"{type(error).__name__}: {error}"
+    return UnreachableError(line) if isinstance(error, aiohttp.ClientConnectorError) else TransientError(line)
 
 
 def _shown(body: bytes) -> str:

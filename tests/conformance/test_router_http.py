@@ -49,4 +49,9 @@ async def test_every_call_to_a_model_and_every_result_is_on_the_metrics_page(
     assert 0 < escalated < QUERIES
     assert found['ucci_router_model_call_seconds_count{role="small",workload="photo"}'] == "20.0"
     assert {found[f'ucci_router_model_up{{role="{role}",workload="photo"}}'] for role in ("small", "large")} == {"1.0"}
+    for role in ("small", "large"):
+        labels = f'{{role="{role}",workload="photo"}}'
+        assert float(found[f"ucci_router_model_concurrency_limit{labels}"]) >= 1.0
+        for name in ("overloaded", "in_flight", "queued"):
+            assert found[f"ucci_router_model_{name}{labels}"] == "0.0"
     assert found["ucci_router_ready"] == "1.0"

@@ -16,6 +16,7 @@ import math
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from types import TracebackType
@@ -111,16 +112,32 @@ class ScriptedModelServer:
     model : str
         The name that requests must give; ``large`` is the one that is always right.
     latency_s : float
-        Service time of each call.
+        Service time of each call; may be changed at any time.
+    places : int, optional
+        Calls served at a time; the others queue in the server without bound, as in vLLM beyond ``--max-num-seqs``. By
+        default every call is served at once.
+    drops_abandoned : bool
+        Whether a call whose client is gone leaves the queue, as in vLLM; otherwise it is served all the same.
     port : int
         0 takes a free one.
     record : bool
         Whether bodies and headers are kept for inspection.
     """
 
-    def __init__(self, model: str = "small", *, latency_s: float = 0.0, port: int = 0, record: bool = True) -> None:
+    def __init__(
+        self,
+        model: str = "small",
+        *,
+        latency_s: float = 0.0,
+        places: int | None = None,
+        drops_abandoned: bool = False,
+        port: int = 0,
+        record: bool = True,
+    ) -> None:
         self.model = model
         self.latency_s = latency_s
+        self._places: AbstractAsyncContextManager[None] = asyncio.Semaphore(places) if places else nullcontext()
+        self._drops_abandoned = drops_abandoned
         self.seen = Seen()
         self._port = port
         self._record = record
@@ -157,7 +174,9 @@ class ScriptedModelServer:
         app.router.add_get("/health", self._health)
         app.router.add_route("*", "/script", self._script)
         self._hanging = asyncio.Event()
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=0.0, handler_cancellation=self._drops_abandoned
+        )
         await self._runner.setup()
         self._site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
         await self._site.start()
@@ -169,6 +188,10 @@ class ScriptedModelServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    def saturate(self, *, places: int, latency_s: float) -> None:
+        """Serve so many calls at a time from now on, and each for so long."""
+        self._places, self.latency_s = asyncio.Semaphore(places), latency_s
 
     def play(self, fault: Fault, count: float = math.inf) -> None:
         """Let the next ``count`` calls that it hits end in this fault; earlier ones come first."""
@@ -205,8 +228,9 @@ class ScriptedModelServer:
         seen.concurrent += 1
         seen.most_concurrent = max(seen.most_concurrent, seen.concurrent)
         try:
-            if self.latency_s:
-                await asyncio.sleep(self.latency_s)
+            async with self._places:
+                if self.latency_s:
+                    await asyncio.sleep(self.latency_s)
             fault = self._next_fault(prompt)
             if fault is not None and fault.kind in _BEFORE_THE_ANSWER:
                 return await _BEFORE_THE_ANSWER[fault.kind](self, request, fault)

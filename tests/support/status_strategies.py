@@ -67,6 +67,10 @@ model_healths = st.builds(
     calls=counts,
     failures=counts,
     latency_s=st.dictionaries(st.sampled_from(["p50", "p90", "p99"]), amounts),
+    overloaded=st.booleans(),
+    concurrency_limit=optional(counts),
+    in_flight=counts,
+    queued=counts,
 )
 trial_arms = st.builds(TrialArm, version=optional(counts), queries=counts, error_rate=optional(intervals))
 trials = st.builds(

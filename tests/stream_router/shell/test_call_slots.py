@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.shell.call_slots import CallSlots
+from stream_router.shell.call_slots import CallSlots, NoPlaceError
 
 
 async def settle() -> None:
@@ -59,7 +60,7 @@ async def test_a_place_handed_over_in_the_moment_of_the_cancellation_goes_to_the
     assert slots.free == 1
 
 
-@given(st.lists(st.tuples(st.sampled_from(["acquire", "release", "cancel", "turn_away"]), st.integers(0, 9))))
+@given(st.lists(st.tuples(st.sampled_from(["acquire", "release", "cancel", "turn_away", "resize"]), st.integers(0, 9))))
 def test_no_place_is_lost_or_doubled_whatever_happens(steps: list[tuple[str, int]]) -> None:
     async def play() -> None:
         slots, places = CallSlots(3), 3
@@ -75,6 +76,9 @@ def test_no_place_is_lost_or_doubled_whatever_happens(steps: list[tuple[str, int
                 waiting[pick % len(waiting)].cancel()
             elif action == "turn_away":
                 slots.turn_away()
+            elif action == "resize":
+                places = pick + 1
+                slots.resize(places)
             if pick % 2:
                 await settle()
             done = [task for task in waiting if task.done()]
@@ -84,6 +88,36 @@ def test_no_place_is_lost_or_doubled_whatever_happens(steps: list[tuple[str, int
             task.cancel()
         await settle()
         held += sum(task.done() and not task.cancelled() and task.result() for task in waiting)
-        assert held + slots.free == places
+        assert held == slots.taken
+        assert slots.free == max(0, places - held)
 
     asyncio.run(play())
+
+
+async def test_who_waits_too_long_leaves_the_queue_without_a_place() -> None:
+    slots = CallSlots(1)
+    assert await slots.acquire()
+    with pytest.raises(NoPlaceError):
+        await slots.acquire(0.001)
+    assert (slots.queued, slots.taken) == (0, 1)
+    slots.release()
+    assert slots.free == 1
+
+
+async def test_more_places_are_handed_out_at_once_and_fewer_take_effect_as_places_come_back() -> None:
+    slots = CallSlots(1)
+    waiting = [asyncio.create_task(slots.acquire()) for _ in range(5)]
+    await settle()
+    slots.resize(3)
+    await settle()
+    assert (slots.taken, slots.queued) == (3, 2)
+    slots.resize(1)
+    slots.release()
+    slots.release()
+    await settle()
+    assert (slots.taken, slots.queued, slots.free) == (1, 2, 0)
+    slots.release()
+    slots.release()
+    slots.release()
+    await asyncio.gather(*waiting)
+    assert (slots.taken, slots.free) == (0, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,7 +16,9 @@ from stream_router.shell.model_http import (
     ModelConnection,
     OverloadedError,
     RefusedError,
+    TimedOutError,
     TransientError,
+    UnreachableError,
 )
 from tests.support.model_clients import NOBODY, endpoint, request, until, workload
 from tests.support.scripted_model_server import Fault, FaultKind, ScriptedModelServer, answer_to
@@ -61,7 +64,8 @@ async def test_a_certain_token_whose_runner_up_is_impossible_counts_as_no_uncert
         (503, OverloadedError),
         (500, TransientError),
         (502, TransientError),
-        (504, TransientError),
+        (408, TimedOutError),
+        (504, TimedOutError),
     ],
 )
 async def test_each_status_says_whose_fault_it_is(status: int, error: type[CallError]) -> None:
@@ -106,7 +110,7 @@ async def test_a_redirect_is_a_wrong_address_and_is_not_followed() -> None:
 async def test_a_hung_call_ends_at_its_deadline_and_closes_its_connection() -> None:
     async with ScriptedModelServer() as server, connected(server.base_url, small_timeout_s=0.05) as connection:
         server.play(Fault("hang"))
-        with pytest.raises(TransientError, match=r"no answer within 0\.05 s"):
+        with pytest.raises(TimedOutError, match=r"no answer within 0\.05 s"):
             await connection.attempt(request(workload()))
         await until(lambda: server.open_connections == 0)
 
@@ -127,20 +131,21 @@ async def test_a_body_that_drips_for_ever_ends_at_the_deadline_too() -> None:
     listener = await asyncio.start_server(drip, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     async with listener, connected(f"http://127.0.0.1:{port}/v1", small_timeout_s=0.1) as connection:
-        with pytest.raises(TransientError, match=r"no answer within 0\.1 s"):
+        with pytest.raises(TimedOutError, match=r"no answer within 0\.1 s"):
             await connection.attempt(request(workload()))
 
 
 async def test_nobody_listening_is_a_passing_failure_and_told_by_the_greeting() -> None:
     async with connected(NOBODY) as connection:
-        with pytest.raises(TransientError, match="Cannot connect"):
+        with pytest.raises(UnreachableError, match="Cannot connect"):
             await connection.attempt(request(workload()))
-        assert "Cannot connect" in str(await connection.greet())
+        with pytest.raises(UnreachableError, match="Cannot connect"):
+            await connection.greet()
 
 
 async def test_the_greeting_of_a_server_costs_it_no_completion() -> None:
     async with ScriptedModelServer() as server, connected(server.base_url) as connection:
-        assert await connection.greet() is None
+        await connection.greet()
         assert (server.seen.calls, server.seen.probes) == (0, 0)
 
 
@@ -168,3 +173,16 @@ async def test_connections_are_kept_for_less_time_than_vllm_keeps_them() -> None
         connector = connection._session.connector
         assert connector is not None
         assert connector._keepalive_timeout < 5.0
+
+
+async def test_a_call_cancelled_in_the_moment_of_its_time_out_ends_as_cancelled() -> None:
+    loop = asyncio.get_running_loop()
+    async with ScriptedModelServer() as fake:
+        fake.play(Fault("hang"))
+        async with connected(fake.base_url, small_timeout_s=0.2) as connection:
+            call = asyncio.create_task(connection.attempt(request(workload())))
+            loop.call_later(0.1, call.cancel)
+            await until(lambda: fake.seen.concurrent == 1)
+            time.sleep(0.3)  # noqa: ASYNC251 both are due when the loop goes on, the cancellation first
+            with pytest.raises(asyncio.CancelledError):
+                await call

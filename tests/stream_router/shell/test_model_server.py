@@ -29,7 +29,10 @@ def answer_another_in_each_pause(server: ModelServer, monkeypatch: pytest.Monkey
     return pauses
 
 
-async def test_a_passing_failure_is_retried_and_the_latency_covers_all_attempts() -> None:
+async def test_a_passing_failure_is_retried_and_the_latency_covers_all_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw_no_pauses(monkeypatch)
     counts = CallCounts()
     async with ScriptedModelServer() as fake, client(workload(fake.base_url), counts) as server:
         fake.play(Fault("status", status=500), count=1)
@@ -46,9 +49,8 @@ async def test_a_passing_failure_is_retried_and_the_latency_covers_all_attempts(
 async def test_retries_are_bounded_and_pauses_are_drawn_from_a_growing_range(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = draw_no_pauses(monkeypatch)
     async with ScriptedModelServer() as fake, client(workload(fake.base_url, small_max_attempts=7)) as server:
-        server._breaker._failure_limit = 100
         fake.play(Fault("status", status=500, containing="poison"))
-        with pytest.raises(ServerDownError, match="HTTP 500"):
+        with pytest.raises(FailedError, match="HTTP 500"):
             await server.call(request(SETTINGS, "poison"))
         assert fake.seen.calls == 7
     assert drawn == [(0.0, pytest.approx(high)) for high in (0.2, 0.4, 0.8, 1.6, 2.0, 2.0)]
@@ -76,20 +78,16 @@ async def test_a_query_that_fails_while_others_are_answered_takes_the_blame(
         assert len(pauses) == 2
 
 
-async def test_a_query_that_meets_overload_alone_waits_its_rounds_out_before_it_takes_the_blame(
+async def test_a_query_that_meets_overload_alone_has_more_attempts_before_it_takes_the_blame(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
         fake.play(Fault("status", status=503, containing="much"))
         pauses = answer_another_in_each_pause(server, monkeypatch)
-        for earlier in range(MAX_ROUNDS - 1):
-            with pytest.raises(ServerDownError, match="HTTP 503") as caught:
-                await server.call(request(SETTINGS, "much"), earlier_rounds=earlier)
-            assert caught.value.after_attempts
-            assert server.is_up
         with pytest.raises(FailedError, match="HTTP 503"):
-            await server.call(request(SETTINGS, "much"), earlier_rounds=MAX_ROUNDS - 1)
-        assert set(pauses) == {(0.0, 2.0)}
+            await server.call(request(SETTINGS, "much"))
+        assert server.is_up
+        assert pauses == [(0.0, 2.0)] * (3 * MAX_ROUNDS - 1)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -98,7 +96,7 @@ async def test_when_nobody_is_answered_the_server_is_down_and_comes_back_by_itse
 ) -> None:
     draw_no_pauses(monkeypatch)
     counts = CallCounts()
-    async with ScriptedModelServer() as fake, client(workload(fake.base_url), counts) as server:
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url, small_timeout_s=0.5), counts) as server:
         fake.play(Fault("status", status=status))
         with pytest.raises(ServerDownError) as caught:
             await server.call(request(SETTINGS))
@@ -183,8 +181,8 @@ async def test_those_who_queue_for_a_place_learn_at_once_that_the_server_is_down
             calls = [asyncio.create_task(server.call(request(SETTINGS, f"q{n}"))) for n in range(20)]
             ends = await asyncio.gather(*calls, return_exceptions=True)
             assert all(isinstance(end, ServerDownError) for end in ends)
-            assert sum(end.after_attempts for end in ends if isinstance(end, ServerDownError)) == 1
-            assert fake.seen.calls == 1
+            asked = sum(end.after_attempts for end in ends if isinstance(end, ServerDownError))
+            assert 1 <= asked < 20
             assert server._slots.free == 1
 
 
@@ -193,6 +191,7 @@ async def test_cancelled_calls_leave_neither_a_connection_nor_a_taken_place_behi
         ScriptedModelServer() as fake,
         client(workload(fake.base_url, small_max_concurrency=8)) as server,
     ):
+        await asyncio.gather(*(server.call(request(SETTINGS, f"first {n}")) for n in range(20)))
         fake.play(Fault("hang"))
         calls = [asyncio.create_task(server.call(request(SETTINGS, f"q{n}"))) for n in range(20)]
         await until(lambda: fake.seen.concurrent == 8)

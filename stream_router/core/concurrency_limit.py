@@ -1,0 +1,148 @@
+"""How many calls one model server is given at a time, learnt from how its calls end. Pure.
+
+The rule is that of DCTCP (Alizadeh et al., SIGCOMM 2010) with concurrent calls in place of a congestion window: a call
+is *marked* when it ended by overload or took a large share of its time-out, and once per round of calls
+
+    limit ← limit · (1 − α / 2) + √limit · (1 − α)          α = share of the round's calls that were marked
+
+The decrease is in proportion to α, so that a rare slow answer costs next to nothing, and a round in which every call
+is marked halves the limit. The increase of √limit is the queue that Netflix's Gradient2 allows. At the start, after an
+outage, and when nothing was answered for a whole time-out (as at TCP's retransmission time-out), the limit begins at 1
+and doubles a round (slow start), as long as rounds do not lower it.
+
+Latency is judged against the time-out rather than against the lowest latency seen, as TCP Vegas and Gradient2 do:
+language model servers batch, so that their latency grows with concurrency long before their throughput stops growing,
+and a limiter that reads growth as queueing holds them far below what they can do. What a call takes while it is alone
+is the server's own and no sign of load, however close to the time-out it is.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+SLOW_SHARE = 0.3
+"""Of the way from what a lone call takes to the time-out: an answered call that took longer is marked. Twice as many
+callers as a server can answer in time get .93 to .95 of its capacity at .3, .53 to .94 at .5 and .39 to .92 at .7; the
+low ends are of a server that goes on serving calls whose client is gone (``steady`` in ``benchmarks/overload.py``)."""
+
+LEAST_ROUND = 10
+"""Calls that a round has before it may lower the limit: with fewer, one slow call of an almost idle server would. Also
+the number of lone calls that the mean of their latencies looks back on."""
+
+
+class ConcurrencyLimit:
+    """The limit of one server.
+
+    Parameters
+    ----------
+    highest : int
+        The limit never exceeds this; it is never below 1.
+    timeout_s : float
+        Of one call.
+
+    Examples
+    --------
+    >>> limit = ConcurrencyLimit(highest=8, timeout_s=10.0)
+    >>> for call in range(7):
+    ...     limit.ended(began_s=float(call), now_s=call + 1.0, overloaded=False, in_flight=limit.current)
+    >>> limit.current
+    8
+    """
+
+    def __init__(self, highest: int, timeout_s: float) -> None:
+        self._highest = highest
+        self._timeout_s = timeout_s
+        self._limit = 1.0
+        self._is_starting = self._is_first_start = True
+        self._lone_s = 0.0
+        self._counts_from_s = float("-inf")
+        self._round = self._last_round = _Round()
+
+    @property
+    def current(self) -> int:
+        """Calls that may be in flight now, from 1 to ``highest``."""
+        return int(self._limit)
+
+    @property
+    def is_lowered(self) -> bool:
+        """Whether overload or an outage, and not the first start, keeps the limit below its highest."""
+        return self.current < self._highest and not (self._is_starting and self._is_first_start)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the calls of this round and the last one ended as in an overloaded server."""
+        both = self._round.and_then(self._last_round)
+        return both.ended >= LEAST_ROUND and both.next_limit < both.peak
+
+    def restart(self, now_s: float) -> None:
+        """Begin at 1 again: the server answered nobody, and what it can do now is unknown.
+
+        It also lets a query that brings the server down meet it alone, so that others are not suspected with it.
+        """
+        self._limit = 1.0
+        self._is_starting, self._is_first_start = True, False
+        self._counts_from_s = now_s
+        self._round = self._last_round = _Round()
+
+    def ended(self, *, began_s: float, now_s: float, overloaded: bool, in_flight: int) -> None:
+        """Take the end of a call that says something about load: answered, sent away, or timed out.
+
+        Parameters
+        ----------
+        began_s, now_s : float
+            When the call was sent and when it ended, in monotonic seconds.
+        overloaded : bool
+            Whether it was sent away (429, 503) or timed out.
+        in_flight : int
+            Calls in flight when it ended, itself included.
+        """
+        if began_s < self._counts_from_s:
+            return  # sent before the limit was lowered: it says nothing of the present one
+        latency_s = now_s - began_s
+        if in_flight == 1 and not overloaded:
+            self._lone_s += (latency_s - self._lone_s) / (LEAST_ROUND if self._lone_s else 1)
+        marked = overloaded or latency_s > self._lone_s + SLOW_SHARE * (self._timeout_s - self._lone_s)
+        self._round.add(in_flight, marked=marked)
+        if self._is_starting and not marked and in_flight >= self.current:
+            self._limit = min(float(self._highest), self._limit + 1.0)
+        if self._round.is_complete:
+            self._end_round(now_s)
+
+    def _end_round(self, now_s: float) -> None:
+        """Move the limit by the calls that were in flight, which may have been fewer than it allows."""
+        after, peak = self._round.next_limit, self._round.peak
+        if after < peak:
+            self._is_starting = False
+            self._limit = max(1.0, min(self._limit, after))
+            self._counts_from_s = now_s
+        elif peak >= self.current and not self._is_starting:
+            self._limit = min(float(self._highest), max(self._limit, after))
+        self._last_round, self._round = self._round, _Round()
+
+
+class _Round:
+    """Calls that ended, how many of them were marked, and the most that were in flight."""
+
+    __slots__ = ("ended", "marked", "peak")
+
+    def __init__(self, ended: int = 0, marked: int = 0, peak: int = 1) -> None:
+        self.ended = ended
+        self.marked = marked
+        self.peak = peak
+
+    def add(self, in_flight: int, *, marked: bool) -> None:
+        self.ended += 1
+        self.marked += marked
+        self.peak = max(self.peak, in_flight)
+
+    def and_then(self, other: _Round) -> _Round:
+        return _Round(self.ended + other.ended, self.marked + other.marked, max(self.peak, other.peak))
+
+    @property
+    def is_complete(self) -> bool:
+        return self.ended >= (max(self.peak, LEAST_ROUND) if self.marked else self.peak)
+
+    @property
+    def next_limit(self) -> float:
+        share = self.marked / max(1, self.ended)
+        return self.peak * (1.0 - share / 2.0) + sqrt(self.peak) * (1.0 - share)

@@ -1,0 +1,87 @@
+"""The cascade between two scripted model servers, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from runtime.clock import SystemClock
+from schemas.calibration import CalibrationVersion, ModelCosts
+from schemas.draws import uniform
+from schemas.query import QueryEvent
+from schemas.routed import RoutedEvent
+from schemas.settings import Settings
+from schemas.trial import CalibrationTrial
+from stream_router.answering import CascadeAnswerer
+from tests.support.model_clients import CallCounts, workload
+from tests.support.scripted_model_server import ScriptedModelServer
+from tests.support.versions import sealed_version
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+PLAIN = next(f"q-{n}" for n in range(500) if uniform(f"q-{n}", "photo") > 0.5)
+
+
+def version(uncertainty_threshold: float, costs: ModelCosts | None = None) -> CalibrationVersion:
+    return sealed_version(version=7, created_at=NOW, uncertainty_threshold=uncertainty_threshold, costs=costs)
+
+
+class InForce:
+    """One version for every workload; may be swapped."""
+
+    def __init__(self, in_force: CalibrationVersion | None) -> None:
+        self.now = in_force
+
+    def in_force(self, workload: str) -> CalibrationVersion | None:
+        return self.now
+
+    def trial(self, workload: str) -> CalibrationTrial | None:
+        return None
+
+
+KEEPS, ESCALATES, COLD = InForce(version(1.0)), InForce(version(-1.0)), InForce(None)
+
+
+class Bench:
+    """Two scripted servers and an answerer between them and the test."""
+
+    def __init__(
+        self, small: ScriptedModelServer, large: ScriptedModelServer, answerer: CascadeAnswerer, counts: CallCounts
+    ) -> None:
+        self.small = small
+        self.large = large
+        self.answerer = answerer
+        self.counts = counts
+
+    async def answer(self, text: str = "canon", headers: Mapping[str, str] | None = None) -> RoutedEvent:
+        return await self.answerer.answer(QueryEvent(query_id=PLAIN, text=text), "photo", headers)
+
+    async def answer_others(self, text: str = "other") -> None:
+        """Let both servers answer something else, for ever."""
+        while True:
+            for server in self.answerer._models["photo"].servers:
+                if server.is_up:
+                    await server.call(server._probe_request)
+            await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def bench(
+    calibrations: InForce = COLD, large_outage: str = "serve_small", **changes: Any
+) -> AsyncIterator[Bench]:
+    """Two servers that forget abandoned calls, as vLLM does, and an answerer that asks them."""
+    async with (
+        ScriptedModelServer("small", drops_abandoned=True) as small,
+        ScriptedModelServer("large", drops_abandoned=True) as large,
+    ):
+        counts = CallCounts()
+        photo = workload(small.base_url, large.base_url, **changes).model_dump()
+        settings = Settings.model_validate({"router": {"large_outage": large_outage}, "workloads": {"photo": photo}})
+        answerer = CascadeAnswerer(settings, calibrations, SystemClock(), "router-0", counts)
+        await answerer.start()
+        try:
+            yield Bench(small, large, answerer, counts)
+        finally:
+            await answerer.close()
