@@ -111,7 +111,8 @@ def _overall(rows: list[Row]) -> str:
     if of(rows, policy=CLAIRVOYANT):
         text += (
             f"\n{CLAIRVOYANT} is ours with the same labels and the same margin, made anew at each true change: it "
-            "knows when the world changes and when labelers err, but not how. It is no upper bound: after each change it forgets all the same.\n"
+            "knows when the world changes and when labelers err, but not how. It is no upper bound: after each change "
+            "it forgets all the same.\n"
         )
     return text
 

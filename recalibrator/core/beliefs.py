@@ -194,7 +194,7 @@ class Beliefs:
     def _settle(self, settled: Settled, now_us: int) -> None:
         """Draw the consequences of what became of a suspicion of labels."""
         self.panel.restart_label_channels()
-        if settled.news == "labels_refuted":
+        if settled.news in ("labels_refuted", "labels_unfounded"):
             self.change.told_wrongly(settled.from_us)
         if settled.changed:
             self._note_change(settled.from_us, now_us, by_labels=True, settled=settled.conclusive)

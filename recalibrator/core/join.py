@@ -22,7 +22,7 @@ from pydantic import Field
 from recalibrator.core.compact import compact, comparable, reduced
 from schemas.entities import Entities, equal
 from schemas.event import Count, Part, Timestamp
-from schemas.feedback import FeedbackEvent
+from schemas.feedback import MAX_REVISION, FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
 
@@ -185,11 +185,14 @@ def take_feedback(state: JoinState, feedback: FeedbackEvent, arrived_at: datetim
     Joined
         With an example when the result is known, and the standing opinion or the number of those against it changed.
     """
-    identity = sha256(feedback.identity().encode()).hexdigest()[:_ID_CHARS]
+    # An id is its labeler's own: nobody can spend the id that somebody else is going to send.
+    whose = "" if feedback.labeler is None else feedback.labeler
+    identity = sha256(f"{len(whose)}:{whose}{feedback.identity()}".encode()).hexdigest()[:_ID_CHARS]
     if identity in state.seen:
         return Joined(state, None, ("duplicate_feedback",))
     earlier = next((o for o in state.opinions if o.labeler == feedback.labeler), None)
-    if earlier is not None and feedback.revision < earlier.revision:
+    # Rows of earlier releases may hold revisions beyond what is taken now, which nothing could ever follow.
+    if earlier is not None and feedback.revision < earlier.revision <= MAX_REVISION:
         return Joined(state, None, ("stale_revision",))
     taken = Opinion(
         labeler=feedback.labeler,

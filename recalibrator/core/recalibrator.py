@@ -82,7 +82,11 @@ class Recalibrator:
         self.settings, self.tuning = settings, tuning
         self._grid = Grid(tuning.grid)
         self._window = LabelWindow(
-            self._grid, settings.target.micro_f1, settings.fields, tuning.window_labels, tuning.half_life_revisions
+            self._grid,
+            settings.target.micro_f1,
+            settings.fields,
+            tuning.window_labels,
+            half_life=tuning.half_life_revisions,
         )
         self._traffic = TrafficWindow(self._grid, tuning.window_queries)
         self._beliefs = Beliefs(settings, tuning, self._window, self._traffic)
@@ -241,8 +245,9 @@ class Recalibrator:
         if self._beliefs.panel.agreement is not None or support.effective_labels >= tuning.minimum_labels:
             # Detectors see first labels, the curves are fitted to labels as they stand.
             revised = self._window.revisions
-            given = multiplied(view.outlook.error_given, revised.odds()[1:3, None])
-            self._beliefs.panel.expect(view.outlook.shift.agreement, inside(given), revised.overall())
+            known = support.effective_labels
+            given = multiplied(view.outlook.error_given, revised.odds(known)[1:3, None])
+            self._beliefs.panel.expect(view.outlook.shift.agreement, inside(given), revised.overall(known))
         self._counters.effective_labels = support.effective_labels
         trigger = commanded or self._trigger(view, drifted=drifted, news=news)
         if trigger is None or support.labels < tuning.minimum_bootstrap_labels or not support.pairs:

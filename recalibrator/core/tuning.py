@@ -32,8 +32,9 @@ class Tuning:
         Labels that the wider curve is worth where there are few.
     map_prior_labels : float
         Labels that the two-parameter logistic map is worth under the isotonic one.
-    tilt_ridge : float
-        Penalty on the two parameters of the agreement tilt, per unit of logit squared.
+    tilt_ridge, quiet_tilt_ridge : float
+        Penalty on the two parameters of the agreement tilt, per unit of logit squared: after a change or while one is
+        suspected, and while all is quiet.
     drift_scale : float
         Typical unseen change of micro-F1 on one side of the threshold, to which the rectifier shrinks.
     mix_drift_factor : float
@@ -88,19 +89,28 @@ class Tuning:
         Of the log likelihood ratio at which labels in quarantine count as good again.
     kept_versions : int
         Versions whose content can be activated again.
+    centred : bool
+        Whether the bias of smoothing is taken out of the curves on either side of the serving threshold.
+    half_life_revisions : float
+        Labels over which first labels are compared with corrected ones.
+    watch_mix : bool
+        Whether changes of the mix of queries are watched.
+    mix_split : bool
+        Whether, after such a change, what recent labels add is measured on those since alone.
     """
 
     grid: GridSpec = field(default_factory=GridSpec)
-    window_labels: int = 12_288
+    window_labels: int = 49_152
     window_queries: int = 5_000
-    half_life_slow: float = 2_000.0
-    half_life_fast: float = 600.0
+    half_life_slow: float = 4_000.0
+    half_life_fast: float = 1_200.0
     half_life_map: float = 3_000.0
     bandwidth_cells: int = 9
     wide_bandwidth_cells: int = 25
     shrink_labels: float = 2.0
     map_prior_labels: float = 200.0
     tilt_ridge: float = 40.0
+    quiet_tilt_ridge: float = 160.0
     drift_scale: float = 0.005
     mix_drift_factor: float = 4.0
     mix_labels: int = 1_500
@@ -115,7 +125,7 @@ class Tuning:
     refit_queries: int = 500
     old_labels_least: float = 50.0
     old_labels_most: float = 400.0
-    move_least: float = 0.01
+    move_least: float = 0.003
     map_move_least: float = 0.03
     maximum_age_s: float = 3_600.0
     stale_requests: int = 400
@@ -131,17 +141,10 @@ class Tuning:
     audit_again_labels: int = 1_000
     audit_release_bound: float = 8.0
     kept_versions: int = 50
-    centre: bool = False
-    hysteresis: float = 0.5
-    unsafe_share: float = 0.5
-    half_life_revisions: float = 600.0
+    centred: bool = True
+    half_life_revisions: float = 1_200.0
     watch_mix: bool = True
-    mix_split: bool = False
-    forget_traffic: bool = False
-    agreement_bound: float = 9.0
-    quiet_ridge: float = 1.0
-    quiet_drift: float = 1.0
-    quiet_safety: float = 1.0
+    mix_split: bool = True
 
     @property
     def related_bandwidth_cells(self) -> int:

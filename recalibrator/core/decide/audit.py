@@ -22,6 +22,10 @@ _BELIEVED = -0.5 * ((_SIZES - log(2.0)) / 0.5) ** 2
 _BELIEVED -= np.logaddexp.reduce(_BELIEVED)
 """Ln of how probable each is before any label is seen: suspected are twice the odds, give or take a factor of 1.6."""
 
+_SUPPORT = 2.0
+"""Ln of the odds at which labels since an alarm contradict by themselves. While they do not, a value so large comes up
+in one of seven false alarms at most (Ville), and then true labels would be set aside."""
+
 
 class AuditRules(NamedTuple):
     """When an audit ends.
@@ -205,6 +209,6 @@ def verdict(
     if ratio > 0.0:
         return "confirmed", ratio
     # An alarm selects its labels. Only later ones can show that labels are wrong rather than the alarm.
-    if told.support >= rules.bound:
+    if told.support >= _SUPPORT:
         return "refuted", ratio
     return ("unfounded" if ended else None), ratio

@@ -97,7 +97,7 @@ class LabelerWatch:
                 self._distances[name] = (float(distance) / max(size, 1e-12), float(errors))
 
     def details(self, window: LabelWindow) -> dict[str, JsonValue]:
-        """Return who is set aside: how many labels, how far they move micro-F1, and how many standard errors that is."""
+        """Return who is set aside: how many labels, how far they move micro-F1, and that in standard errors."""
         return {
             name: {
                 "micro_f1": self._distances.get(name, (0.0, 0.0))[0],

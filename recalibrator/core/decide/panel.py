@@ -21,7 +21,7 @@ from schemas.status import DriftState, DriftStatus
 
 Meaning = Literal["outcomes", "traffic", "labels"]
 
-_AGREEMENT = Watch("agreement", "P(both answers equal | u) on unlabelled pairs", False, 1.6, 7.0, True, 1_500)
+_AGREEMENT = Watch("agreement", "P(both answers equal | u) on unlabelled pairs", False, 1.6, 8.0, True, 1_500)
 _MIDDLE = Watch("uncertainty_median", "share of queries with u above its former median", False, 1.35, 9.5, True, 3_000)
 _TAIL = Watch("uncertainty_tail", "share of queries with u in its former top fifth", False, 1.35, 9.5, True, 3_000)
 _ERRORS = Watch("label_residual", "errors of labelled queries against g(u) as routed", True, 1.7, 8.5, True, 400)

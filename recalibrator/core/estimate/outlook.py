@@ -160,7 +160,7 @@ def look_out(
     smoothed = smooth_outcomes(sums, tuning)
     split = _last_kept(grid, serving_threshold)
     curves = stratify(sums, smoothed, target, tuning)
-    if tuning.centre:
+    if tuning.centred:
         curves = centred(curves, sums, target, split)
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
     ridge = tuning.tilt_ridge if tilt_ridge is None else tilt_ridge

@@ -2,8 +2,8 @@
 
 Detectors see a query's first label, since they cannot wait for corrections; curves are fitted to labels as they stand.
 Where labelers correct themselves, first labels hold more errors (or fewer) than standing ones, on a stationary stream
-too. Both are therefore counted over the same labels, with the weights of the curves, and what a first label is held
-against is moved by the ratio of their odds.
+too. Both are therefore counted over the same labels, those that have had time to be corrected, and what a first label
+is held against is moved by the ratio of their odds.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_PRIOR_LABELS = 1.0
-"""Of either outcome: a handful of labels must not make the ratio extreme."""
+_PRIOR_COUNTS = np.array([[2.0], [1.0], [1.0]])
+"""One label of either outcome: a handful of labels must not make the ratio extreme."""
+
+_SETTLED_LABELS = 500
+"""Labels that come after one before it counts here: the latest have not been corrected yet, if they ever will be."""
 
 
 class Revisions:
@@ -24,11 +27,13 @@ class Revisions:
     ----------
     relations : int
     half_life : float
-        In labels; that of the curves.
+        In labels, of the counts.
+    settled : int
+        Labels that come after one before it counts.
 
     Examples
     --------
-    >>> revisions = Revisions(relations=1, half_life=1e9)
+    >>> revisions = Revisions(relations=1, half_life=1e9, settled=0)
     >>> for wrong in (1.0, 1.0, 0.0, 0.0):
     ...     revisions.first(0, wrong)
     >>> float(revisions.odds()[0])
@@ -38,54 +43,88 @@ class Revisions:
     2.0
     """
 
-    def __init__(self, relations: int, half_life: float) -> None:
-        self._half_life = half_life
+    def __init__(self, relations: int, half_life: float, settled: int = _SETTLED_LABELS) -> None:
+        self._half_life, self._settled = half_life, settled
+        self._waiting: dict[int, list[float]] = {}
         self._labels, self._first, self._standing = ([0.0] * relations for _ in range(3))
         self._scale = 1.0
         self.serial = 0
 
     def first(self, relation: int, error: float) -> None:
         """Take the first label of a query; it gets the next serial number."""
+        self._waiting[self.serial] = [relation, error, error]
+        self.serial += 1
+        if len(self._waiting) > self._settled:
+            oldest = next(iter(self._waiting))
+            self._count(*self._waiting.pop(oldest))
+
+    def _count(self, relation: float, first: float, standing: float) -> None:
         # Weights grow instead of all sums decaying: one label costs a few additions.
         self._scale *= 2.0 ** (1.0 / self._half_life)
-        self._labels[relation] += self._scale
-        self._first[relation] += self._scale * error
-        self._standing[relation] += self._scale * error
-        self.serial += 1
+        kind = int(relation)
+        self._labels[kind] += self._scale
+        self._first[kind] += self._scale * first
+        self._standing[kind] += self._scale * standing
         if self._scale > 1e100:  # noqa: PLR2004 far from the largest float
             self._rescale()
 
     def moved(self, relation: int, serial: float, before: float, after: float) -> None:
         """Take a correction: the standing error of a label was one thing and is another."""
-        if before != after:
+        waiting = self._waiting.get(int(serial))
+        if waiting is not None:
+            waiting[2] = after
+        elif before != after:
             self._standing[relation] += self._weight(serial) * (after - before)
 
     def withdrawn(self, relation: int, serial: float, first: float, standing: float) -> None:
         """Take a label out of both counts."""
+        if self._waiting.pop(int(serial), None) is not None:
+            return
         weight = self._weight(serial)
         self._labels[relation] -= weight
         self._first[relation] -= weight * first
         self._standing[relation] -= weight * standing
 
-    def odds(self) -> Floats:
-        """Return odds of an error by first labels over those by standing ones, shape (relations,); 1: no difference."""
-        ratios = []
-        for labels, first, standing in zip(self._labels, self._first, self._standing, strict=True):
-            prior = _PRIOR_LABELS * self._scale
-            wrong, right = first + prior, max(labels - first, 0.0) + prior
-            stand_wrong, stand_right = max(standing, 0.0) + prior, max(labels - standing, 0.0) + prior
-            ratios.append((wrong / right) / (stand_wrong / stand_right))
-        return np.array(ratios)
+    def odds(self, in_curves: float = float("inf")) -> Floats:
+        """Return by what to multiply the curves' odds of an error to get those of first labels, shape (relations,).
 
-    def overall(self) -> float:
-        """Return the same over all relations."""
-        prior = _PRIOR_LABELS * self._scale
-        labels, first, standing = sum(self._labels), sum(self._first), max(sum(self._standing), 0.0)
-        before = (first + prior) / (max(labels - first, 0.0) + prior)
-        return before / ((standing + prior) / (max(labels - standing, 0.0) + prior))
+        Parameters
+        ----------
+        in_curves : float
+            Effective labels behind the curves.
+
+        Notes
+        -----
+        Exactly 1 where nothing was ever corrected. The curves rest on the latest labels too, most of which have not
+        been corrected yet: what these are expected to lose by it is taken out as well.
+        """
+        latest = np.zeros((3, len(self._labels)))
+        for relation, first, standing in self._waiting.values():
+            latest[:, int(relation)] += (1.0, first, standing)
+        return self._ratios(np.array((self._labels, self._first, self._standing)), latest, in_curves)
+
+    def overall(self, in_curves: float = float("inf")) -> float:
+        """Return the same over all relations; see :meth:`odds`."""
+        latest = np.zeros((3, 1))
+        for _, first, standing in self._waiting.values():
+            latest[:, 0] += (1.0, first, standing)
+        settled = np.array([[sum(self._labels)], [sum(self._first)], [sum(self._standing)]])
+        return float(self._ratios(settled, latest, in_curves)[0])
+
+    def _ratios(self, settled: Floats, latest: Floats, in_curves: float) -> Floats:
+        labels, first, standing = np.maximum(settled, 0.0) / self._scale + _PRIOR_COUNTS
+        wrong_first, wrong = first / labels, standing / labels
+        # Of the latest labels: the standing errors beyond those that will stand once all are corrected.
+        uncorrected = (latest[2] - latest[1] * (wrong / wrong_first)) / np.maximum(latest[0], 1.0)
+        share = min(1.0, len(self._waiting) / max(in_curves, 1.0))
+        held = np.clip(wrong + share * uncorrected, 1e-6, 1.0 - 1e-6)
+        ratios: Floats = (wrong_first / (1.0 - wrong_first)) / (held / (1.0 - held))
+        return ratios
 
     def _weight(self, serial: float) -> float:
-        weight: float = self._scale * 2.0 ** (-max(0.0, self.serial - 1 - serial) / self._half_life)
+        weight: float = self._scale * 2.0 ** (
+            -max(0.0, self.serial - len(self._waiting) - 1 - serial) / self._half_life
+        )
         return weight
 
     def _rescale(self) -> None:
@@ -95,11 +134,13 @@ class Revisions:
 
     def state(self) -> list[object]:
         """Return everything as JSON values, exact."""
-        return [self._labels, self._first, self._standing, self._scale, self.serial]
+        waiting = [[serial, *label] for serial, label in self._waiting.items()]
+        return [self._labels, self._first, self._standing, self._scale, self.serial, waiting]
 
     def load(self, state: list[object]) -> None:
         """Take a former :meth:`state` back."""
-        labels, first, standing, scale, serial = state
+        labels, first, standing, scale, serial, waiting = state
+        assert isinstance(waiting, list)
         assert isinstance(labels, list)
         assert isinstance(first, list)
         assert isinstance(standing, list)
@@ -107,6 +148,7 @@ class Revisions:
         assert isinstance(serial, int)
         self._labels, self._first, self._standing = list(labels), list(first), list(standing)
         self._scale, self.serial = scale, serial
+        self._waiting = {number: label for number, *label in waiting}
 
 
 def multiplied(chance: Floats, odds: Floats) -> Floats:

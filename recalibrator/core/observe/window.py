@@ -90,7 +90,7 @@ class LabelWindow:
         Contributions kept; a quarter more are held until the oldest are dropped at once, which keeps the cost of a
         label constant.
     half_life : float
-        Of the curves, in labels: how long corrections are remembered.
+        In labels: how long corrections are remembered.
 
     Notes
     -----
@@ -100,7 +100,13 @@ class LabelWindow:
     """
 
     def __init__(
-        self, grid: Grid, target: float, fields: tuple[str, ...], capacity: int, half_life: float = float("inf")
+        self,
+        grid: Grid,
+        target: float,
+        fields: tuple[str, ...],
+        capacity: int,
+        *,
+        half_life: float = 1e9,
     ) -> None:
         self.grid, self.target, self.fields, self.capacity = grid, target, fields, capacity
         self.groups = 3 * grid.cells + 1
@@ -148,29 +154,35 @@ class LabelWindow:
             labeler's contribution stays in place; ``duplicate`` when what is known is at least as new; ``too_late``
             when its time has been dropped from the window.
         """
-        routed_us, labelled_us = to_us(example.routed_at), to_us(example.labelled_at)
-        revision, retracted = min(example.revision, _REVISION_MOST), example.retracted
-        labeler = self._number(example.labeler)
-        slot = self._slots.get(example.query_id)
+        times = to_us(example.routed_at), to_us(example.labelled_at)
+        slot, labeler = self._slots.get(example.query_id), self._number(example.labeler)
         if slot is None:
-            if routed_us <= self._floor_us:
-                return "too_late"
-            if len(self._ids) == self._room:
-                self._drop_oldest()
-            slot = self._slots[example.query_id] = len(self._ids)
-            self._ids.append(example.query_id)
-            self._write(slot, example, routed_us, labelled_us, revision, labeler)
-            self._begin(slot)
-            return "withdrawn" if retracted else "added"
+            return self._take_first(example, *times, labeler)
+        return self._take_another(slot, example, *times, labeler)
+
+    def _take_first(self, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float) -> Change:
+        if routed_us <= self._floor_us:
+            return "too_late"
+        if len(self._ids) == self._room:
+            self._drop_oldest()
+        slot = self._slots[example.query_id] = len(self._ids)
+        self._ids.append(example.query_id)
+        self._write(slot, example, routed_us, labelled_us, labeler)
+        self._begin(slot)
+        return "withdrawn" if example.retracted else "added"
+
+    def _take_another(
+        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float
+    ) -> Change:
         held_routed_us, *held, counts, held_labeler = self._table[
             slot, [ROUTED_US, REVISION, LABELLED_US, COUNTS, LABELER]
         ].tolist()
+        revision, retracted = min(example.revision, _REVISION_MOST), example.retracted
         another = not retracted and NOBODY not in (labeler, held_labeler) and labeler != held_labeler
         # Of one query the highest counts; when all else is equal, withdrawing does.
         stale = (revision, labelled_us, retracted) <= (*held, counts == WITHDRAWN)
-        if another and (stale or (labeler in self._distrusted and held_labeler not in self._distrusted)):
-            if stale and revision == held[0]:
-                return "duplicate"
+        overruled = stale or (labeler in self._distrusted and held_labeler not in self._distrusted)
+        if another and overruled and revision != held[0]:
             self.overruled.put(example.query_id, self._contribution(slot, example, routed_us, labelled_us, labeler))
             return "overruled"
         if stale:
@@ -178,14 +190,11 @@ class LabelWindow:
         self._keep_overruled(slot, example.query_id, labeler, another=another and counts != WITHDRAWN)
         before = self._table[slot].copy()
         self._take_out(slot, held_routed_us, routed_us)
-        self._write(slot, example, routed_us, labelled_us, revision, labeler)
+        self._write(slot, example, routed_us, labelled_us, labeler)
         self._follow(slot, before)
-        if retracted:
-            return "withdrawn"
         # A label sent again for something that changes no outcome, such as who disagrees with it, corrects nothing.
-        after = self._table[slot]
-        alike = np.array_equal(before[_SAID], after[_SAID])
-        return "duplicate" if alike else "corrected"
+        alike = np.array_equal(before[_SAID], self._table[slot, _SAID])
+        return "withdrawn" if retracted else "duplicate" if alike else "corrected"
 
     def _number(self, labeler: str | None) -> float:
         if labeler is None:
@@ -215,7 +224,7 @@ class LabelWindow:
         standing = self._held(slot)
         counting = self._counting
         self._per_field[slot] = 0
-        self._write(slot, example, routed_us, labelled_us, min(example.revision, _REVISION_MOST), labeler)
+        self._write(slot, example, routed_us, labelled_us, labeler)
         made = self._held(slot)
         made.row[[FIRST_ERROR, SERIAL]] = standing.row[[FIRST_ERROR, SERIAL]]
         self._table[slot], self._per_field[slot], self._counting = standing.row, standing.per_field, counting
@@ -376,9 +385,7 @@ class LabelWindow:
         if routed_us != held_routed_us:
             self._by_time.forget()
 
-    def _write(
-        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, revision: int, labeler: float
-    ) -> None:
+    def _write(self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float) -> None:
         """Note one contribution as numbers, z² of both answers for the target in force included."""
         large, uncertainty, predicted = example.large, example.uncertainty, example.error_probability
         target, gold = self.target, example.gold_count
@@ -404,7 +411,7 @@ class LabelWindow:
             slot * _ROW.size,
             *(1.0, a_small, d_small, z_small * z_small, 0.0 if example.small_exact else 1.0),
             *(pair, a_large, d_large, z_large * z_large),
-            *(group, routed_us, labelled_us, revision, counts),
+            *(group, routed_us, labelled_us, min(example.revision, _REVISION_MOST), counts),
             _UNKNOWN if predicted is None else predicted,
             example.label_probability,
             *(labeler, 0.0, 0.0),

@@ -316,3 +316,10 @@ def test_many_withdrawn_opinions_push_out_no_label_that_stands() -> None:
     state, examples = fold([routed(1), feedback(1), *gone])
     assert state.standing is not None
     assert [example.retracted for example in examples] == [False]
+
+
+def test_a_stranger_cannot_spend_the_feedback_id_that_a_labeler_is_going_to_send() -> None:
+    state, _ = fold([routed(1), feedback(1, labeler="eve").model_copy(update={"feedback_id": "guessed"})])
+    joined = take(state, feedback(1, labeler="ada").model_copy(update={"feedback_id": "guessed"}))
+    assert "duplicate_feedback" not in joined.notes
+    assert {opinion.labeler for opinion in joined.state.opinions} == {"ada", "eve"}

@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recalibrator.core import Recalibrator
@@ -151,3 +154,23 @@ def test_certification_without_exploration_is_refused() -> None:
                 "sampling": {"exploration_probability": 0.0},
             }
         )
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 900))
+@hypothesis_settings(max_examples=25)
+def test_a_proof_after_corrections_is_that_of_labels_that_were_right_at_once(seed: int, corrections: int) -> None:
+    rng = np.random.default_rng(seed)
+    right = np.array([[0.9] * CELLS, [0.97] * CELLS])
+    drawn = [found for _ in range(6_000) if (found := label(rng, right, 2)) is not None]
+    labels = [(cell, one.model_copy(update={"query_id": f"q{n}"})) for n, (cell, one) in enumerate(drawn)]
+    revised, at_once = certifier(), certifier()
+    changed = {int(one) for one in rng.integers(0, len(labels), corrections)}
+    for place, (cell, one) in enumerate(labels):
+        first = one.model_copy(update={"small": OutcomeCounts(true_positives=0, predicted=FIELDS)})
+        revised.observe(first if place in changed else one, cell, place)
+        at_once.observe(one, cell, place)
+    for place in changed:
+        cell, one = labels[place]
+        assert revised.revise(one.query_id, one, cell, place)
+    assert revised.limit == at_once.limit
+    assert revised.state() == at_once.state()

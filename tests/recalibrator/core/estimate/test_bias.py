@@ -87,7 +87,7 @@ def window(seed: int) -> Policies:
     for number in np.flatnonzero(drawn < np.where(escalated, ESCALATED, KEPT)).tolist():
         above = bool(escalated[number])
         core._window.offer(label(world, number, escalated=above, ran=above or bool(drawn[number] < EXPLORED)))
-    outlook = look_out(core._window, core._traffic, SERVING, None, core.tuning)
+    outlook = look_out(core._window, core._traffic, SERVING, None, True, core.tuning)
     return weigh(outlook, core._grid.edges, core.settings.target.micro_f1, EXPLORED)
 
 

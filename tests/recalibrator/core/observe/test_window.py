@@ -36,7 +36,7 @@ def label(number: int, *, draw: int | None = None, **changed: object) -> Labelle
 
 
 def outlook(labels: LabelWindow) -> Outlook:
-    return look_out(labels, TrafficWindow(GRID, 1_000), 0.1, None, DEFAULT)
+    return look_out(labels, TrafficWindow(GRID, 1_000), 0.1, None, True, DEFAULT)
 
 
 def same(one: Outlook, other: Outlook) -> None:

@@ -1,0 +1,243 @@
+"""Corrections, withdrawals and relabelling: they reach the estimates, the detectors, the gate and the proof alike.
+
+Streams are recorded once by the core's own versions; each test then changes what labelers say, and when.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+
+from recalibrator.core import Recalibrator
+from schemas import LabelledExample, OutcomeCounts, TrafficSummary
+from schemas.draws import uniform
+from tests.support.cascade_stream import FIELDS, drive, settings, typo_world
+
+QUERIES = 12_000
+LATER = 400
+"""Events after which a correction comes."""
+
+WORLD = typo_world(QUERIES, QUERIES, seed=12)
+Event = LabelledExample | TrafficSummary
+LABELERS = ("ann", "bea", "cy", "dee", "eve")
+
+
+@cache
+def recorded() -> tuple[Event, ...]:
+    """Return a stationary stream as the core saw it, all labels true, each by one of five people."""
+    events: list[Event] = []
+
+    class Recording(Recalibrator):
+        def observe(self, event: object) -> object:  # type: ignore[override]
+            events.append(event)  # type: ignore[arg-type]
+            return super().observe(event)  # type: ignore[arg-type]
+
+    drive(Recording(settings()), WORLD.draw, QUERIES)
+    return tuple(events)
+
+
+def said(example: LabelledExample, small: int, large: int | None, **changed: object) -> LabelledExample:
+    """Return a label by which the answers hold so many right pairs."""
+    larger = None
+    if example.large is not None:
+        larger = OutcomeCounts(true_positives=min(FIELDS, large or 0), predicted=example.large.predicted)
+    return example.model_copy(
+        update={
+            "small": OutcomeCounts(true_positives=small, predicted=example.small.predicted),
+            "large": larger,
+            "small_exact": small == FIELDS,
+            **changed,
+        }
+    )
+
+
+def careless(example: LabelledExample) -> LabelledExample:
+    """Misname one pair, which every answer then lacks."""
+    large = None if example.large is None else max(0, example.large.true_positives - 1)
+    return said(example, max(0, example.small.true_positives - 1), large)
+
+
+def with_later(
+    events: Sequence[Event], change: Callable[[LabelledExample], tuple[LabelledExample, LabelledExample] | None]
+) -> list[Event]:
+    """Let some labels come as one thing first, and as another some hundred events later."""
+    made: list[Event] = []
+    later: list[tuple[int, LabelledExample]] = []
+    for number, event in enumerate(events):
+        while later and later[0][0] <= number:
+            made.append(later.pop(0)[1])
+        changed = change(event) if isinstance(event, LabelledExample) else None
+        if changed is None:
+            made.append(event)
+        else:
+            made.append(changed[0])
+            later.append((number + LATER, changed[1]))
+    return made + [event for _, event in later]
+
+
+def corrected(share: float) -> list[Event]:
+    def change(label: LabelledExample) -> tuple[LabelledExample, LabelledExample] | None:
+        if uniform(label.query_id, "careless") >= share:
+            return None
+        return careless(label), label.model_copy(update={"revision": 2})
+
+    return with_later(recorded(), change)
+
+
+def run(events: Sequence[Event], core: Recalibrator | None = None) -> tuple[Recalibrator, Counter[str]]:
+    """Feed events and count the triggers of versions, and alarms of detectors."""
+    core, counted = core or Recalibrator(settings()), Counter[str]()
+    for event in events:
+        version = core.observe(event)
+        if version is not None:
+            counted[version.evidence.trigger] += 1
+    counted["alarms"] = sum(detector.alarms for detector in core.status().drift.detectors)
+    return core, counted
+
+
+def test_corrections_on_a_stationary_stream_raise_no_more_alarms_than_none() -> None:
+    _, before = run(recorded())
+    _, counted = run(corrected(0.05))
+    assert counted["alarms"] <= before["alarms"] + 1
+    assert counted["audit"] <= before["audit"] + 2
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_no_label_is_set_aside_because_others_are_corrected(share: float) -> None:
+    core, counted = run(corrected(share))
+    audit = core.status().details["label_audit"]
+    assert isinstance(audit, dict)
+    assert (audit["quarantined"], counted["labels_refuted"]) == (0, 0)
+
+
+def test_a_corrected_stream_ends_in_the_estimates_of_one_that_was_right_at_once() -> None:
+    right, _ = run(recorded())
+    later, _ = run(corrected(0.05))
+    one, other = right.look().policies.micro_f1, later.look().policies.micro_f1
+    np.testing.assert_allclose(one, other, atol=5e-3)
+
+
+def test_withdrawals_raise_no_alarms() -> None:
+    def change(label: LabelledExample) -> tuple[LabelledExample, LabelledExample] | None:
+        if uniform(label.query_id, "withdrawn") >= 0.05:
+            return None
+        return label, label.model_copy(update={"revision": 2, "retracted": True})
+
+    _, before = run(recorded())
+    _, counted = run(with_later(recorded(), change))
+    assert counted["alarms"] <= before["alarms"] + 1
+    assert counted["audit"] <= before["audit"] + 1
+
+
+def named(events: Sequence[Event]) -> list[Event]:
+    """Let five people label in turn, by chance."""
+    return [
+        event.model_copy(update={"labeler": LABELERS[int(5 * uniform(event.query_id, "who"))]})
+        if isinstance(event, LabelledExample)
+        else event
+        for event in events
+    ]
+
+
+def escalation(core: Recalibrator) -> float:
+    assert core.current is not None
+    return float((WORLD.uncertainty > core.current.uncertainty_threshold).mean())
+
+
+def relabelled(
+    events: Sequence[Event], share: float, says: Callable[[LabelledExample], LabelledExample]
+) -> list[Event]:
+    """Let eve label a share of all earlier queries again, two thirds through the stream."""
+    at = 2 * len(events) // 3
+    old = [event for event in events[:at] if isinstance(event, LabelledExample)]
+    attack = [
+        says(label).model_copy(update={"revision": 2, "labeler": "eve"})
+        for label in old
+        if uniform(label.query_id, "attacked") < share
+    ]
+    return [*events[:at], *attack, *events[at:]]
+
+
+def small_wrong(label: LabelledExample) -> LabelledExample:
+    return said(label, 0, FIELDS)
+
+
+def small_right(label: LabelledExample) -> LabelledExample:
+    return said(label, FIELDS, 0)
+
+
+@pytest.mark.parametrize("says", [small_wrong, small_right])
+@pytest.mark.parametrize("share", [0.33, 1.0])
+def test_one_labeler_who_relabels_old_queries_does_not_move_the_threshold(
+    says: Callable[[LabelledExample], LabelledExample], share: float
+) -> None:
+    """Escalation went from 25 to 77 % where a third was called wrong, and to 0 where all was called right."""
+    honest, _ = run(named(recorded()))
+    core, _ = run(relabelled(named(recorded()), share, says))
+    assert escalation(core) == pytest.approx(escalation(honest), abs=0.03)
+    assert list(core.status().details["labelers_set_aside"]) == ["eve"]  # type: ignore[arg-type]
+    assert "eve" in core.status().sentence
+
+
+@pytest.mark.parametrize("says", [small_wrong, small_right])
+def test_a_liar_among_five_labelers_does_not_move_the_threshold(
+    says: Callable[[LabelledExample], LabelledExample],
+) -> None:
+    honest, _ = run(named(recorded()))
+    events = [
+        says(event) if isinstance(event, LabelledExample) and event.labeler == "eve" else event
+        for event in named(recorded())
+    ]
+    core, _ = run(events)
+    assert escalation(core) == pytest.approx(escalation(honest), abs=0.03)
+
+
+def test_honest_labelers_are_all_believed() -> None:
+    core, _ = run(named(recorded()))
+    assert core.status().details["labelers_set_aside"] == {}
+
+
+def test_two_labelers_who_contradict_each_other_are_both_believed_unless_one_is_trusted() -> None:
+    def two(event: Event) -> Event:
+        if not isinstance(event, LabelledExample):
+            return event
+        by_eve = uniform(event.query_id, "who") < 0.3
+        return (small_right(event) if by_eve else event).model_copy(update={"labeler": "eve" if by_eve else "ann"})
+
+    events = [two(event) for event in recorded()]
+    core, _ = run(events)
+    assert core.status().details["labelers_set_aside"] == {}
+    core, _ = run(events, Recalibrator(settings(trusted_labelers=("ann",))))
+    assert list(core.status().details["labelers_set_aside"]) == ["eve"]  # type: ignore[arg-type]
+
+
+def test_a_snapshot_in_the_middle_of_an_attack_continues_exactly() -> None:
+    events = relabelled(named(recorded()), 0.5, small_wrong)
+    cut = 2 * len(recorded()) // 3 + 700
+    whole, _ = run(events[:cut])
+    restored = Recalibrator.restore(settings(), whole.snapshot())
+    for event in events[cut:]:
+        first, second = whole.observe(event), restored.observe(event)
+        assert (first is None) is (second is None)
+        assert first is None or second is None or first.to_json() == second.to_json()
+    assert whole.snapshot() == restored.snapshot()
+
+
+def test_no_proof_stands_on_labels_that_were_all_withdrawn() -> None:
+    certified = settings(target={"micro_f1": 0.9, "certified": 0.9})
+    core = Recalibrator(certified)
+    run(recorded(), core)
+    proof = core.look().choice
+    assert proof.index > 0
+    withdrawn = [
+        event.model_copy(update={"revision": 2, "retracted": True})
+        for event in recorded()
+        if isinstance(event, LabelledExample)
+    ]
+    for event in withdrawn[: len(withdrawn) - 60]:
+        core.observe(event)
+    assert core.look().choice.index == 0
