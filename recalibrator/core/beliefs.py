@@ -159,7 +159,8 @@ class Beliefs:
             if obsolete and self._traffic.queries_since(alarm.began_us) >= _TRAFFIC_KEPT_LEAST:
                 self._traffic.forget_before(alarm.began_us)
             if alarm.meaning == "traffic":
-                self.mix.note(alarm.began_us, self._window.labels_since(alarm.began_us))
+                fresh = self._window.labels_since(alarm.began_us)
+                self.mix.note(alarm.began_us, fresh, self._tuning.mix_labels)
             elif alarm.meaning == "outcomes" or not may_ask:
                 # Where nobody can be asked, suspect labels are believed: both models failing alike looks the same.
                 suspect = alarm.meaning == "labels"
@@ -217,7 +218,7 @@ class Beliefs:
         labels add to the curves is to be measured on the current mix alone.
         """
         change, mix = self.change, self.mix
-        if mix.began_us is None or not self._tuning.mix_split:
+        if mix.began_us is None or not (mix.is_lone and self._tuning.mix_split):
             return change.began_us, True
         learnt = change.began_us is None or (
             mix.began_us > change.began_us and (change.fresh or 0) >= self._tuning.mix_labels
@@ -228,7 +229,7 @@ class Beliefs:
     def drift_scale(self) -> float:
         """Typical unseen change of micro-F1: larger while few labels tell of a new mix of queries."""
         tuning = self._tuning
-        is_new = self.mix.fresh is not None and self.mix.fresh < tuning.mix_labels
+        is_new = self.mix.is_lone and self.mix.fresh is not None and self.mix.fresh < tuning.mix_labels
         return tuning.drift_scale * tuning.mix_drift_factor if is_new else tuning.drift_scale
 
     def exploration(self) -> float:

@@ -228,7 +228,12 @@ _PARTS: dict[str, dict[str, Any]] = {
     "discount": {"old_labels_least": 1e9, "old_labels_most": 1e9},
     "forgetting": {"half_life_slow": 1e9},
     "smoothing": {"bandwidth_cells": 3, "wide_bandwidth_cells": 5},
-    "hysteresis": {"move_least": 0.0, "map_move_least": 0.0},
+    "least move": {"move_least": 0.0, "map_move_least": 0.0},
+    "centring": {"centred": False},
+    "mix detectors": {"watch_mix": False},
+    "recent labels by mix": {"mix_split": False},
+    "wider margin after a new mix": {"mix_drift_factor": 1.0},
+    "quieter tilt": {"quiet_tilt_ridge": 40.0},
     "exploration": {"exploration": 0.0},
 }
 """By part: the fields of :class:`~recalibrator.core.tuning.Tuning`, or safety and exploration, that take it out."""

@@ -106,16 +106,28 @@ class OutcomeChange(Change):
 
 
 class MixChange(Change):
-    """The last change of the mix of queries."""
+    """The last change of the mix of queries.
 
-    def note(self, began_us: int, fresh: int) -> None:
-        """Take a change in, with the labels that are known of queries routed since."""
+    Attributes
+    ----------
+    is_lone : bool
+        Whether the one before it lies so far back that its labels have shown all they could: a mix that swings to and
+        fro is no new one each time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_lone = True
+
+    def note(self, began_us: int, fresh: int, enough: int) -> None:
+        """Take a change in, with the labels known of queries routed since, and how many show all they can."""
+        self.is_lone = self.fresh is None or self.fresh >= enough
         self.began_us, self._fresh = began_us, fresh
 
-    def state(self) -> list[int | None]:
+    def state(self) -> list[Any]:
         """Return everything as JSON values."""
-        return [self.began_us, self._fresh]
+        return [self.began_us, self._fresh, self.is_lone]
 
     def load(self, state: list[Any]) -> None:
         """Take a former :meth:`state` back."""
-        self.began_us, self._fresh = state
+        self.began_us, self._fresh, self.is_lone = state
