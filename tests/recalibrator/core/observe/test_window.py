@@ -133,3 +133,38 @@ def test_ages_count_later_routed_labels_and_equal_times_share_theirs(capacity: i
     age = labels.newer()
     expected = np.exp2(-age / 2.0)
     np.testing.assert_allclose(weights(age, np.ones(5, dtype=bool), 2.0), expected)
+
+
+def test_whoever_gave_suspected_labels_does_not_decide_the_audit_of_them() -> None:
+    labels = window()
+    for number in range(40):
+        labels.offer(label(number, label_requested=True, label_reason="random", labeler="eve"))
+    answers = [("eve", None), ("ann", None), ("eve", True), ("ann", False), (None, None)]
+    for number, (labeler, trusted) in enumerate(answers, start=40):
+        labels.offer(
+            label(number, label_requested=True, label_reason="audit", labeler=labeler, trusted=trusted, agree=True)
+        )
+    suspects = labels.labelers_since(0)
+    relation, _, _ = labels.errors_since(0, audited=True, suspects=suspects)
+    # Eve counts where she is trusted by name, and so does the unnamed answer of an earlier release. Where others are
+    # trusted, what Ann says to an audit is an ordinary label, which makes her a suspect as well.
+    assert [labels.labelers[int(number) - 1] for number in suspects] == ["eve", "ann"]
+    assert len(relation) == 2
+    only_eve = np.array([1.0])
+    assert len(labels.errors_since(0, audited=True, suspects=only_eve)[0]) == 3
+    assert len(labels.errors_since(0, audited=False)[0]) == 41
+
+
+def test_a_label_that_was_overruled_stands_again_once_its_successor_is_set_aside() -> None:
+    labels, alone = window(), window()
+    for one in (labels, alone):
+        one.offer(label(1, labeler="ann"))
+    labels.offer(label(1, draw=200, labeler="eve", revision=2))
+    eve = frozenset({labels.labelers.index("eve") + 1})
+    labels.distrust(eve)
+    same(outlook(labels), outlook(alone))
+    assert labels.offer(label(1, draw=300, labeler="eve", revision=3)) == "overruled"
+    same(outlook(labels), outlook(alone))
+    labels.distrust(frozenset())
+    alone.offer(label(1, draw=300, labeler="ann", revision=3))
+    same(outlook(labels), outlook(alone))
