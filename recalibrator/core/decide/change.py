@@ -111,8 +111,8 @@ class MixChange(Change):
     Attributes
     ----------
     is_lone : bool
-        Whether the one before it lies so far back that its labels have shown all they could: a mix that swings to and
-        fro is no new one each time.
+        Whether the one before it lies so far back that its labels have shown all they could: a mix that swings back
+        and forth is no new one each time.
     """
 
     def __init__(self) -> None:
