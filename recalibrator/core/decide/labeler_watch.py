@@ -98,13 +98,11 @@ class LabelerWatch:
 
     def details(self, window: LabelWindow) -> dict[str, JsonValue]:
         """Return who is set aside: how many labels, how far they move micro-F1, and that in standard errors."""
-        return {
-            name: {
-                "micro_f1": self._distances.get(name, (0.0, 0.0))[0],
-                "errors": self._distances.get(name, (0.0, 0.0))[1],
-            }
-            for name in window.distrusted
-        }
+        found: dict[str, JsonValue] = {}
+        for name, labels in window.distrusted_labels().items():
+            distance, errors = self._distances.get(name, (0.0, 0.0))
+            found[name] = {"labels": labels, "micro_f1": distance, "errors": errors}
+        return found
 
     def sentence(self, window: LabelWindow) -> str:
         """Say in one sentence who is set aside, or nothing."""
