@@ -28,7 +28,7 @@ from benchmarks.drift.simulate import Alarm, Journal, Labels, Routed, TakesMess,
 from benchmarks.drift.streams import Stream, offline, stream
 from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import TrafficSummarizer, WorkloadSettings
-from recalibrator.core.join import NOTHING_KNOWN, take_feedback, take_result
+from recalibrator.core.join import NOTHING_KNOWN, LabelRules, take_feedback, take_result
 from recalibrator.core.observe.cells import Grid
 from recalibrator.core.recalibrator import Observation
 from schemas import (
@@ -252,9 +252,10 @@ def test_a_batch_with_failed_calls_is_summed_up_as_the_join_stage_does() -> None
 def test_the_desks_join_hands_over_what_the_services_join_does() -> None:
     rng = np.random.default_rng(7)
     said = {"x": Said(1, 1, 1), "y": Said(1, 0, 0), "z": Said(1, 0, 1)}
-    wanted = {"w": ("a",)}
+    rules = {"w": LabelRules(("a",))}
     for _ in range(60):
-        join, state = Join(), take_result(NOTHING_KNOWN, routed_event(2), wanted).state
+        join, state = Join(), take_result(NOTHING_KNOWN, routed_event(2), rules).state
+        last: LabelledExample | None = None
         for step in range(8):
             labeler = int(rng.integers(0, 3))
             answer = rng.choice([*said, ""])
@@ -267,10 +268,17 @@ def test_the_desks_join_hands_over_what_the_services_join_does() -> None:
                 feedback_id=f"f{step}",
                 retracted=not answer,
             )
-            joined = take_feedback(state, feedback, START, wanted)
+            joined = take_feedback(state, feedback, START, rules)
             state = joined.state
             mine = join.take(2, labeler, at_s, said[answer] if answer else None)
-            assert (mine is None) == (joined.example is None)
+            if mine is None and joined.example is not None:
+                # The service says so when the number of those who disagree changes, and nothing else does.
+                assert last is not None
+                again = {"revision": last.revision, "disputed": last.disputed}
+                assert joined.example.model_copy(update=again) == last
+                assert joined.example.disputed != last.disputed
+            last = joined.example or last
+            assert mine is None or joined.example is not None
             if mine is not None and joined.example is not None:
                 assert mine.revision == joined.example.revision
                 assert (mine.said is None) == joined.example.retracted
