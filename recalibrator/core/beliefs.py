@@ -175,7 +175,16 @@ class Beliefs:
         known_us = self._window.earlier(alarm.began_us, _GUARD_LABELS)
         known = errors_before(self._window, known_us, self._tuning)
         began_us, agreeing = alarm.began_us, alarm.agreeing
-        self.gate.suspect(began_us, agreement, known, self._window, self._traffic, now_us, agreeing=agreeing)
+        self.gate.suspect(
+            began_us,
+            agreement,
+            known,
+            self._window,
+            self._traffic,
+            now_us,
+            agreeing=agreeing,
+            first_odds=self._window.revisions.odds()[1:3],
+        )
         if self.certifier is not None:
             self.certifier.restart(now_us)
         # Until trusted people have answered, the safe side is that both models fail alike. A change that these labels

@@ -34,7 +34,9 @@ from recalibrator.core.decide.audit import (
     verdict,
 )
 from recalibrator.core.decide.suspicion import Concluded, Suspicion, sentence
+from recalibrator.core.estimate.given import inside
 from recalibrator.core.observe.columns import pack, unpack
+from recalibrator.core.observe.revisions import multiplied
 from recalibrator.core.observe.traffic import AGREEING, PAIRS, TrafficWindow
 from recalibrator.core.observe.window import LabelWindow, Span
 from recalibrator.core.tuning import Tuning
@@ -83,6 +85,7 @@ class LabelGate:
         self._rules = AuditRules(tuning.audit_bound, tuning.audit_answers, _ANSWERS_LEAST)
         self._agreement: Floats = np.full(cells, 0.5)
         self._error_given: Floats = np.full((2, cells), 0.5)
+        self._error_first: Floats = np.full((2, cells), 0.5)
         self.suspicion: Suspicion | None = None
         self.concluded: Concluded | None = None
         self.spans: tuple[Span, ...] = ()
@@ -111,6 +114,7 @@ class LabelGate:
         now_us: int,
         *,
         agreeing: bool,
+        first_odds: Floats,
     ) -> None:
         """Open an audit.
 
@@ -125,8 +129,12 @@ class LabelGate:
         window, traffic
         now_us : int
         agreeing : bool
+        first_odds : ndarray, shape (2,)
+            Odds of an error by first labels over those by labels as they stand: most ordinary labels since the alarm
+            have not been corrected yet.
         """
         self._agreement, self._error_given = agreement, error_given
+        self._error_first = inside(multiplied(error_given, first_odds[:, None]))
         caution = self._tuning.audit_caution
         doubt = Suspicion(agreeing, began_us, 0.0, None, 0.0, evidence=caution if agreeing else -caution)
         doubt.log_odds = self._told(doubt, window, began_us).mean
@@ -146,7 +154,8 @@ class LabelGate:
         kind = relation == (2 if doubt.agreeing else 1)
         rows = kind if audited else kind | (relation == 0)
         known, cell = kind[rows], cell[rows]
-        rest, weight, given = chances_of(self._agreement, self._error_given, cell, None, agreeing=doubt.agreeing)
+        expected = self._error_given if audited else self._error_first
+        rest, weight, given = chances_of(self._agreement, expected, cell, None, agreeing=doubt.agreeing)
         return Chances(np.where(known, 0.0, rest), np.where(known, 1.0, weight), given), error[rows]
 
     def _open(self, doubt: Suspicion, traffic: TrafficWindow, now_us: int) -> None:
@@ -254,7 +263,7 @@ class LabelGate:
         doubt.held += 1
         if doubt.held % _HELD_BETWEEN_FITS == 0:
             doubt.log_odds = self._told(doubt, window, doubt.began_us).mean
-        chances = chances_of(self._agreement, self._error_given, cell, agree, agreeing=doubt.agreeing)
+        chances = chances_of(self._agreement, self._error_first, cell, agree, agreeing=doubt.agreeing)
         doubt.easing -= float(log_likelihood_ratios(chances, np.array(error), np.array([doubt.log_odds]))[0])
         if doubt.easing <= 0.0:
             doubt.easing, doubt.easing_since_us = 0.0, None
@@ -305,6 +314,7 @@ class LabelGate:
             "concluded": None if self.concluded is None else asdict(self.concluded),
             "agreement": pack(self._agreement),
             "error_given": pack(self._error_given),
+            "error_first": pack(self._error_first),
             "spans": [list(span) for span in self.spans],
         }
 
@@ -314,6 +324,7 @@ class LabelGate:
         self.concluded = None if state["concluded"] is None else Concluded(**state["concluded"])
         self._agreement = unpack(state["agreement"], np.zeros(self._cells))
         self._error_given = unpack(state["error_given"], np.zeros((2, self._cells)))
+        self._error_first = unpack(state["error_first"], np.zeros((2, self._cells)))
         self.spans = tuple((int(begins), ends) for begins, ends in state["spans"])
         window.quarantine(self.spans)
 
