@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from pydantic import JsonValue
@@ -110,20 +111,17 @@ def workload_status(
     quality = _quality(current, support, policies)
     cost = _cost(settings, traffic)
     outage = _outage(traffic)
+    said = (
+        gate.sentence(window)
+        if state == "bad_labels_suspected"
+        else _sentence(state, settings, current, quality, effective, holds, counters, tuning)
+    )
     known: DriftState | None = "insufficient_labels" if effective < tuning.minimum_labels else None
     return WorkloadStatus(
         workload=settings.name,
         state=state,
-        sentence=_during(outage)
-        + (
-            gate.sentence(window)
-            if state == "bad_labels_suspected"
-            else _sentence(state, settings, current, quality, effective, holds, counters, tuning)
-        )
-        + labelers.sentence(window),
-        calibration_version=None if current is None else current.version,
-        uncertainty_threshold=None if current is None else current.uncertainty_threshold,
-        threshold=None if current is None else current.threshold,
+        sentence=_during(outage) + said + labelers.sentence(window),
+        **_in_force(current),
         target=settings.target,
         micro_f1=quality,
         per_field=served_per_field(window, tuning.half_life_fast),
@@ -134,17 +132,25 @@ def workload_status(
         calibration_error=calibration_error(window, tuning.half_life_fast),
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(now_us) if now_us else None,
-        details={
-            **counters.details(),
-            "label_audit": gate.details(window),
-            "labelers_set_aside": labelers.details(window),
-        },
+        details=counters.details()
+        | {"label_audit": gate.details(window), "labelers_set_aside": labelers.details(window)},
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
         trial=trials.status(current, None if quality is None else policies, costs(settings, traffic)),
         outage=outage,
     )
+
+
+def _in_force(current: CalibrationVersion | None) -> dict[str, Any]:
+    """Return what the status says of the version in force."""
+    if current is None:
+        return {}
+    return {
+        "calibration_version": current.version,
+        "uncertainty_threshold": current.uncertainty_threshold,
+        "threshold": current.threshold,
+    }
 
 
 def _outage(traffic: TrafficWindow) -> OutageStatus | None:

@@ -167,7 +167,7 @@ def test_the_page_shows_live_data_without_complaint_or_other_hosts(live: Live, v
         # Lines or dots, not the note that there is nothing yet.
         assert plots.nth(index).locator("path").count() > 3
         assert "yet" not in plots.nth(index).text_content().lower()  # type: ignore[union-attr]  # it has text
-    expect(page.locator("#labels").get_by_role("rowheader", name="demo")).to_be_visible()
+    expect(page.locator("#labels").get_by_role("rowheader", name="bob")).to_be_visible()
     expect(page.locator("#dead-letters")).to_contain_text("not json")
     expect(page.locator("#service")).to_contain_text("router-1")
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")

@@ -159,12 +159,10 @@ def look_out(
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
     smoothed = smooth_outcomes(sums, tuning)
     split = _last_kept(grid, serving_threshold)
-    curves = stratify(sums, smoothed, target, tuning)
-    if tuning.centred:
-        curves = centred(curves, sums, target, split)
+    fitted = stratify(sums, smoothed, target, tuning)
+    curves = centred(fitted, sums, target, split) if tuning.centred else fitted
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
-    ridge = tuning.tilt_ridge if tilt_ridge is None else tilt_ridge
-    tilt = fit_tilt(curves.agreement, pairs, agreeing, grid.standard_logits, ridge)
+    tilt = fit_tilt(curves.agreement, pairs, agreeing, grid.standard_logits, tilt_ridge or tuning.tilt_ridge)
     unlabelled = _unlabelled(window, traffic, tuning.labels_present)
     shift = shift_by(tilt, curves.agreement, grid.standard_logits, smoothed, target, unlabelled=unlabelled)
     rectifier = rectify(

@@ -78,7 +78,7 @@ def test_a_verdict_is_the_side_of_the_ratio_once_it_is_clear_or_no_more_answers_
 
 
 @pytest.mark.parametrize(
-    ("support", "ended", "expected"), [(3.0, False, "refuted"), (2.9, False, None), (2.9, True, "unfounded")]
+    ("support", "ended", "expected"), [(2.0, False, "refuted"), (1.9, False, None), (1.9, True, "unfounded")]
 )
 def test_labels_are_refuted_only_if_those_since_the_alarm_contradict_as_well(
     support: float, ended: bool, expected: str | None

@@ -23,7 +23,7 @@ def family(rng: np.random.Generator, width: int, owners: tuple[int, ...], filled
     """Labels in some cells alone."""
     shape = (max(owners) + 1, CELLS)
     weight, square, responses = np.zeros(shape), np.zeros(shape), np.zeros((len(owners), CELLS))
-    weight[:, filled] = rng.uniform(0.0, 3.0, weight[:, filled].shape) * (
+    weight[:, filled] = rng.uniform(0.01, 3.0, weight[:, filled].shape) * (
         rng.uniform(size=weight[:, filled].shape) < 0.5
     )
     square[:] = weight**2 * 0.7
