@@ -110,17 +110,12 @@ def workload_status(
     state = _state(current, holds, suspected, effective, stale, tuning)
     quality = _quality(current, support, policies)
     cost = _cost(settings, traffic)
-    outage = _outage(traffic)
-    said = (
-        gate.sentence(window)
-        if state == "bad_labels_suspected"
-        else _sentence(state, settings, current, quality, effective, holds, counters, tuning)
-    )
+    said = _sentence(state, settings, current, quality, effective, holds, counters, tuning)
     known: DriftState | None = "insufficient_labels" if effective < tuning.minimum_labels else None
     return WorkloadStatus(
         workload=settings.name,
         state=state,
-        sentence=_during(outage) + said + labelers.sentence(window),
+        sentence=_during(outage := _outage(traffic)) + (said or gate.sentence(window)) + labelers.sentence(window),
         **_in_force(current),
         target=settings.target,
         micro_f1=quality,
@@ -265,7 +260,7 @@ def _sentence(
     counters: Counters,
     tuning: Tuning,
 ) -> str:
-    """Say in one plain sentence how it stands."""
+    """Say in one plain sentence how it stands; nothing where labels are suspected, of which the gate knows more."""
     goal = f"micro-F1 {settings.target.micro_f1:g}"
     now = "not yet known" if quality is None else f"{quality.estimate:.3f} ({quality.lower:.3f} to {quality.upper:.3f})"
     number = 0 if current is None else current.version
@@ -283,4 +278,4 @@ def _sentence(
         "stale": f"No label has come in for the last {asked} requests; version {number} stays as it is.",
         "active": f"Version {number} {'holds' if holding else 'is below'} its target of {goal}: estimated {now}.",
     }
-    return sentences[state]
+    return sentences.get(state, "")
