@@ -77,7 +77,9 @@ class Beliefs:
         cell = None if example.uncertainty is None else self._window.grid.index(example.uncertainty)
         due = False
         if standing > UNREQUESTED:
-            alarms = self.panel.on_label(example.error_probability, error, agree, cell, routed_us, now_us)
+            # What a failed call would have answered is unknown, other than where only one model was to be asked.
+            related = None if example.reason == "degraded" else cell
+            alarms = self.panel.on_label(example.error_probability, error, agree, related, routed_us, now_us)
             self.change.on_label(routed_us)
             self.mix.on_label(routed_us)
             # Trusted answers alone are not drawn as they tell: in quarantine nothing is proven.
