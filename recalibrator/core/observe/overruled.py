@@ -45,9 +45,6 @@ class Overruled:
         self._fields = fields
         self._by_query: dict[str, Contribution] = {}
 
-    def __len__(self) -> int:
-        return len(self._by_query)
-
     def put(self, query_id: str, label: Contribution) -> None:
         """Keep one label, instead of an earlier one."""
         kept = self._by_query.get(query_id)

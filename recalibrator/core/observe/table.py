@@ -28,4 +28,4 @@ DISTRUSTED, SET_ASIDE, WITHDRAWN, UNREQUESTED, COUNTED, AUDITED, ANSWERED = -3.0
 label; a trusted answer to an audit; an answer to one where the workload names nobody as trusted."""
 
 NOBODY, OTHERS = -1.0, 0.0
-"""No labeler is named; one of the labelers beyond the number that is told apart."""
+"""No labeler is named; one of the labelers beyond those that are kept apart by name."""

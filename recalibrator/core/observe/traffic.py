@@ -158,11 +158,6 @@ class TrafficWindow:
         return self._share("small_failed", "queries")
 
     @property
-    def degraded_share(self) -> float:
-        """Share of recent calls of the large model that ended with the small answer served, in [0, 1]."""
-        return self._share("degraded", "large_calls")
-
-    @property
     def escalation_rate(self) -> float | None:
         """Share of recent queries for which the large model was called; None without traffic."""
         return self._share("escalated", "queries") if self.recent["queries"] else None

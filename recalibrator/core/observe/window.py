@@ -425,7 +425,7 @@ class LabelWindow:
         if not example.label_requested:
             return UNREQUESTED
         audited = example.label_reason == "audit"
-        # Records of earlier releases name nobody: whoever answered an audit was trusted then.
+        # Records of earlier releases name nobody: every answer to an audit was trusted then.
         if audited and (example.trusted or (example.trusted is None and labeler == NOBODY)):
             return AUDITED
         if labeler in self._distrusted:
