@@ -22,7 +22,8 @@ from pydantic import (
     model_validator,
 )
 
-from schemas.calibration import ModelCosts, Signal, Target
+from schemas.calibration import Signal, Target
+from schemas.costs import ModelCosts
 from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 
 TEXT_PLACEHOLDER = "{text}"

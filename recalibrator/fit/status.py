@@ -22,10 +22,19 @@ from recalibrator.fit.method_constants import Tuning
 from recalibrator.fit.publish.commands import Holds
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.trial import Trials
-from schemas.calibration import CalibrationVersion, CostRate, Interval
+from schemas.calibration import CalibrationVersion, Interval
+from schemas.costs import CostRate
 from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER
 from schemas.settings import WorkloadSettings
-from schemas.status import DriftState, Frontier, LabelStatus, OutageStatus, Saving, WorkloadState, WorkloadStatus
+from schemas.status import (
+    CostQualityCurve,
+    DriftState,
+    LabelStatus,
+    OutageStatus,
+    Saving,
+    WorkloadState,
+    WorkloadStatus,
+)
 
 _Z95 = 1.959963984540054
 _LEAST_LABELS_TO_QUOTE = 50
@@ -229,7 +238,7 @@ def _share(part: float, whole: float) -> float | None:
 
 def _frontier(
     settings: WorkloadSettings, current: CalibrationVersion | None, policies: Policies, traffic: TrafficWindow
-) -> Frontier:
+) -> CostQualityCurve:
     chosen = None if current is None else policies.index(current.uncertainty_threshold)
     sampling = settings.sampling if current is None else current
     return frontier(policies, chosen, costs(settings, traffic), sampling.exploration_probability)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from schemas.calibration import CalibrationVersion, ModelCosts
+from schemas.calibration import CalibrationVersion
+from schemas.costs import ModelCosts
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import ModelRole, RoutedEvent

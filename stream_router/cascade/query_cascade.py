@@ -16,14 +16,14 @@ from datetime import datetime
 from enum import Enum
 from typing import Literal
 
-from schemas.calibration import CalibrationVersion, ModelCosts
-from schemas.costs import query_cost
+from schemas.calibration import CalibrationVersion
+from schemas.costs import ModelCosts, query_cost
 from schemas.draws import uniform
 from schemas.query import QueryEvent
 from schemas.routed import Decision, LabelRequest, ModelRole, ModelRun, RoutedEvent
 from schemas.settings import WorkloadSettings
 from schemas.trial import CalibrationTrial
-from stream_router.calibration.trial import decide_beside
+from stream_router.calibration.active_versions import decide_beside
 
 
 class RunEnd(Enum):

@@ -22,7 +22,7 @@ from schemas.errors import DecodeError
 from schemas.event import DEFAULT_SIGNAL
 from schemas.labelled import LabelledExample
 from schemas.settings import Settings, WorkloadSettings
-from schemas.status import Frontier
+from schemas.status import CostQualityCurve
 from schemas.topics import OBSERVATIONS
 from ucci_stream.offline.router_file import is_router_file, read_router_file
 from ucci_stream.topics.admin import client_properties
@@ -111,7 +111,7 @@ def bootstrap_events(
 
 def preview(
     settings: WorkloadSettings, path: Path, issued_at: datetime
-) -> tuple[CalibrationMap, float, Frontier | None]:
+) -> tuple[CalibrationMap, float, CostQualityCurve | None]:
     """Return what the file would make the first version: its map, its threshold on u, and all thresholds weighed.
 
     Raises
@@ -129,7 +129,7 @@ def preview(
         least = core.tuning.minimum_bootstrap_labels
         raise FeedStopped(f"{path}: makes no version: it needs {least} labels, some of them with both models run")
     weighed = version.evidence.details.get("frontier")
-    frontier = None if weighed is None else Frontier.model_validate(weighed)
+    frontier = None if weighed is None else CostQualityCurve.model_validate(weighed)
     return version.map, version.uncertainty_threshold, frontier
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from schemas.calibration import ModelCosts
+from schemas.costs import ModelCosts
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.settings import Settings
