@@ -219,7 +219,7 @@ class CalibrationVersion(Event):
     this share of those above the threshold. In records of earlier releases it is absent.
     """
 
-    # A key given twice would be caught by the digest of whoever reads its first value.
+    # Of a key given twice, a reader that takes the first value finds that the digest does not fit.
     sent_by_others: ClassVar[bool] = False
 
     workload: WorkloadName

@@ -1,7 +1,7 @@
 """Every key of ``ucci.toml`` as frozen types with defaults and bounds.
 
-Tables flow in, valid settings flow out; reading the file and the environment is :mod:`schemas.settings_text`. Numbers
-written as text, and booleans in place of numbers, are refused rather than guessed at.
+The file and the environment are read by :mod:`schemas.settings_text`. Numbers written as text, and booleans in place of
+numbers, are refused rather than guessed at.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class DeadLetterCount(Part):
 
 
 class DeadLetterStatus(Part):
-    """Recent records that were set aside as malformed; those whose workload cannot be told count for every one."""
+    """Recent records that were set aside as malformed; those of an unreadable workload count for every one."""
 
     since: Timestamp
     total: Count = 0

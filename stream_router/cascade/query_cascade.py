@@ -1,4 +1,4 @@
-"""One query's life: small → decide → large? → result. Pure: says what to do next, and is told what came of it.
+"""One query's life: small → decide → large? → result. Pure: names the next step, and takes its outcome.
 
 ::
 
@@ -46,7 +46,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask this model, then tell what came of it."""
+    """Ask this model, then pass its run on."""
 
     role: ModelRole
 

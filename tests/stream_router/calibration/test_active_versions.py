@@ -103,6 +103,61 @@ def test_a_failed_small_answer_escalates_by_either_version() -> None:
     assert (decision.reason, decision.trial.escalated, decision.trial.base_escalated) == ("small_failed", True, True)
 
 
+def test_a_map_of_another_uncertainty_signal_is_rejected() -> None:
+    """Of a workload that measures u by entropy: the version of the margin, then one of its own."""
+    entropy = Signal(kind="entropy", small_model="small")
+    active = ActiveVersions({"photo": entropy})
+    rejected = active.offer(b"photo", BASE.to_json(), NOW)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is RejectionReason.FOREIGN_SIGNAL
+    assert "token_margin" in rejected.error
+    assert active.in_force("photo") is None
+    own = sealed_version(version=8, signal=entropy)
+    assert active.offer(b"photo", own.to_json(), NOW) == Activated(own)
+    assert (active.versions()["photo"].version, active.versions()["photo"].signal) == (8, "entropy")
+
+
+def test_a_version_of_an_unknown_signal_is_foreign_and_not_malformed() -> None:
+    active = ActiveVersions(SIGNALS)
+    later = sealed_version(version=8, signal=Signal(kind="semantic_entropy", small_model="small"))
+    rejected = active.offer(b"photo", later.to_json(), NOW)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is RejectionReason.FOREIGN_SIGNAL
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, RejectionReason.DELETED),
+        (b"{not json", RejectionReason.MALFORMED),
+        (b"[]", RejectionReason.MALFORMED),
+        (b"{}", RejectionReason.MALFORMED),
+        (
+            BASE.to_json().replace(b'"uncertainty_threshold":0.6', b'"uncertainty_threshold":0.7'),
+            RejectionReason.DIGEST,
+        ),
+        (BASE.model_copy(update={"digest": ""}).to_json(), RejectionReason.DIGEST),
+        (sealed_version(workload="audio").to_json(), RejectionReason.MALFORMED),
+        (sealed_version(version=7, uncertainty_threshold=0.1).to_json(), RejectionReason.OLDER),
+    ],
+)
+def test_a_rejected_record_leaves_the_last_good_version(value: bytes | None, reason: RejectionReason) -> None:
+    active = ActiveVersions(SIGNALS)
+    active.offer(b"photo", BASE.to_json(), NOW)
+    rejected = active.offer(b"photo", value, NOW)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is reason
+    assert active.in_force("photo") == BASE
+    assert active.rejected() == {reason.value: 1}
+
+
+def test_a_version_of_another_workload_is_not_ours() -> None:
+    active = ActiveVersions(SIGNALS)
+    rejected = active.offer(b"audio", sealed_version(workload="audio").to_json(), NOW)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is RejectionReason.UNKNOWN_WORKLOAD
+
+
 def test_a_trial_leaves_the_version_in_force_alone_and_its_end_leaves_no_trace() -> None:
     active = ActiveVersions(SIGNALS)
     active.offer(b"photo", BASE.to_json(), NOW)
