@@ -68,8 +68,8 @@ results: $(STAMP) ## the benchmarks of the method, some 30 minutes; writes docs/
 	$(BIN)/python -m benchmarks.drift --policies plain frontier ours-no-margin --out docs/results/drift
 
 docs: $(STAMP)   ## write the generated documents anew
-	$(BIN)/python -m schemas.documents
-	$(BIN)/python -m ucci_stream.metrics_page
+	$(BIN)/python -m tools.docs.documents
+	$(BIN)/python -m tools.docs.metrics_page
 
 lock: $(STAMP)   ## resolve requirements.lock anew (hashes, no addresses)
 	$(BIN)/python -m pip install --quiet uv

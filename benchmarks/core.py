@@ -23,7 +23,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from benchmarks.results_json import tell
 from recalibrator.core import Recalibrator, TrafficSummarizer
-from recalibrator.core.tuning import DEFAULT
+from recalibrator.fit.method_constants import DEFAULT
 from schemas import CalibrationVersion, LabelledExample, OutcomeCounts, RoutedEvent, TrafficSummary, WorkloadSettings
 from schemas.routed import LabelRequest, ModelRun, QueryCost
 

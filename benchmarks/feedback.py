@@ -32,12 +32,12 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse
 
 from benchmarks.results_json import tell
-from recalibrator.api.server import HttpServer
+from recalibrator.api.http_server import HttpServer
 from schemas.feedback import FeedbackEvent
 from schemas.settings import Settings
-from ucci_stream.broker_probe import pick_port
-from ucci_stream.local_broker import LocalBroker
-from ucci_stream.topic_admin import create_topics
+from ucci_stream.local.broker_probe import pick_port
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.topics.admin import create_topics
 
 LINES = 1_000
 SINGLE, BATCHES = 32, 4

@@ -21,8 +21,8 @@ from benchmarks.feedback import serving
 from benchmarks.results_json import tell
 from schemas.settings import Settings
 from tests.support.malformed_bodies import MalformedRequest, malformed_requests
-from ucci_stream.local_broker import LocalBroker
-from ucci_stream.topic_admin import create_topics
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.topics.admin import create_topics
 
 FULL, QUICK = 10_000, 1_000
 PARTS = 4

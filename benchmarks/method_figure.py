@@ -22,11 +22,11 @@ from threadpoolctl import threadpool_limits
 from benchmarks.drift.policies.ours import Ours
 from benchmarks.drift.simulate import walk
 from benchmarks.drift.streams import offline, stream
-from recalibrator.core.decide.threshold import Policies
-from recalibrator.core.estimate.outlook import Expected, Outlook
-from recalibrator.core.estimate.smooth import kernel_mass, kernel_mean
-from recalibrator.core.observe.cells import Grid
-from recalibrator.core.recalibrator import View
+from recalibrator.fit.decide.threshold import Policies
+from recalibrator.fit.estimate.estimate import Expected, Outlook
+from recalibrator.fit.estimate.smoothing import kernel_mass, kernel_mean
+from recalibrator.fit.recalibrator import View
+from recalibrator.grid import Grid
 
 Floats = NDArray[np.float64]
 

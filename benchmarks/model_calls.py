@@ -30,12 +30,12 @@ import aiohttp
 import structlog
 
 from benchmarks.results_json import tell
-from runtime.clock import SystemClock
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Signal, Target
 from schemas.query import QueryEvent
 from schemas.settings import Settings
-from stream_router.answering import CascadeAnswerer
-from stream_router.core.request import build_request
+from stream_router.cascade.answerer import CascadeAnswerer
+from stream_router.model_client.request import build_request
+from ucci_runtime.clock import SystemClock
 
 IN_FLIGHT = 1_000
 SERVICE_MS = (100, 1_000)

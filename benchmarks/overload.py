@@ -1,7 +1,7 @@
 """What is a limit that adapts worth? One scripted model server of limited capacity, asked for twice as much and more.
 
 The router's client of a server asks in a closed loop, as the large model is asked: each call queues for at most its
-time-out. Once with the limit of ``stream_router/core/concurrency_limit.py``, once with the configured
+time-out. Once with the limit of ``stream_router/model_client/concurrency_limit.py``, once with the configured
 ``max_concurrency`` alone. The server serves 8 calls at a time and queues the others without bound; it either forgets
 calls that their client has abandoned, as vLLM does, or serves them to the end.
 
@@ -32,15 +32,15 @@ from typing import Any
 import structlog
 
 from benchmarks.results_json import tell
-from runtime.clock import SystemClock
 from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint, WorkloadSettings
-from stream_router.core.concurrency_limit import ConcurrencyLimit
-from stream_router.core.request import build_probe, build_request
-from stream_router.shell.model_http import CallError
-from stream_router.shell.model_server import ModelServer, ServerDownError, ServerName
+from stream_router.model_client.concurrency_limit import ConcurrencyLimit
+from stream_router.model_client.http_call import CallError
+from stream_router.model_client.http_client import ModelServer, ServerDownError, ServerName
+from stream_router.model_client.request import build_probe, build_request
 from tests.support.model_clients import workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer
+from ucci_runtime.clock import SystemClock
 
 PLACES = 8
 SERVICE_S = 0.05

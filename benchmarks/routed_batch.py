@@ -11,7 +11,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.core.observe.cells import Grid
+from recalibrator.grid import Grid
 from schemas import TrafficSummary, VersionTraffic
 
 Mask = NDArray[np.bool_]

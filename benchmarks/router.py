@@ -32,15 +32,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.results_json import tell
-from runtime.clock import Clock
 from schemas.query import QueryEvent
 from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
 from stream_router.ports import Calibrations, Tracing
+from stream_router.prometheus_metrics import Metrics
 from stream_router.service import Service
-from stream_router.shell.metrics import Metrics
-from ucci_stream.local_broker import LocalBroker
+from ucci_runtime.clock import Clock
+from ucci_stream.local.kafka_node import LocalBroker
 
 PARTITIONS = 4
 TICK_MS = 200
@@ -194,7 +194,7 @@ def spans_to_nowhere() -> Tracing:
     """Return OpenTelemetry's SDK as it comes, without an exporter: every span is made and dropped."""
     from opentelemetry.sdk.trace import TracerProvider
 
-    from stream_router.shell.tracing import OpenTelemetry
+    from stream_router.otel_tracing import OpenTelemetry
 
     return OpenTelemetry(TracerProvider())
 

@@ -31,17 +31,15 @@ from rich.console import Console
 from starlette.responses import JSONResponse
 
 from benchmarks.results_json import tell
-from recalibrator.api.acknowledged import AcknowledgedProducer
-from recalibrator.api.app import create_app
-from recalibrator.api.context import Context
-from recalibrator.api.dead_letter_log import DeadLetterLog
+from recalibrator.api.http_app import create_app
+from recalibrator.api.http_context import Context
+from recalibrator.api.http_server import HttpServer
 from recalibrator.api.keys import Keys
-from recalibrator.api.served import Served
-from recalibrator.api.server import HttpServer
-from recalibrator.api.view import View
+from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
+from recalibrator.api.read_model.status_documents import Served
+from recalibrator.api.read_model.topic_cache import View
 from recalibrator.core import Recalibrator
-from recalibrator.shell.metrics import Metrics
-from runtime.clock import SystemClock
+from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationMap, CalibrationVersion
 from schemas.command import Command
 from schemas.labelled import LabelledExample, OutcomeCounts
@@ -57,9 +55,11 @@ from schemas.status import (
     VersionInUse,
 )
 from schemas.topics import QUERIES
-from ucci_stream.bootstrap import send_events
-from ucci_stream.recorded.traffic import load_traffic
-from ucci_stream.stack import WORKLOAD, Stack, StackOptions
+from ucci_demo.recorded.traffic import load_traffic
+from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
+from ucci_runtime.clock import SystemClock
+from ucci_stream.local.stack import WORKLOAD, Stack, StackOptions
+from ucci_stream.offline.bootstrap import send_events
 
 WORKLOADS, VERSIONS, POINTS, ROUTERS = 100, 10_000, 700, 10
 STATUSES_PER_SECOND = 100

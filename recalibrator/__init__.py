@@ -1,7 +1,7 @@
 """Results, feedback and commands in, calibration versions out: a fold over one log.
 
-The join stage (:mod:`recalibrator.join_stage`) turns results and late feedback into observations; the fit stage
-(:mod:`recalibrator.fit_stage`) folds them, with commands, into versions and is the only writer of them; the API stage
+The join stage (:mod:`recalibrator.join.stage`) turns results and late feedback into observations; the fit stage
+(:mod:`recalibrator.fit.stage`) folds them, with commands, into versions and is the only writer of them; the API stage
 (:mod:`recalibrator.api`) shows both and takes feedback and commands. Everything that decides is pure and lives
 in :mod:`recalibrator.core`.
 """

@@ -14,11 +14,11 @@ from typing import Annotated
 import typer
 
 from recalibrator.service import Service, StageName, run_until_signalled
-from runtime.log_lines import LogFormat, configure_logging
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings
 from schemas.settings_warnings import settings_warnings
+from ucci_runtime.log_lines import LogFormat, configure_logging
 
 app = typer.Typer(
     help="Keep the cascade calibrated. Start with: recalibrator run --config ucci.toml",

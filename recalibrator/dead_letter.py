@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from recalibrator.ports import Record
-from runtime import dead_letters
-from runtime.records import OutputRecord
+from ucci_runtime.broker import dead_letters
+from ucci_runtime.broker.records import OutputRecord
 
 
 def dead_letter(
@@ -25,7 +25,7 @@ def dead_letter(
     error : str
         One line for people.
     max_record_bytes : int
-        Largest record that the topic takes; see :func:`runtime.dead_letters.cut_to`.
+        Largest record that the topic takes; see :func:`ucci_runtime.broker.dead_letters.cut_to`.
     """
     original = OutputRecord(topic, record.key, record.value, record.headers)
     letter = dead_letters.dead_letter(record.source, record.offset, original, stage=stage, reason=reason, error=error)

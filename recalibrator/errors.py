@@ -8,7 +8,7 @@
     ├── StoreDamaged           stored state cannot be read: set it aside, rebuild it from the topics
     └── Refused                one HTTP request is not served: answer with its status
 
-What goes wrong with the broker is told by :mod:`runtime.errors`.
+What goes wrong with the broker is told by :mod:`ucci_runtime.broker.errors`.
 """
 
 from __future__ import annotations

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from recalibrator.core.join import JoinState
-from runtime.records import Header, Input, OutputRecord
+from recalibrator.join.query_state import JoinState
 from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.labelled import LabelledExample
 from schemas.status import LabelerCounts, LabelerStatus, WorkloadStatus
 from schemas.traffic import TrafficSummary
 from schemas.trial import CalibrationTrial
+from ucci_runtime.broker.records import Header, Input, OutputRecord
 
 Observation = LabelledExample | TrafficSummary | Command
 

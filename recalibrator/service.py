@@ -20,24 +20,20 @@ import structlog
 from threadpoolctl import threadpool_limits
 
 from recalibrator.core import TrafficSummarizer
-from recalibrator.core.join import LabelRules
-from recalibrator.fit_stage import FitLimits, FitStage, FitTopics
-from recalibrator.join_stage import JoinLimits, JoinStage, JoinTopics
+from recalibrator.file_state import StateDirectory
+from recalibrator.fit.file_snapshots import SnapshotFiles
+from recalibrator.fit.publish.version_topics import KafkaVersionLog
+from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
+from recalibrator.heartbeat_thread import Heartbeat
+from recalibrator.join.query_state import LabelRules
+from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
+from recalibrator.join.stage import JoinLimits, JoinStage, JoinTopics
+from recalibrator.kafka_event_log import KafkaEventLog
+from recalibrator.kafka_properties import group_properties, reader_properties, transactional_properties
+from recalibrator.kafka_transaction import TransactionDriver
 from recalibrator.ports import Stage
-from recalibrator.shell.event_log import KafkaEventLog
-from recalibrator.shell.heartbeat import Heartbeat
-from recalibrator.shell.join_store import RowBounds, SqliteJoinStore
-from recalibrator.shell.kafka_properties import group_properties, reader_properties, transactional_properties
-from recalibrator.shell.metrics import Metrics
-from recalibrator.shell.snapshot_file import SnapshotFiles
-from recalibrator.shell.stage_thread import StageThread
-from recalibrator.shell.state_directory import StateDirectory
-from recalibrator.shell.transaction import TransactionDriver
-from recalibrator.shell.version_log import KafkaVersionLog
-from runtime.clock import SystemClock
-from runtime.kafka.client_reports import reports
-from runtime.kafka.compacted_reader import CompactedReader
-from runtime.kafka.topic_check import CheckedTopics, check_topics
+from recalibrator.prometheus_metrics import Metrics
+from recalibrator.stage_thread import StageThread
 from schemas.settings import Settings
 from schemas.topics import (
     CALIBRATION,
@@ -53,6 +49,10 @@ from schemas.topics import (
     STATUS,
     Topic,
 )
+from ucci_runtime.broker.kafka_client_reports import reports
+from ucci_runtime.broker.kafka_topic_readers import CompactedReader
+from ucci_runtime.broker.kafka_topics import CheckedTopics, check_topics
+from ucci_runtime.clock import SystemClock
 
 _log = structlog.get_logger()
 
@@ -244,7 +244,7 @@ class Service:
 
     def _api_stage(self, checked: CheckedTopics, state: StateDirectory) -> Stage:
         # The web and plotting libraries take long to load; join and fit do not wait for them.
-        from recalibrator.api.stage import VIEWED, ApiStage
+        from recalibrator.api.http_stage import VIEWED, ApiStage
 
         return ApiStage(
             self._settings,

@@ -15,15 +15,15 @@ from typing import Annotated
 
 import typer
 
-from runtime.clock import Clock
-from runtime.log_lines import LogFormat, configure_logging
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings, require_models
+from stream_router.otel_tracing import configured_tracing
 from stream_router.ports import Calibrations, Tracing
+from stream_router.prometheus_metrics import Metrics
 from stream_router.service import RunningAnswerer, Service, run_until_signalled
-from stream_router.shell.metrics import Metrics
-from stream_router.shell.tracing import configured_tracing
+from ucci_runtime.clock import Clock
+from ucci_runtime.log_lines import LogFormat, configure_logging
 
 app = typer.Typer(
     help="Answer queries with a cascade of two models. Start with: stream-router run --config ucci.toml",
@@ -97,7 +97,7 @@ def _one_line(error: Exception) -> str:
 def _cascade(
     settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics, *, tracing: Tracing
 ) -> RunningAnswerer:
-    from stream_router.answering import CascadeAnswerer
+    from stream_router.cascade.answerer import CascadeAnswerer
 
     return CascadeAnswerer(settings, calibrations, clock, settings.router.instance_id, metrics, tracing)
 

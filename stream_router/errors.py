@@ -6,7 +6,7 @@
     ├── ModelsFailed        both models failed on this very query: dead letter, go on
     └── OffsetsWentBack     the log was cut or made anew while it was read: stop, start again
 
-What goes wrong with the broker is told by :mod:`runtime.errors`.
+What goes wrong with the broker is told by :mod:`ucci_runtime.broker.errors`.
 """
 
 from __future__ import annotations

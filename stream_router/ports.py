@@ -11,7 +11,7 @@ from schemas.query import QueryEvent
 from schemas.routed import ModelRole, ModelRun, RoutedEvent
 from schemas.status import ModelHealth
 from schemas.trial import CalibrationTrial
-from stream_router.core.output import InputRecord
+from stream_router.commit.outcome import InputRecord
 
 
 class Calibrations(Protocol):

@@ -14,26 +14,26 @@ from typing import Protocol
 
 import structlog
 
-from runtime.clock import Clock, SystemClock
-from runtime.kafka.topic_check import check_topics
-from runtime.transaction import State
 from schemas.settings import Settings
 from schemas.status import RouterStatus
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
-from stream_router.core.adopt import Adoption
-from stream_router.core.ledger import RecordId
-from stream_router.core.output import InputRecord
-from stream_router.core.status import Identity, Readiness, router_status
+from stream_router.calibration.active_versions import Adoption
+from stream_router.calibration.feed_thread import CalibrationFeed
+from stream_router.commit.commit_thread import Committer
+from stream_router.commit.ledger import RecordId
+from stream_router.commit.outcome import InputRecord
+from stream_router.commit.shared_ledger import SharedLedger
+from stream_router.heartbeat_thread import Heartbeat
+from stream_router.http_status import StatusServer
+from stream_router.intake.intake_thread import Intake
+from stream_router.otel_tracing import PassedOn
 from stream_router.ports import Answerer, Calibrations, Tracing
-from stream_router.router import Router
-from stream_router.shell.calibration_feed import CalibrationFeed
-from stream_router.shell.commit import Committer
-from stream_router.shell.heartbeat import Heartbeat
-from stream_router.shell.intake import Intake
-from stream_router.shell.metrics import Metrics
-from stream_router.shell.shared_ledger import SharedLedger
-from stream_router.shell.status_server import StatusServer
-from stream_router.shell.tracing import PassedOn
+from stream_router.prometheus_metrics import Metrics
+from stream_router.query_loop import Router
+from stream_router.status import Identity, Readiness, router_status
+from ucci_runtime.broker.kafka_topics import check_topics
+from ucci_runtime.broker.transaction_states import State
+from ucci_runtime.clock import Clock, SystemClock
 
 _log = structlog.get_logger()
 

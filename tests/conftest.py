@@ -10,8 +10,8 @@ import pytest
 from hypothesis import settings
 
 from tests.support.broker import unique_prefix
-from ucci_stream.broker_jars import BrokerNotInstalled
-from ucci_stream.local_broker import LocalBroker
+from ucci_stream.local.kafka_install import BrokerNotInstalled
+from ucci_stream.local.kafka_node import LocalBroker
 
 # `make test` must end within minutes on two slow cores; HYPOTHESIS_PROFILE=thorough draws ten times as much.
 settings.register_profile("quick", deadline=None, max_examples=20, derandomize=bool(os.environ.get("CI")))

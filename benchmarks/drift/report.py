@@ -16,7 +16,7 @@ from benchmarks.drift.paired import paired
 from benchmarks.drift.summary import Row, frontiers, is_messy
 from benchmarks.drift.tables import markdown
 
-_CORE = Path(__file__).parents[2] / "recalibrator" / "core"
+_CORE = Path(__file__).parents[2] / "recalibrator" / "fit"
 TUNING = (
     "ours: half-lives, bandwidths, shrinkage and the margin's terms were chosen on seeds 99 and 100 of these families "
     "and on recorded streams, exploration at rest and what missing labels mean on 99, 100 and 200 to 205, the label "

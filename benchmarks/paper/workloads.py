@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ucci_stream.recorded.traffic import RecordedQuery, load_traffic
+from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

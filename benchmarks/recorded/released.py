@@ -10,7 +10,7 @@ from benchmarks.recorded.simulate import Routed
 from benchmarks.recorded.stream import EXPLORED, Floats, Outcomes
 from benchmarks.recorded.windows import WINDOW_LABELS
 from schemas.calibration import CalibrationMap
-from ucci_stream.router_file import largest_kept
+from ucci_stream.offline.router_file import largest_kept
 
 
 class Released:

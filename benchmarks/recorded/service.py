@@ -17,10 +17,10 @@ from benchmarks.recorded.stream import (
 )
 from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import Recalibrator, WorkloadSettings
-from recalibrator.core.observe.cells import Grid
+from recalibrator.grid import Grid
 from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary
-from ucci_stream.recorded.traffic import load_traffic
-from ucci_stream.scenario import offline_examples, offline_set
+from ucci_demo.recorded.traffic import load_traffic
+from ucci_stream.demo.scenario import offline_examples, offline_set
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECONDS_A_QUERY = 0.1

@@ -18,7 +18,7 @@ from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
 from schemas.settings_text import render_settings
 from schemas.settings_warnings import settings_warnings
-from ucci_stream.label_studio.commands import studio_app
+from ucci_stream.label_tools.commands import studio_app
 from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
 
 app = typer.Typer(
@@ -61,7 +61,7 @@ def demo(
 
     Example: ucci-stream demo --seconds 60 --json summary.json
     """
-    from ucci_stream.demo import DemoOptions, run_demo
+    from ucci_stream.demo.run import DemoOptions, run_demo
 
     options = DemoOptions(
         seconds=seconds,
@@ -86,7 +86,7 @@ def up(
 
     Example: ucci-stream up, and in another terminal: ucci-stream ask "canon 5d f2.8 at night"
     """
-    from ucci_stream.stack import StackOptions, run_until_interrupted
+    from ucci_stream.local.stack import StackOptions, run_until_interrupted
 
     run_until_interrupted(StackOptions(directory=directory, broker=broker, models=models), out)
 
@@ -103,8 +103,8 @@ def ask(
 
     Example: ucci-stream ask "canon 5d f2.8 at night" --json
     """
-    from ucci_stream.answer_view import show_answer
-    from ucci_stream.ask import ask as ask_service
+    from ucci_stream.topics.answer_view import show_answer
+    from ucci_stream.topics.ask import ask as ask_service
 
     settings = settings_of(config)
     asked = ask_service(settings, text, workload_of(settings, workload), timeout_s)
@@ -117,7 +117,7 @@ def topics_create(config: ConfigOption = None, as_json: JsonFlag = False) -> Non
 
     Example: ucci-stream topics create --config ucci.toml
     """
-    from ucci_stream.topic_admin import create_topics
+    from ucci_stream.topics.admin import create_topics
 
     done = create_topics(settings_of(config))
     if as_json:
@@ -135,7 +135,7 @@ def topics_check(config: ConfigOption = None) -> None:
 
     Example: ucci-stream topics check
     """
-    from ucci_stream.topic_admin import check_topics
+    from ucci_stream.topics.admin import check_topics
 
     for warning in check_topics(settings_of(config)):
         err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
@@ -152,7 +152,7 @@ def send(
 
     Example: ucci-stream send queries.jsonl
     """
-    from ucci_stream.feed import send_queries
+    from ucci_stream.topics.feed import send_queries
 
     fed = send_queries(settings_of(config), file, err)
     _say_fed(fed.topic, fed.records, as_json=as_json)
@@ -168,7 +168,7 @@ def label(
 
     Example: ucci-stream label gold.jsonl
     """
-    from ucci_stream.feed import send_feedback
+    from ucci_stream.topics.feed import send_feedback
 
     fed = send_feedback(settings_of(config), file, err)
     _say_fed(fed.topic, fed.records, as_json=as_json)
@@ -186,7 +186,7 @@ def label_queue(
 
     Example: ucci-stream label-queue --limit 100 --json | jq -c '.requests[]'
     """
-    from ucci_stream.label_queue import read_queue, show_queue
+    from ucci_stream.label_tools.label_queue import read_queue, show_queue
 
     settings = settings_of(config)
     show_queue(read_queue(settings, workload_of(settings, workload), limit, reason), out, as_json=as_json)
@@ -211,7 +211,7 @@ def replay(
 
     Example: ucci-stream replay recorded.jsonl --plot versions.png
     """
-    from ucci_stream.replay import replay as replay_file
+    from ucci_stream.offline.replay import replay as replay_file
 
     settings = settings_of(config)
     picture = _picture(plot)
@@ -226,7 +226,7 @@ def replay(
     if not as_json:
         out.print(table)
     if picture is not None and versions:
-        from ucci_stream.version_plots import plot_versions
+        from ucci_stream.offline.version_plots import plot_versions
 
         err.print(f"drawn: {plot_versions(versions, picture)}", highlight=False)
     elif picture is not None:
@@ -269,13 +269,13 @@ def bootstrap(
 
     Example: ucci-stream bootstrap labelled.jsonl --workload photo-search --plot calibration.png
     """
-    from ucci_stream.bootstrap import bootstrap as bootstrap_workload
+    from ucci_stream.offline.bootstrap import bootstrap as bootstrap_workload
 
     settings, now = settings_of(config), datetime.now(UTC)
     picture, chosen = _picture(plot), settings.workloads[workload_of(settings, workload)]
     if picture is not None:
-        from ucci_stream.bootstrap import preview
-        from ucci_stream.version_plots import plot_calibration
+        from ucci_stream.offline.bootstrap import preview
+        from ucci_stream.offline.version_plots import plot_calibration
 
         fitted, threshold, frontier = preview(chosen, file, now)
         target = chosen.target.micro_f1

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from recalibrator.api.answers import error_body
+from recalibrator.api.http_answers import error_body
 from recalibrator.errors import Refused
 from schemas.feedback import FeedbackEvent
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from recalibrator.api.bodies import JSON_TYPES, JSONL_TYPES
+from recalibrator.api.http_requests import JSON_TYPES, JSONL_TYPES
 from schemas.event import MAX_ID_CHARS, QueryId
 
 _EVENT = {"$ref": "#/components/schemas/FeedbackEvent"}

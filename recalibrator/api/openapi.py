@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from recalibrator.api.answers import ErrorBody
+from recalibrator.api.http_answers import ErrorBody
 from schemas.feedback import FeedbackEvent
 
 _SCHEMES = {

@@ -13,9 +13,9 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from recalibrator.api.answers import documented, json_answer
-from recalibrator.api.bodies import JSON_TYPES, parse_object, read_body, require_type
-from recalibrator.api.context import Context
+from recalibrator.api.http_answers import documented, json_answer
+from recalibrator.api.http_context import Context
+from recalibrator.api.http_requests import JSON_TYPES, parse_object, read_body, require_type
 from recalibrator.api.routes_status import VersionInPath, unknown_version, version_number
 from recalibrator.errors import Refused
 from schemas.calibration import CalibrationVersion

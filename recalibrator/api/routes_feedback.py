@@ -12,18 +12,6 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from recalibrator.api.answers import documented, json_answer
-from recalibrator.api.bodies import (
-    JSON_TYPES,
-    JSONL_TYPES,
-    body_lines,
-    parse_feedback,
-    parse_object,
-    read_body,
-    require_past,
-    require_type,
-)
-from recalibrator.api.context import Context
 from recalibrator.api.feedback_batch import FeedbackBatch
 from recalibrator.api.feedback_document import (
     BATCH_ANSWERS,
@@ -34,13 +22,25 @@ from recalibrator.api.feedback_document import (
     TakenEvent,
     TakenHook,
 )
-from recalibrator.api.label_studio import deleted_by, feedback_of
-from recalibrator.api.recent_annotations import RecentAnnotations
+from recalibrator.api.http_answers import documented, json_answer
+from recalibrator.api.http_context import Context
+from recalibrator.api.http_requests import (
+    JSON_TYPES,
+    JSONL_TYPES,
+    body_lines,
+    parse_feedback,
+    parse_object,
+    read_body,
+    require_past,
+    require_type,
+)
 from recalibrator.errors import Refused
-from runtime.errors import BrokerUnreachable
+from recalibrator.labelling.label_studio import deleted_by, feedback_of
+from recalibrator.labelling.recent_annotations import RecentAnnotations
 from schemas.event import MAX_ID_CHARS, MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.topics import FEEDBACK
+from ucci_runtime.broker.errors import BrokerUnreachable
 
 BATCH_FACTOR = 10
 """How much larger than one event's a batch's body may be."""

@@ -9,12 +9,12 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from recalibrator.api.answers import documented, tagged
-from recalibrator.api.context import Context
-from recalibrator.api.label_queue import queue_document
-from recalibrator.api.served import unseen
-from recalibrator.core.label_budget import label_budget
+from recalibrator.api.http_answers import documented, tagged
+from recalibrator.api.http_context import Context
+from recalibrator.api.read_model.status_documents import unseen
 from recalibrator.errors import Refused
+from recalibrator.labelling.budget import label_budget
+from recalibrator.labelling.queue import queue_document
 from schemas.event import MAX_ID_CHARS
 from schemas.label_requested import RequestReason
 

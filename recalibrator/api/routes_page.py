@@ -13,11 +13,11 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from recalibrator.api.answers import tagged
-from recalibrator.api.bodies import read_body, require_type
-from recalibrator.api.context import Context
+from recalibrator.api.http_answers import tagged
+from recalibrator.api.http_context import Context
+from recalibrator.api.http_requests import read_body, require_type
 from recalibrator.api.keys import require_same_site
-from recalibrator.api.page import ACTIONS, Page
+from recalibrator.api.pages.html_page import ACTIONS, Page
 from recalibrator.api.routes_commands import CommandRoutes, checked_reason, checked_share
 from recalibrator.api.routes_status import version_number
 from recalibrator.errors import Refused
@@ -52,7 +52,7 @@ class PageRoutes:
         self._context = context
         self._commands = commands
         self._page = Page(context.settings, context.view, context.letters, context.served, context.queue)
-        folder = files("recalibrator.api") / "static"
+        folder = files("recalibrator.api.pages") / "static"
         self._files = {name: (folder / name).read_bytes() for name in _FILES}
         self.router = APIRouter(include_in_schema=False)
         self.router.add_api_route("/", self.overview, methods=["GET"])

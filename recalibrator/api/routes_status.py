@@ -13,10 +13,10 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from recalibrator.api.answers import UNCHANGED, documented, tagged
-from recalibrator.api.context import Context
-from recalibrator.api.history import since as since_time
-from recalibrator.api.versions import VersionLine, changes
+from recalibrator.api.http_answers import UNCHANGED, documented, tagged
+from recalibrator.api.http_context import Context
+from recalibrator.api.read_model.history import since as since_time
+from recalibrator.api.read_model.version_lines import VersionLine, changes
 from recalibrator.errors import Refused
 from schemas.calibration import CalibrationVersion
 from schemas.event import rfc3339

@@ -20,7 +20,7 @@ from benchmarks.paper.policies import conformal_thresholds, fit_isotonic, fit_po
 from benchmarks.paper.synthetic import synthetic_workload
 from benchmarks.paper.thresholds import Sweep
 from benchmarks.paper.workloads import FIELDS, Answers, Floats, Workload, recorded_workload
-from ucci_stream.recorded.traffic import load_traffic
+from ucci_demo.recorded.traffic import load_traffic
 
 
 @pytest.fixture(scope="module")

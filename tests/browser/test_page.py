@@ -20,12 +20,12 @@ from schemas.query import QueryEvent
 from schemas.topics import QUERIES
 from tests.support.broker import unique_prefix
 from tests.support.chromium import ChromiumNotInstalled, open_chromium
-from ucci_stream.demo import publish_offline
-from ucci_stream.demo_watch import Watcher
-from ucci_stream.local_broker import LocalBroker
-from ucci_stream.recorded.traffic import load_traffic
-from ucci_stream.scenario import PlannedQuery, Scenario, offline_set, plan_stream
-from ucci_stream.stack import WORKLOAD, Stack, StackOptions
+from ucci_demo.recorded.traffic import load_traffic
+from ucci_stream.demo.run import publish_offline
+from ucci_stream.demo.scenario import PlannedQuery, Scenario, offline_set, plan_stream
+from ucci_stream.demo.watch import Watcher
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.stack import WORKLOAD, Stack, StackOptions
 
 pytestmark = [pytest.mark.browser, pytest.mark.broker]
 

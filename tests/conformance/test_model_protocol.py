@@ -19,18 +19,18 @@ import aiohttp
 import jsonschema
 import pytest
 
-from runtime.clock import SystemClock
 from schemas.entities import count_pairs
 from schemas.routed import ModelRole, ModelRun
 from schemas.settings import WorkloadSettings
-from stream_router.core.answer import judge
-from stream_router.core.request import build_probe, build_request
-from stream_router.shell.model_http import RefusedError
-from stream_router.shell.model_server import ModelServer, ServerDownError, ServerName
+from stream_router.model_client.answer import judge
+from stream_router.model_client.http_call import RefusedError
+from stream_router.model_client.http_client import ModelServer, ServerDownError, ServerName
+from stream_router.model_client.request import build_probe, build_request
 from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload
-from ucci_stream.model_server import PROMPT
-from ucci_stream.model_servers import recorded_servers, vllm_servers
-from ucci_stream.recorded.traffic import RecordedQuery, load_traffic
+from ucci_demo.model_server import PROMPT
+from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
+from ucci_runtime.clock import SystemClock
+from ucci_stream.local.model_servers import recorded_servers, vllm_servers
 
 ROLES: tuple[ModelRole, ...] = ("small", "large")
 URL_VARIABLES = {"small": "UCCI_VLLM_SMALL_URL", "large": "UCCI_VLLM_LARGE_URL"}
@@ -148,8 +148,8 @@ async def test_prompts_never_recorded_get_what_the_demo_s_engine_computes(server
 
 
 def uncertainty(generation: Any) -> float:
-    from stream_router.core.margin import margin
-    from stream_router.core.margin import uncertainty as of
+    from stream_router.model_client.uncertainty import margin
+    from stream_router.model_client.uncertainty import uncertainty as of
 
     value = of(margin(token.top_logprobs[:2].tolist()) for token in generation.tokens)
     assert value is not None

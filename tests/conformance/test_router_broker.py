@@ -10,9 +10,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from runtime.errors import Fenced, TopicsUnusable
 from schemas.query import QueryEvent
-from stream_router.core.done_offsets import OffsetRange, decode
+from stream_router.commit.done_offsets import OffsetRange, decode
 from tests.support.broker import produce, read_all, unique_prefix
 from tests.support.routers import (
     create_topics,
@@ -22,7 +21,8 @@ from tests.support.routers import (
     running,
     value_of,
 )
-from ucci_stream.local_broker import LocalBroker
+from ucci_runtime.broker.errors import Fenced, TopicsUnusable
+from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = pytest.mark.broker
 

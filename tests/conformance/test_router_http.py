@@ -12,7 +12,7 @@ import pytest
 from tests.support.broker import follow, produce, unique_prefix
 from tests.support.router_processes import RouterProcess, hashed_models, publish_calibration, write_config
 from tests.support.routers import create_topics, query
-from ucci_stream.local_broker import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = pytest.mark.broker
 

@@ -26,7 +26,7 @@ from tests.support.recalibrator_processes import (
     write_recalibrator_config,
 )
 from tests.support.routers import value_of
-from ucci_stream.local_broker import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

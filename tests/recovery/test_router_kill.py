@@ -15,7 +15,7 @@ import pytest
 from tests.support.broker import follow, produce, read_all, unique_prefix
 from tests.support.router_processes import RouterProcess, hashed_models, publish_calibration, write_config
 from tests.support.routers import create_topics, query, value_of
-from ucci_stream.local_broker import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -23,7 +23,7 @@ from tests.support.broker import produce, read_all, unique_prefix
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from tests.support.routers import query, value_of
-from ucci_stream.local_broker import LocalBroker
+from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

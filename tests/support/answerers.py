@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 
-from runtime.clock import Clock
 from schemas.query import QueryEvent
 from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
 from stream_router.errors import ModelsFailed
 from stream_router.ports import Calibrations
+from ucci_runtime.clock import Clock
 
 ROUTED_AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

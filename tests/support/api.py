@@ -10,17 +10,17 @@ from typing import Any, cast
 
 from starlette.testclient import TestClient
 
-from recalibrator.api.acknowledged import AcknowledgedProducer
-from recalibrator.api.app import create_app
-from recalibrator.api.context import Context
-from recalibrator.api.dead_letter_log import DeadLetterLog
+from recalibrator.api.http_app import create_app
+from recalibrator.api.http_context import Context
 from recalibrator.api.keys import Keys
-from recalibrator.api.label_queue import LabelQueue
-from recalibrator.api.served import Served
-from recalibrator.api.view import View
-from recalibrator.shell.metrics import Metrics
-from runtime.errors import BrokerUnreachable
+from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
+from recalibrator.api.read_model.status_documents import Served
+from recalibrator.api.read_model.topic_cache import View
+from recalibrator.labelling.queue import LabelQueue
+from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
+from ucci_runtime.broker.errors import BrokerUnreachable
+from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WORKLOAD = "photo-search"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalibrator.core import Recalibrator
-from recalibrator.core.observe.cells import Grid
+from recalibrator.grid import Grid
 from schemas import (
     CalibrationVersion,
     Decision,

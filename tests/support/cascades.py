@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from runtime.clock import SystemClock
 from schemas.calibration import CalibrationVersion, ModelCosts
 from schemas.draws import uniform
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from schemas.trial import CalibrationTrial
-from stream_router.answering import CascadeAnswerer
+from stream_router.cascade.answerer import CascadeAnswerer
 from tests.support.model_clients import CallCounts, workload
 from tests.support.scripted_model_server import ScriptedModelServer
 from tests.support.versions import sealed_version
+from ucci_runtime.clock import SystemClock
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 PLAIN = next(f"q-{n}" for n in range(500) if uniform(f"q-{n}", "photo") > 0.5)

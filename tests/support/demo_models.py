@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import cache
 
 from schemas.settings import WorkloadSettings
-from stream_router.core.request import entities_schema
-from ucci_stream.model_server import PROMPT
-from ucci_stream.model_server.checkpoint import Checkpoint
-from ucci_stream.model_server.generation import ContinuousBatch, Generation
-from ucci_stream.model_server.guide import Grammars
+from stream_router.model_client.request import entities_schema
+from ucci_demo.model_server import PROMPT
+from ucci_demo.model_server.checkpoint import Checkpoint
+from ucci_demo.model_server.generation import ContinuousBatch, Generation
+from ucci_demo.model_server.guide import Grammars
 
 FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
 SCHEMA = entities_schema(FIELDS)

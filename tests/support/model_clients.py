@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from runtime.clock import SystemClock
 from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint, WorkloadSettings
-from stream_router.core.request import ModelRequest, build_probe, build_request
-from stream_router.shell.model_server import ModelServer, ServerName
+from stream_router.model_client.http_client import ModelServer, ServerName
+from stream_router.model_client.request import ModelRequest, build_probe, build_request
 from tests.support.scripted_model_server import FIELDS
+from ucci_runtime.clock import SystemClock
 
 NOBODY = "http://127.0.0.1:9/v1"
 """Where nobody listens: connections are refused at once."""

@@ -13,10 +13,10 @@ from typing import Literal
 
 from recalibrator.errors import Rewind
 from recalibrator.ports import Assignee, EndReached, Lag, Record
-from recalibrator.shell.metrics import Metrics
-from runtime.records import Header, Input, OutputRecord
+from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationVersion
 from tests.support.recalibrator_events import START
+from ucci_runtime.broker.records import Header, Input, OutputRecord
 
 Fate = Literal["committed", "aborted", "unseen", "crash_before", "crash_after"]
 FAULTS: tuple[Fate, ...] = ("aborted", "unseen", "crash_before", "crash_after")

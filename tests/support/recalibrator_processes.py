@@ -10,7 +10,7 @@ from pathlib import Path
 
 from schemas.settings import Settings
 from tests.support.router_processes import ROOT, RouterProcess
-from ucci_stream.topic_admin import create_topics
+from ucci_stream.topics.admin import create_topics
 
 STAGES = ("join", "fit")
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from runtime.clock import Clock
 from schemas.query import QueryEvent
 from schemas.settings import Settings
 from stream_router.ports import Calibrations
+from stream_router.prometheus_metrics import Metrics
 from stream_router.service import Service
-from stream_router.shell.metrics import Metrics
 from tests.support.answerers import EchoAnswerer
 from tests.support.broker import create, read_all
+from ucci_runtime.clock import Clock
 
 DEADLINE_S = 60.0
 NOWHERE = "http://127.0.0.1:9/v1"

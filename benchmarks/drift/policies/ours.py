@@ -27,9 +27,9 @@ from benchmarks.drift.simulate import (
 )
 from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import Recalibrator
-from recalibrator.core.observe.cells import Grid
-from recalibrator.core.recalibrator import Observation
-from recalibrator.core.tuning import DEFAULT, Tuning
+from recalibrator.fit.method_constants import DEFAULT, Tuning
+from recalibrator.fit.recalibrator import Observation
+from recalibrator.grid import Grid
 from schemas import (
     CalibrationVersion,
     Command,
@@ -61,7 +61,7 @@ class Ours(TakesMess):
     watch : bool
         Whether the detectors' alarms are noted, which costs time.
     **tuned
-        Fields of :class:`~recalibrator.core.tuning.Tuning` that differ from the defaults.
+        Fields of :class:`~recalibrator.fit.method_constants.Tuning` that differ from the defaults.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ _PARTS: dict[str, dict[str, Any]] = {
     "quieter tilt": {"quiet_tilt_ridge": 40.0},
     "exploration": {"exploration": 0.0},
 }
-"""By part: the fields of :class:`~recalibrator.core.tuning.Tuning`, or safety and exploration, that take it out."""
+"""By part: the fields of the method's constants, or safety and exploration, that take it out."""
 
 WITHOUT: dict[str, Callable[[], Ours]] = {
     f"ours-no-{part}": lambda changed=changed: Ours(**changed) for part, changed in _PARTS.items()

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recalibrator.api import bodies, feedback_batch
+from recalibrator.api import feedback_batch
+from recalibrator.api import http_requests as bodies
 from schemas.event import MAX_RECORD_BYTES, rfc3339
 from schemas.feedback import FeedbackEvent
 from tests.support.api import KEY, START, Api, make_api

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recalibrator.core.join import NOTHING_KNOWN, take_feedback
+from recalibrator.join.query_state import NOTHING_KNOWN, take_feedback
 from schemas.feedback import MAX_REVISION, FeedbackEvent
 from tests.support.api import START, Api, make_api
 

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from recalibrator.api.stage import ApiStage
-from recalibrator.shell.metrics import Metrics
-from runtime.clock import SystemClock
+from recalibrator.api.http_stage import ApiStage
+from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationMap, Evidence, Interval, Target
 from schemas.settings import Settings
 from schemas.status import DriftStatus, LabelerStatus, RecalibratorStatus, RouterStatus, StageStatus, WorkloadStatus
 from tests.support.broker import produce
 from tests.support.recalibrator_processes import create_all_topics, recalibrator_settings
 from tests.support.versions import sealed_version
-from ucci_stream.local_broker import LocalBroker
+from ucci_runtime.clock import SystemClock
+from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = pytest.mark.broker
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from recalibrator.api import bodies, server
-from recalibrator.api.server import HttpServer
+from recalibrator.api import http_requests as bodies
+from recalibrator.api import http_server as server
+from recalibrator.api.http_server import HttpServer
 from tests.support.api import Api, make_api
 
 PATIENCE_S = 30.0

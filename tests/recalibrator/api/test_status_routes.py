@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from recalibrator.api.history import MAX_POINTS
-from recalibrator.api.page import TONES
+from recalibrator.api.pages.html_page import TONES
+from recalibrator.api.read_model.history import MAX_POINTS
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
 from schemas.command import Command
 from schemas.event import rfc3339

@@ -1,0 +1,74 @@
+"""The memo: recorded outputs by prompt, token by token with each runner-up.
+
+Packed as flat arrays with row ends; about 24 bytes a token before compression. An answer from here and one computed
+live go through the same protocol code and are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucci_demo.model_server import PROMPT
+from ucci_demo.model_server.generation import GeneratedToken, Generation
+
+RECORDED = Path(__file__).parent.parent / "recorded"
+MEMO_NAME = "memo_{role}.npz"
+ALTERNATIVES = 2
+
+
+def pack_memo(generations: Mapping[str, Generation], path: Path) -> None:
+    """Write finished generations by query text."""
+    tokens = [token for generation in generations.values() for token in generation.tokens]
+    np.savez_compressed(
+        path,
+        texts=np.frombuffer("\n".join(generations).encode(), dtype=np.uint8),
+        ends=np.cumsum([len(generation.tokens) for generation in generations.values()]).astype(np.int32),
+        ids=np.array([token.top_ids[:ALTERNATIVES] for token in tokens], dtype=np.int16),
+        logprobs=np.array([token.top_logprobs[:ALTERNATIVES] for token in tokens], dtype=np.float32),
+    )
+
+
+class Memo:
+    """Recorded outputs of one model.
+
+    Parameters
+    ----------
+    path : Path
+        What :func:`pack_memo` wrote.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with np.load(path) as packed:
+            texts = packed["texts"].tobytes().decode().split("\n")
+            ends = packed["ends"].tolist()
+            self._ids: NDArray[np.int16] = packed["ids"]
+            self._logprobs: NDArray[np.float32] = packed["logprobs"]
+        starts = [0, *ends[:-1]]
+        self._rows = {
+            PROMPT.replace("{text}", text): (start, end) for text, start, end in zip(texts, starts, ends, strict=True)
+        }
+
+    @classmethod
+    def of(cls, role: str) -> Memo | None:
+        """Return the memo of ``small`` or ``large``, None for any other checkpoint."""
+        path = RECORDED / MEMO_NAME.format(role=role)
+        return cls(path) if path.is_file() else None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def find(self, prompt: str) -> list[GeneratedToken] | None:
+        """Return the recorded tokens of a prompt, or None where it was not recorded."""
+        row = self._rows.get(prompt)
+        if row is None:
+            return None
+        ids, logprobs = self._ids[row[0] : row[1]].astype(np.intp), self._logprobs[row[0] : row[1]]
+        chosen = logprobs[:, 0].tolist()
+        return [
+            GeneratedToken(int(top[0]), logprob, top, values)
+            for top, logprob, values in zip(ids, chosen, logprobs, strict=True)
+        ]

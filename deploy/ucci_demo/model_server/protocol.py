@@ -1,0 +1,203 @@
+"""vLLM's OpenAI-compatible protocol, as measured on vLLM 0.32: bodies in, bodies out. Pure.
+
+Shapes that clients trip over are kept: completions key the alternatives of a token by its text (so that tokens of
+equal text collide, unless ``return_tokens_as_token_ids``), chat lists them, cut with the chosen token first; the end
+of sequence is counted and listed though it has no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ucci_demo.model_server.generation import TOP, FinishReason, GeneratedToken
+
+DEFAULT_MAX_TOKENS = 16
+Api = Literal["completions", "chat"]
+BAD_REQUEST, NOT_FOUND = 400, 404
+_OTHER_GUIDES = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+
+
+class ProtocolError(Exception):
+    """A request that vLLM refuses, with its status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A valid request, reduced to what generation needs.
+
+    Parameters
+    ----------
+    alternatives : int or None
+        Alternatives a token; None without log-probabilities.
+    as_ids : bool
+        Name tokens ``token_id:N``.
+    schema : object or None
+        The JSON Schema that the answer must fit; None decodes freely.
+    """
+
+    api: Api
+    prompt: str
+    max_tokens: int
+    alternatives: int | None
+    as_ids: bool
+    schema: Any = None
+
+
+def read_request(api: Api, body: Any, served_model: str) -> Asked:
+    """Validate a decoded request body.
+
+    Raises
+    ------
+    ProtocolError
+        With the status that vLLM answers.
+    """
+    if not isinstance(body, dict):
+        raise ProtocolError(BAD_REQUEST, "the body must be a JSON object")
+    if body.get("model") != served_model:
+        raise ProtocolError(NOT_FOUND, f"The model `{body.get('model')}` does not exist.")
+    if body.get("temperature", 1.0) != 0:
+        raise ProtocolError(BAD_REQUEST, "temperature: this demo server decodes greedily only; send 0")
+    prompt = _chat_prompt(body) if api == "chat" else body.get("prompt")
+    if not isinstance(prompt, str) or not prompt:
+        raise ProtocolError(BAD_REQUEST, "prompt: must be a text that is not empty")
+    limit = (
+        body.get("max_tokens") or body.get("max_completion_tokens") or (None if api == "chat" else DEFAULT_MAX_TOKENS)
+    )
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise ProtocolError(BAD_REQUEST, f"max_tokens must be at least 1, got {limit}.")
+    as_ids = bool(body.get("return_tokens_as_token_ids"))
+    return Asked(api, prompt, limit or 2**31, _alternatives(api, body), as_ids, _schema(body))
+
+
+def _schema(body: dict[str, Any]) -> Any:
+    """Return the JSON Schema asked for, None for free decoding."""
+    other = [key for key in _OTHER_GUIDES if body.get(key) is not None]
+    if other:
+        raise ProtocolError(BAD_REQUEST, f"{other[0]}: this demo server takes response_format alone")
+    asked = body.get("response_format") or {"type": "text"}
+    if not isinstance(asked, dict) or asked.get("type") not in ("text", "json_schema"):
+        raise ProtocolError(BAD_REQUEST, "response_format: this demo server takes text and json_schema")
+    if asked["type"] == "text":
+        return None
+    named = asked.get("json_schema")
+    if not isinstance(named, dict) or named.get("schema") is None:
+        raise ProtocolError(BAD_REQUEST, "response_format: json_schema must hold a schema")
+    return named["schema"]
+
+
+def _chat_prompt(body: dict[str, Any]) -> str | None:
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
+        raise ProtocolError(BAD_REQUEST, "messages: must be a list of objects")
+    return "".join(str(message.get("content", "")) for message in messages)
+
+
+def _alternatives(api: Api, body: dict[str, Any]) -> int | None:
+    asked = body.get("logprobs")
+    if api == "chat":
+        asked = body.get("top_logprobs", 0) if asked else None
+    if asked is None or asked is False:
+        return None
+    if not isinstance(asked, int) or not 0 <= asked <= TOP:
+        raise ProtocolError(
+            BAD_REQUEST, f"Requested sample logprobs of {asked}, which is greater than max allowed: {TOP}"
+        )
+    return asked
+
+
+def error_body(error: ProtocolError) -> dict[str, Any]:
+    """Return vLLM's error object."""
+    kind = "NotFoundError" if error.status == NOT_FOUND else "BadRequestError"
+    return {"error": {"message": str(error), "type": kind, "param": None, "code": error.status}}
+
+
+def reply(
+    asked: Asked,
+    model: str,
+    tokens: Sequence[GeneratedToken],
+    finish_reason: FinishReason,
+    *,
+    request_id: str,
+    created: int,
+    prompt_tokens: int,
+    eos_id: int,
+    decode: Callable[[list[int]], str],
+    name_token: Callable[[int], str],
+) -> dict[str, Any]:
+    """Return the response body.
+
+    Parameters
+    ----------
+    decode : callable
+        Token ids → text.
+    name_token : callable
+        Token id → its own text.
+    """
+
+    def name(token_id: int) -> str:
+        return f"token_id:{token_id}" if asked.as_ids else name_token(token_id)
+
+    text = decode([token.token_id for token in tokens if token.token_id != eos_id])
+    usage = {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": len(tokens),
+        "total_tokens": prompt_tokens + len(tokens),
+    }
+    choice: dict[str, Any] = {"index": 0, "finish_reason": finish_reason, "stop_reason": None}
+    if asked.api == "chat":
+        choice["message"] = {"role": "assistant", "content": text}
+        choice["logprobs"] = None if asked.alternatives is None else _chat_logprobs(tokens, asked.alternatives, name)
+    else:
+        choice["text"] = text
+        choice["logprobs"] = None if asked.alternatives is None else _logprobs(tokens, asked.alternatives, name)
+    kind = "chat.completion" if asked.api == "chat" else "text_completion"
+    prefix = "chatcmpl" if asked.api == "chat" else "cmpl"
+    identity = {"id": f"{prefix}-{request_id}", "object": kind, "created": created, "model": model}
+    return {**identity, "choices": [choice], "usage": usage}
+
+
+def _logprobs(tokens: Sequence[GeneratedToken], count: int, name: Callable[[int], str]) -> dict[str, Any]:
+    names = [name(token.token_id) for token in tokens]
+    offsets, offset = [], 0
+    for text in names:
+        offsets.append(offset)
+        offset += len(text)
+    return {
+        "text_offset": offsets,
+        "tokens": names,
+        "token_logprobs": [token.logprob for token in tokens],
+        "top_logprobs": [
+            {
+                name(i): lp
+                for i, lp in zip(token.top_ids[:count].tolist(), token.top_logprobs[:count].tolist(), strict=True)
+            }
+            for token in tokens
+        ],
+    }
+
+
+def _top(token: GeneratedToken, count: int) -> list[tuple[int, float]]:
+    """Return the most probable alternatives of one token as plain numbers."""
+    return list(zip(token.top_ids[:count].tolist(), token.top_logprobs[:count].tolist(), strict=True))
+
+
+def _chat_logprobs(tokens: Sequence[GeneratedToken], count: int, name: Callable[[int], str]) -> dict[str, Any]:
+    def entry(token_id: int, logprob: float) -> dict[str, Any]:
+        text = name(token_id)
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+
+    return {
+        "content": [
+            {
+                **entry(token.token_id, token.logprob),
+                "top_logprobs": [entry(i, logprob) for i, logprob in _top(token, count)],
+            }
+            for token in tokens
+        ]
+    }

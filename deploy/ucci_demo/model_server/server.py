@@ -1,0 +1,223 @@
+"""The HTTP server of one checkpoint: requests come in on the event loop, tokens come from one generating thread."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from pydantic_core import from_json, to_json
+
+from ucci_demo.model_server.checkpoint import Checkpoint
+from ucci_demo.model_server.entity_schema import UnsupportedSchemaError
+from ucci_demo.model_server.generation import GeneratedToken, Generation
+from ucci_demo.model_server.guide import Grammars, Guide
+from ucci_demo.model_server.memo import ALTERNATIVES, Memo
+from ucci_demo.model_server.protocol import Api, Asked, ProtocolError, error_body, read_request, reply
+
+SLOTS = 32
+_MAX_BODY_BYTES = 4_000_000
+_UNAVAILABLE = 503
+
+
+class _Generator(threading.Thread):
+    """The one thread that steps the batch; sleeps while there is nothing to do."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        super().__init__(name="generator", daemon=True)
+        self._batch = checkpoint.batch
+        self._wake = threading.Condition()
+        self._queue: list[Generation] = []
+        self._stopping = False
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """Requests running and waiting."""
+        return self._batch.running, self._batch.waiting + len(self._queue)
+
+    def submit(self, generation: Generation) -> None:
+        """Hand over a request; from any thread."""
+        with self._wake:
+            self._queue.append(generation)
+            self._wake.notify()
+
+    def stop(self) -> None:
+        """Abort what is running; from any thread."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+
+    def run(self) -> None:
+        """Step until stopped."""
+        busy = False
+        while True:
+            with self._wake:
+                while not (busy or self._queue or self._stopping):
+                    self._wake.wait()
+                for generation in self._queue:
+                    self._batch.submit(generation)
+                self._queue.clear()
+                if self._stopping:
+                    break
+            busy = self._batch.step()
+        self._batch.abort()
+
+
+class ModelServer:
+    """One checkpoint behind the protocol.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    model : str
+        The name that requests must give.
+    memo : Memo or None
+        Recorded outputs, looked up first.
+    latency_s : float
+        Added to every answer, as the service time of a larger model would be.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, model: str, memo: Memo | None, latency_s: float = 0.0) -> None:
+        self._checkpoint = checkpoint
+        self._model = model
+        self._memo = memo
+        self._latency_s = latency_s
+        self._generator = _Generator(checkpoint)
+        self._grammars = Grammars(checkpoint.vocabulary())
+        self._ids = itertools.count(1)
+        self._names: dict[int, str] = {}
+        self._draining = False
+        self._registry = CollectorRegistry()
+        labels = {"namespace": "vllm", "registry": self._registry}
+        self._succeeded = Counter("request_success", "Finished requests.", ["finished_reason"], **labels)  # type: ignore[arg-type]
+        self._latency = Histogram("e2e_request_latency_seconds", "From request to answer.", **labels)  # type: ignore[arg-type]
+        running = Gauge("num_requests_running", "Requests in the batch.", **labels)  # type: ignore[arg-type]
+        waiting = Gauge("num_requests_waiting", "Requests that wait for a slot.", **labels)  # type: ignore[arg-type]
+        running.set_function(lambda: self._generator.load[0])
+        waiting.set_function(lambda: self._generator.load[1])
+
+    def application(self) -> web.Application:
+        """Return the aiohttp application; it starts and stops the generating thread."""
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
+        app.router.add_post("/v1/completions", self._completions)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        app.on_startup.append(self._start)
+        app.on_shutdown.append(self._stop)
+        return app
+
+    async def _start(self, _app: web.Application) -> None:
+        self._generator.start()
+
+    async def _stop(self, _app: web.Application) -> None:
+        """Answer what is running with what it has got, as vLLM does on SIGTERM."""
+        self._draining = True
+        self._generator.stop()
+        await asyncio.to_thread(self._generator.join)
+
+    async def _completions(self, request: web.Request) -> web.Response:
+        return await self._answer("completions", request)
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        return await self._answer("chat", request)
+
+    async def _answer(self, api: Api, request: web.Request) -> web.Response:
+        if self._draining:
+            return _json({"error": {"message": "shutting down", "code": _UNAVAILABLE}}, _UNAVAILABLE)
+        began = time.perf_counter()
+        try:
+            asked = read_request(api, _decoded(await request.read()), self._model)
+            document = await self._generate(asked)
+        except ProtocolError as error:
+            return _json(error_body(error), error.status)
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
+        self._latency.observe(time.perf_counter() - began)
+        self._succeeded.labels(document["choices"][0]["finish_reason"]).inc()
+        return _json(document)
+
+    async def _generate(self, asked: Asked) -> dict[str, Any]:
+        prompt_ids = self._checkpoint.encode(asked.prompt)
+        if len(prompt_ids) >= self._checkpoint.model.shape.context:
+            raise ProtocolError(400, f"the prompt of {len(prompt_ids)} tokens is longer than the context")
+        guide = self._guide(asked.schema)
+        tokens = self._remembered(asked)
+        reason = "stop"
+        if tokens is None:
+            generation = await self._live(prompt_ids, asked.max_tokens, guide)
+            tokens, reason = generation.tokens, generation.finish_reason or "abort"
+        return reply(
+            asked,
+            self._model,
+            tokens,
+            reason,  # type: ignore[arg-type]  # one of the three words by construction
+            request_id=str(next(self._ids)),
+            created=int(time.time()),
+            prompt_tokens=len(prompt_ids),
+            eos_id=self._checkpoint.model.shape.eos_id,
+            decode=self._checkpoint.decode,
+            name_token=self._name,
+        )
+
+    def _guide(self, schema: Any) -> Guide | None:
+        try:
+            return None if schema is None else self._grammars.of(schema).guide()
+        except UnsupportedSchemaError as error:
+            raise ProtocolError(400, f"response_format: {error}") from None
+
+    def _remembered(self, asked: Asked) -> list[GeneratedToken] | None:
+        """Return the recorded answer, where it is there and holds what was asked for."""
+        if self._memo is None or asked.schema is not None or (asked.alternatives or 0) > ALTERNATIVES:
+            return None
+        tokens = self._memo.find(asked.prompt)
+        return tokens if tokens is not None and len(tokens) <= asked.max_tokens else None
+
+    async def _live(self, prompt_ids: list[int], max_tokens: int, guide: Guide | None) -> Generation:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Generation] = loop.create_future()
+
+        def settle(generation: Generation) -> None:
+            if not done.done():
+                done.set_result(generation)
+
+        def finished(generation: Generation) -> None:
+            loop.call_soon_threadsafe(settle, generation)
+
+        generation = Generation(prompt_ids, max_tokens, finished, guide)
+        self._generator.submit(generation)
+        try:
+            return await done
+        finally:
+            generation.cancelled = not done.done() or done.cancelled()
+
+    def _name(self, token_id: int) -> str:
+        name = self._names.get(token_id)
+        if name is None:
+            name = self._names[token_id] = str(self._checkpoint.tokenizer.decode([token_id], skip_special_tokens=False))
+        return name
+
+    async def _models(self, _request: web.Request) -> web.Response:
+        return _json({"object": "list", "data": [{"id": self._model, "object": "model"}]})
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._registry), content_type="text/plain")
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return from_json(body)
+    except ValueError as error:
+        raise ProtocolError(400, f"not valid JSON: {error}") from None
+
+
+def _json(document: Any, status: int = 200) -> web.Response:
+    return web.Response(body=to_json(document), status=status, content_type="application/json")

@@ -1,0 +1,117 @@
+"""Recorded traffic of the two demo models: queries, gold entities and what both models answered.
+
+Packed files flow in (:mod:`ucci_demo.recorded.pack` makes them), frozen records flow out. Texts and gold are a
+compressed JSONL, numbers a compressed NumPy archive, row by row the same queries.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+FOLDER = Path(__file__).parent
+TEXTS = FOLDER / "traffic.jsonl.gz"
+NUMBERS = FOLDER / "traffic.npz"
+ROLES = ("small", "large")
+COLUMNS = (
+    "true_positives",
+    "predicted",
+    "exact",
+    "valid",
+    "tokens",
+    "uncertainty",
+    "entropy",
+    "max_probability",
+    "min_margin",
+    "negative_log_likelihood",
+)
+"""What is packed of each answer; the last four are means (or the minimum) over tokens of rival signals."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """One model's answer, reduced to counts and token statistics.
+
+    Parameters
+    ----------
+    true_positives, predicted : int
+        (field, value) pairs against the gold ones.
+    exact : bool
+        All fields right.
+    valid : bool
+        The text is one JSON object.
+    tokens : int
+        End of sequence included.
+    uncertainty : float or None
+        u = 1 - mean(p1 - p2); None when the answer is not valid.
+    entropy, max_probability, min_margin, negative_log_likelihood : float
+        Rival signals, from the same token probabilities.
+    """
+
+    true_positives: int
+    predicted: int
+    exact: bool
+    valid: bool
+    tokens: int
+    uncertainty: float | None
+    entropy: float
+    max_probability: float
+    min_margin: float
+    negative_log_likelihood: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedQuery:
+    """One query with its gold entities and both answers.
+
+    Parameters
+    ----------
+    shift : str
+        ``none``, ``typos`` or ``new_names``.
+    agree : bool
+        Both models gave equal entities.
+    """
+
+    text: str
+    shift: str
+    gold: dict[str, str | None]
+    gold_count: int
+    agree: bool
+    small: RecordedAnswer
+    large: RecordedAnswer
+
+
+@cache
+def load_traffic() -> tuple[RecordedQuery, ...]:
+    """Return all recorded queries, in the order in which they were recorded."""
+    return tuple(_records())
+
+
+def _records() -> Iterator[RecordedQuery]:
+    with np.load(NUMBERS) as packed:
+        columns = {name: packed[name].tolist() for name in packed.files}
+    with gzip.open(TEXTS, "rt", encoding="utf-8") as lines:
+        for row, line in enumerate(lines):
+            text, shift, gold = json.loads(line)
+            yield RecordedQuery(
+                text=text,
+                shift=shift,
+                gold=gold,
+                gold_count=columns["gold_count"][row],
+                agree=columns["agree"][row],
+                small=_answer(columns, "small", row),
+                large=_answer(columns, "large", row),
+            )
+
+
+def _answer(columns: dict[str, list[float]], role: str, row: int) -> RecordedAnswer:
+    values = {name: columns[f"{role}_{name}"][row] for name in COLUMNS}
+    if not values["valid"]:
+        values["uncertainty"] = None  # type: ignore[assignment]  # the dict is read once, below
+    return RecordedAnswer(**values)  # type: ignore[arg-type]  # columns hold the types of their packed arrays

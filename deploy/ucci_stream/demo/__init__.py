@@ -1,0 +1,1 @@
+"""`ucci-stream demo`: what happens when, what is watched, and the verdict."""

@@ -1,0 +1,202 @@
+"""``ucci-stream demo``: a scenario on the stack, watched from outside as any other client would.
+
+The stack, a stream of queries and three labelers run; what the topics show is recorded, drawn live, summed up and
+plotted. The demo never looks inside a service: it knows what a user of the topics knows.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from confluent_kafka import Producer
+from rich.console import Console
+
+from schemas.command import Command
+from schemas.event import rfc3339
+from schemas.query import QueryEvent
+from schemas.topics import QUERIES
+from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
+from ucci_stream.demo.live_view import LiveView
+from ucci_stream.demo.offline import offline_calibration
+from ucci_stream.demo.run_plot import plot_run
+from ucci_stream.demo.scenario import (
+    TRUSTED_LABELER,
+    PlannedQuery,
+    Scenario,
+    offline_examples,
+    offline_set,
+    plan_stream,
+)
+from ucci_stream.demo.summary import Summary, print_summary, summarise
+from ucci_stream.demo.watch import Watcher
+from ucci_stream.local.stack import WORKLOAD, Stack, StackOptions
+from ucci_stream.offline.bootstrap import send_events
+from ucci_stream.topics.admin import client_properties
+
+QUERIES_PER_SECOND = 120
+_MAX_UNANSWERED = 600
+_DRAIN_TIMEOUT_S = 120.0
+_BOOTSTRAP_TIMEOUT_S = 120.0
+_KILLED_ROUTER = 1
+_TICK_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What ``ucci-stream demo`` was asked for."""
+
+    seconds: int
+    queries: int | None
+    broker: str
+    models: str
+    keep: bool
+    summary_path: Path | None
+    seed: int
+    directory: Path
+
+
+def run_demo(options: DemoOptions, console: Console) -> int:
+    """Run the demo and return its exit code: 0 when nothing was lost and the target was held again."""
+    stack_options = StackOptions(
+        directory=options.directory,
+        broker=options.broker,
+        models=options.models,
+        exploration=0.05,
+        label_kept=0.15,
+        label_escalated=0.20,
+        trusted_labelers=(TRUSTED_LABELER,),
+    )
+    scenario = Scenario(queries=options.queries or options.seconds * QUERIES_PER_SECOND, seed=options.seed)
+    traffic = load_traffic()
+    stream = plan_stream(traffic, scenario)
+    with Stack(stack_options, console) as stack, Watcher(stack.settings, stream, scenario) as watcher:
+        publish_offline(stack, offline_set(traffic), watcher, console)
+        _stream(stack, stream, options, watcher, console)
+        summary = summarise(stream, watcher.seen, scenario, stack_options.micro_f1)
+        picture = plot_run(stream, watcher.seen, scenario, stack_options.micro_f1, options.directory / "demo.png")
+        _report(summary, picture, options, console)
+        if options.keep:
+            _keep(stack, console)
+    return 0 if summary.succeeded else 1
+
+
+def publish_offline(stack: Stack, offline: list[RecordedQuery], watcher: Watcher, console: Console) -> None:
+    """Publish what the paper's user would have: the offline calibration, and the labelled queries behind it.
+
+    Raises
+    ------
+    StackFailed
+        When the service has not taken them in time.
+    """
+    moment = datetime.now(UTC)
+    fitted, threshold = offline_calibration(offline, stack.options.micro_f1)
+    command = Command(
+        workload=WORKLOAD,
+        action="bootstrap",
+        map=fitted,
+        uncertainty_threshold=threshold,
+        examples=len(offline),
+        issued_by="demo",
+        issued_at=moment - timedelta(seconds=len(offline) + 1),
+        reason="offline calibration as in the paper",
+    )
+    # The command goes first: folded before it, the examples alone would lead to a first version of the core's own.
+    send_events(stack.settings, WORKLOAD, [command, *offline_examples(offline, WORKLOAD, moment)])
+    first = watcher.await_first_version(_BOOTSTRAP_TIMEOUT_S)
+    # The stream begins when its past is told: versions that catch up with it are no answer to the stream.
+    watcher.await_labels(len(offline), _BOOTSTRAP_TIMEOUT_S)
+    console.print(
+        f"[green]✓[/] {'calibrated':<14} offline, on {len(offline)} recorded queries: version {first.version}, "
+        f"escalate u > {first.uncertainty_threshold:.4f}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _stream(
+    stack: Stack,
+    stream: list[PlannedQuery],
+    options: DemoOptions,
+    watcher: Watcher,
+    console: Console,
+) -> None:
+    """Send the queries at an even pace, kill a router half-way, and wait until all are answered."""
+    watcher.begin()
+    sender = _Sender(stack, stream, options.seconds, watcher)
+    sender.start()
+    killed = False
+    with LiveView(console, len(stream), stack.options.micro_f1) as view:
+        while sender.is_alive():
+            time.sleep(_TICK_S)
+            if not killed and sender.sent >= len(stream) // 2:
+                killed = True
+                stack.kill_router(_KILLED_ROUTER)
+                watcher.router_killed(f"router-{_KILLED_ROUTER}")
+                stack.restart_router(_KILLED_ROUTER)
+            stack.require_alive()
+            view.update(watcher, sender.sent)
+        deadline = time.monotonic() + _DRAIN_TIMEOUT_S
+        while watcher.unanswered(len(stream)) and time.monotonic() < deadline:
+            time.sleep(_TICK_S)
+            stack.require_alive()
+            view.update(watcher, sender.sent)
+    sender.join()
+    watcher.settle()
+
+
+class _Sender(threading.Thread):
+    """Sends the queries at an even pace; waits when too many are unanswered."""
+
+    def __init__(self, stack: Stack, stream: list[PlannedQuery], seconds: float, watcher: Watcher) -> None:
+        super().__init__(name="demo-sender", daemon=True)
+        self._topic = QUERIES.name(stack.settings.topics.prefix)
+        self._producer = Producer(client_properties(stack.settings, linger_ms=5, enable_idempotence=True))
+        self._stream = stream
+        self._pause_s = seconds / len(stream)
+        self._watcher = watcher
+        self.sent = 0
+
+    def run(self) -> None:
+        """Send all queries, then wait for the broker's acknowledgements."""
+        due = time.monotonic()
+        for query in self._stream:
+            due += self._pause_s
+            while self.sent - self._watcher.answered > _MAX_UNANSWERED:
+                time.sleep(0.02)
+                due = time.monotonic()
+            if (wait := due - time.monotonic()) > 0:
+                time.sleep(wait)
+            self._send(query)
+        self._producer.flush(_DRAIN_TIMEOUT_S)
+
+    def _send(self, query: PlannedQuery) -> None:
+        event = QueryEvent(query_id=query.query_id, text=query.recorded.text, created_at=datetime.now(UTC))
+        self._producer.produce(self._topic, key=query.query_id.encode(), value=event.to_json())
+        self._producer.poll(0)
+        self.sent += 1
+
+
+def _report(summary: Summary, picture: Path, options: DemoOptions, console: Console) -> None:
+    """Print the table and write the JSON, also beside the picture."""
+    document = {**summary.to_document(), "finished_at": rfc3339(datetime.now(UTC)), "picture": str(picture)}
+    text = json.dumps(document, indent=2) + "\n"
+    for path in {options.directory / "summary.json", options.summary_path} - {None}:
+        if path is not None:
+            path.write_text(text, encoding="utf-8")
+    print_summary(summary, console)
+    console.print(f"summary {options.directory / 'summary.json'}, picture {picture}", highlight=False, soft_wrap=True)
+
+
+def _keep(stack: Stack, console: Console) -> None:
+    console.print(f"left running until Ctrl-C: {stack.addresses.recalibrator}/", highlight=False)
+    try:
+        while True:
+            time.sleep(1.0)
+            stack.require_alive()
+    except KeyboardInterrupt:
+        return

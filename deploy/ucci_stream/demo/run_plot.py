@@ -1,0 +1,129 @@
+"""The picture of a demo run: micro-F1 and escalation over the stream, versions, drift and kill marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.entities import count_pairs
+from ucci_stream.demo.scenario import PlannedQuery, Scenario
+from ucci_stream.demo.summary import Observations
+
+_WINDOW = 800
+_INK, _SERVICE, _STATIC, _TARGET = "#1f2933", "#0b6e99", "#b7472a", "#5f6b76"
+
+Counts = NDArray[np.float64]
+
+
+def plot_run(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario, target: float, path: Path) -> Path:
+    """Draw the run and write it as PNG or SVG, by the path's ending."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, (top, bottom) = plt.subplots(
+        2, 1, figsize=(10.0, 6.2), sharex=True, height_ratios=(2, 1), layout="constrained"
+    )
+    served, static = _served_counts(stream, seen), _static_counts(stream, seen)
+    index = np.arange(len(stream))
+    if static is not None:
+        top.plot(index, _rolling_f1(static[:, :3]), color=_STATIC, lw=1.4, label="static calibration")
+        bottom.plot(index, _rolling_mean(static[:, 3]), color=_STATIC, lw=1.4)
+    top.plot(index, _rolling_f1(served[:, :3]), color=_SERVICE, lw=2.0, label="this service")
+    bottom.plot(index, _rolling_mean(served[:, 3]), color=_SERVICE, lw=2.0)
+    top.axhline(target, color=_TARGET, lw=1.0, ls="--", label=f"target {target}")
+    top.set_ylabel(f"micro-F1, last {_WINDOW} queries")
+    bottom.set_ylabel("escalated")
+    bottom.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    bottom.set_xlabel("query")
+    bottom.set_ylim(bottom=0.0)
+    _mark(top, bottom, stream, seen, scenario)
+    top.legend(loc="lower left", frameon=False)
+    for axes in (top, bottom):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(colors=_INK)
+        axes.margins(x=0.01)
+    top.set_title("Traffic drifts at the first dotted line; each tick is a calibration version", loc="left", color=_INK)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    return path
+
+
+def _mark(top, bottom, stream, seen, scenario) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    """Mark the drift, the kill and the versions; matplotlib's axes carry no useful types."""
+    order = np.array(sorted(result.seen_s for result in seen.results.values()))
+    for axes in (top, bottom):
+        axes.axvline(scenario.drift_index, color=_INK, lw=1.0, ls=":")
+    top.annotate(
+        f"{scenario.typo_share:.0%} typos from here",
+        (scenario.drift_index, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(6, -12),
+        textcoords="offset points",
+        color=_INK,
+    )
+    if seen.killed_s is not None:
+        killed = int(np.searchsorted(order, seen.killed_s))
+        for axes in (top, bottom):
+            axes.axvline(killed, color=_STATIC, lw=1.0, ls=(0, (1, 3)))
+        top.annotate(
+            "router killed",
+            (killed, 0.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(6, 6),
+            textcoords="offset points",
+            color=_STATIC,
+        )
+    for version in seen.versions:
+        at = int(np.searchsorted(order, version.published_s))
+        bottom.axvline(min(at, len(stream) - 1), ymax=0.08, color=_INK, lw=1.2)
+
+
+def _served_counts(stream: Sequence[PlannedQuery], seen: Observations) -> Counts:
+    """Return true positives, predicted, gold and escalated of the served answers, one row a query."""
+    rows = np.zeros((len(stream), 4))
+    for row, query in zip(rows, stream, strict=True):
+        result = seen.results.get(query.query_id)
+        if result is not None:
+            row[:3] = count_pairs(result.routed.entities, query.recorded.gold)
+            row[3] = result.routed.decision.escalated
+    return rows
+
+
+def _static_counts(stream: Sequence[PlannedQuery], seen: Observations) -> Counts | None:
+    if not seen.versions:
+        return None
+    threshold = seen.versions[0].version.uncertainty_threshold
+    rows = np.zeros((len(stream), 4))
+    for row, query in zip(rows, stream, strict=True):
+        u = query.recorded.small.uncertainty
+        up = u is None or u > threshold
+        answer = query.recorded.large if up else query.recorded.small
+        row[:] = answer.true_positives, answer.predicted, query.recorded.gold_count, up
+    return rows
+
+
+def _rolling_sum(values: Counts) -> Counts:
+    total = np.concatenate((np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)))
+    last = np.arange(1, len(values) + 1)
+    return np.asarray(total[last] - total[np.maximum(0, last - _WINDOW)])
+
+
+def _rolling_f1(counts: Counts) -> Counts:
+    """Return micro-F1 over the last window, NaN while it is less than half full."""
+    hits, predicted, gold = _rolling_sum(counts).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        score = 2.0 * hits / (predicted + gold)
+    score[: _WINDOW // 2] = np.nan
+    return np.asarray(score)
+
+
+def _rolling_mean(values: Counts) -> Counts:
+    count = np.minimum(np.arange(1, len(values) + 1), _WINDOW)
+    mean = _rolling_sum(values) / count
+    mean[: _WINDOW // 2] = np.nan
+    return np.asarray(mean)

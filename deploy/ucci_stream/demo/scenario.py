@@ -1,0 +1,149 @@
+"""What happens in the demo: which queries come when, and how people label them. Pure: a seed in, a plan out.
+
+Recorded queries flow in; an offline calibration set, a stream that drifts half-way, and for each requested label a
+plan of its delay and faults flow out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from schemas.draws import uniform
+from schemas.labelled import LabelledExample, OutcomeCounts
+from ucci_demo.recorded.traffic import RecordedAnswer, RecordedQuery
+
+CLEAN, TYPOS = "none", "typos"
+OFFLINE_EXAMPLES = 4_000
+LABELERS = ("ada", "bob", "cleo")
+TRUSTED_LABELER = "ada"
+"""Who answers audits; the demo's workload names her in ``trusted_labelers``."""
+
+STREAM_SECONDS_PER_SECOND = 12.0
+"""The demo's pace: one second of it stands for this many of production traffic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """The knobs of the story.
+
+    Parameters
+    ----------
+    queries : int
+    drift_at : float
+        Share of the queries after which typos are mixed in.
+    typo_share : float
+        Share of typo queries from then on.
+    label_delay_s : float
+        Mean delay of an ordinary label, in seconds of the demo.
+    late_share, late_delay_s : float
+        Share of labels that come late, and the mean of their further delay (times the pace: minutes of stream time).
+    wrong_share, twice_share : float
+        Shares of labels that are wrong, and that are sent twice.
+    seed : int
+    """
+
+    queries: int
+    drift_at: float = 0.35
+    typo_share: float = 0.25
+    label_delay_s: float = 1.0
+    late_share: float = 0.10
+    late_delay_s: float = 12.0
+    wrong_share: float = 0.01
+    twice_share: float = 0.05
+    seed: int = 1
+
+    @property
+    def drift_index(self) -> int:
+        """Index of the first query after the drift."""
+        return int(self.queries * self.drift_at)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """One query of the stream and the recording that it comes from."""
+
+    query_id: str
+    index: int
+    recorded: RecordedQuery
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPlan:
+    """Who gives a label, when it comes, in seconds after its result, and what is wrong with it."""
+
+    labeler: str
+    delay_s: float
+    wrong: bool
+    twice: bool
+
+
+def offline_set(traffic: Sequence[RecordedQuery]) -> list[RecordedQuery]:
+    """Return the clean queries of the offline calibration; the stream never shows them again."""
+    return [query for query in traffic if query.shift == CLEAN][:OFFLINE_EXAMPLES]
+
+
+def plan_stream(traffic: Sequence[RecordedQuery], scenario: Scenario) -> list[PlannedQuery]:
+    """Draw the stream: clean queries first, from ``drift_index`` on with typos among them."""
+    draw = random.Random(scenario.seed)
+    clean = [query for query in traffic if query.shift == CLEAN][OFFLINE_EXAMPLES:]
+    typos = [query for query in traffic if query.shift == TYPOS]
+    stream = []
+    for index in range(scenario.queries):
+        drifted = index >= scenario.drift_index and draw.random() < scenario.typo_share
+        stream.append(PlannedQuery(f"demo-{index:06d}", index, draw.choice(typos if drifted else clean)))
+    return stream
+
+
+def plan_label(query_id: str, scenario: Scenario, *, is_audit: bool) -> LabelPlan:
+    """Draw how one label comes; the same query gets the same plan in every run.
+
+    Parameters
+    ----------
+    query_id : str
+    scenario : Scenario
+    is_audit : bool
+        Whether the label was requested for an audit, which is left to the trusted labeler.
+    """
+    draw = random.Random(int(uniform(query_id, f"label-{scenario.seed}") * 2**53))
+    delay = draw.expovariate(1.0 / scenario.label_delay_s)
+    if draw.random() < scenario.late_share:
+        delay += draw.expovariate(1.0 / scenario.late_delay_s)
+    wrong, twice = draw.random() < scenario.wrong_share, draw.random() < scenario.twice_share
+    return LabelPlan(TRUSTED_LABELER if is_audit else draw.choice(LABELERS), delay, wrong, twice)
+
+
+def wrong_gold(gold: dict[str, str | None]) -> dict[str, str | None]:
+    """Return the gold entities with the first one left out, as a hurried labeler would."""
+    present = [name for name, value in gold.items() if value]
+    return {**gold, present[0]: None} if present else {**gold, next(iter(gold)): "unknown"}
+
+
+def offline_examples(
+    queries: Sequence[RecordedQuery], workload: str, last_routed_at: datetime
+) -> Iterator[LabelledExample]:
+    """Turn recorded queries into the labelled file of an offline calibration, one a second, both models run."""
+    for index, query in enumerate(queries):
+        moment = last_routed_at - timedelta(seconds=len(queries) - index)
+        yield LabelledExample(
+            query_id=f"offline-{index:06d}",
+            workload=workload,
+            uncertainty=query.small.uncertainty,
+            small_exact=query.small.exact,
+            small=_counts(query.small),
+            large=_counts(query.large),
+            gold_count=query.gold_count,
+            large_probability=1.0,
+            label_probability=1.0,
+            label_requested=True,
+            reason="cold_start",
+            agree=query.agree,
+            routed_at=moment,
+            labelled_at=moment,
+        )
+
+
+def _counts(answer: RecordedAnswer) -> OutcomeCounts:
+    return OutcomeCounts(true_positives=answer.true_positives, predicted=answer.predicted)

@@ -1,0 +1,287 @@
+"""The demo's account: what was observed → the numbers, the verdict, the table and the JSON.
+
+Observations flow in, one :class:`Summary` flows out; no clock, no I/O but printing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from schemas.calibration import CalibrationVersion
+from schemas.costs import query_cost
+from schemas.entities import count_pairs
+from schemas.routed import RoutedEvent
+from ucci_stream.demo.scenario import PlannedQuery, Scenario
+
+SE_FACTOR = 0.21
+"""Standard error of micro-F1 is about .21 / sqrt(n) on such traffic, measured on the recorded data."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenVersion:
+    """A version as the demo saw it published; times in seconds since the stream began."""
+
+    version: CalibrationVersion
+    published_s: float
+    first_use_s: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenResult:
+    """A committed result as the demo read it; times in seconds since the stream began."""
+
+    routed: RoutedEvent
+    seen_s: float
+
+
+@dataclass(slots=True)
+class Observations:
+    """Everything that the demo saw; ``versions_before`` of its versions came before the first query."""
+
+    results: dict[str, SeenResult] = field(default_factory=dict)
+    duplicated: int = 0
+    dead_letters: int = 0
+    versions: list[SeenVersion] = field(default_factory=list)
+    versions_before: int = 1
+    drift_started_s: float | None = None
+    drift_seen_s: float | None = None
+    killed_router: str | None = None
+    killed_s: float | None = None
+    first_commit_after_kill_s: float | None = None
+    labels_sent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One stretch of the stream, for one policy."""
+
+    queries: int
+    micro_f1: float
+    escalation_rate: float
+    cost_sequential: float
+    cost_paper: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the demo found; ``held`` is its verdict."""
+
+    queries: int
+    missing: int
+    duplicated: int
+    dead_letters: int
+    target: float
+    tolerance: float
+    service: dict[str, Phase]
+    static: dict[str, Phase]
+    large_only_cost: float
+    versions_published: int
+    versions_before_stream: int
+    publish_to_first_use_s: dict[str, float | None]
+    drift_detected_after_queries: int | None
+    router_kill_to_first_commit_s: float | None
+    labels_sent: int
+    held: bool
+    static_held: bool
+    seed: int
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether nothing was lost or doubled and the target was held again."""
+        return self.held and not (self.missing or self.duplicated or self.dead_letters)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the summary as plain JSON values."""
+        return {**asdict(self), "succeeded": self.succeeded}
+
+
+PHASES = ("before_drift", "just_after_drift", "after_recovery")
+
+
+def phase_bounds(scenario: Scenario) -> dict[str, tuple[int, int]]:
+    """Return each phase's first and one-past-last query index."""
+    drift, last = scenario.drift_index, scenario.queries
+    after = last - drift
+    return {
+        "before_drift": (0, drift),
+        "just_after_drift": (drift, drift + after // 5),
+        "after_recovery": (last - after // 2, last),
+    }
+
+
+def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario, target: float) -> Summary:
+    """Reduce what was observed to the demo's numbers.
+
+    The static policy is the first version, as the paper's user would have kept it, on the very same queries; the
+    recorded answers tell what it would have served.
+    """
+    static_version = seen.versions[0].version if seen.versions else None
+    service, static = {}, {}
+    for name, (first, last) in phase_bounds(scenario).items():
+        service[name] = _service_phase(stream[first:last], seen)
+        if static_version is not None:
+            static[name] = _static_phase(stream[first:last], static_version)
+    tolerance = 2.0 * SE_FACTOR / math.sqrt(max(1, service["after_recovery"].queries))
+    costs = static_version.costs if static_version is not None else None
+    return Summary(
+        queries=len(stream),
+        missing=sum(query.query_id not in seen.results for query in stream) - seen.dead_letters,
+        duplicated=seen.duplicated,
+        dead_letters=seen.dead_letters,
+        target=target,
+        tolerance=tolerance,
+        service=service,
+        static=static,
+        large_only_cost=costs.large if costs else math.nan,
+        versions_published=len(seen.versions),
+        versions_before_stream=seen.versions_before,
+        publish_to_first_use_s=first_use(seen),
+        drift_detected_after_queries=_detection_delay(stream, seen, scenario),
+        router_kill_to_first_commit_s=_difference(seen.first_commit_after_kill_s, seen.killed_s),
+        labels_sent=seen.labels_sent,
+        held=service["after_recovery"].micro_f1 >= target - tolerance,
+        static_held=bool(static) and static["after_recovery"].micro_f1 >= target - tolerance,
+        seed=scenario.seed,
+    )
+
+
+def micro_f1(true_positives: int, predicted: int, gold: int) -> float:
+    """Return 2·TP / (predicted + gold), or NaN where there is nothing to find.
+
+    Examples
+    --------
+    >>> micro_f1(3, 4, 4)
+    0.75
+    """
+    return 2.0 * true_positives / (predicted + gold) if predicted + gold else math.nan
+
+
+def _service_phase(part: Sequence[PlannedQuery], seen: Observations) -> Phase:
+    hits = predicted = gold = escalated = 0
+    sequential = paper = 0.0
+    pairs = [(query, seen.results[query.query_id].routed) for query in part if query.query_id in seen.results]
+    for query, routed in pairs:
+        counts = count_pairs(routed.entities, query.recorded.gold)
+        hits, predicted, gold = hits + counts.true_positives, predicted + counts.predicted, gold + counts.gold
+        escalated += routed.decision.escalated
+        sequential += routed.cost.sequential
+        paper += routed.cost.paper
+    n = max(1, len(pairs))
+    return Phase(len(pairs), micro_f1(hits, predicted, gold), escalated / n, sequential / n, paper / n)
+
+
+def _static_phase(part: Sequence[PlannedQuery], version: CalibrationVersion) -> Phase:
+    hits = predicted = gold = escalated = 0
+    sequential = paper = 0.0
+    for query in part:
+        u = query.recorded.small.uncertainty
+        up = u is None or u > version.uncertainty_threshold
+        served = query.recorded.large if up else query.recorded.small
+        hits, predicted = hits + served.true_positives, predicted + served.predicted
+        gold += query.recorded.gold_count
+        escalated += up
+        if version.costs is not None:
+            cost = query_cost(version.costs, escalated=up, large_called=up)
+            sequential, paper = sequential + cost.sequential, paper + cost.paper
+    n = max(1, len(part))
+    return Phase(len(part), micro_f1(hits, predicted, gold), escalated / n, sequential / n, paper / n)
+
+
+def first_use(seen: Observations) -> dict[str, float | None]:
+    """Return how long after its publication a version was first decided by, as quantiles in seconds.
+
+    Over versions and routers; what was published before the stream, or while a router was dead, says nothing of it.
+    """
+    delays = sorted(
+        first - version.published_s
+        for version in seen.versions[max(seen.versions_before, 1) :]
+        for router, first in version.first_use_s.items()
+        if not _was_down(router, version.published_s, seen)
+    )
+    if not delays:
+        return {"p50": None, "p99": None, "samples": 0}
+    return {"p50": _quantile(delays, 0.5), "p99": _quantile(delays, 0.99), "samples": len(delays)}
+
+
+def _was_down(router: str, at_s: float, seen: Observations) -> bool:
+    if router != seen.killed_router or seen.killed_s is None:
+        return False
+    back_s = math.inf if seen.first_commit_after_kill_s is None else seen.first_commit_after_kill_s
+    return seen.killed_s <= at_s <= back_s
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
+
+
+def _detection_delay(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario) -> int | None:
+    """Count the drifted stream's queries that were answered before the detector spoke."""
+    if seen.drift_seen_s is None:
+        return None
+    after = stream[scenario.drift_index :]
+    answered = (seen.results.get(query.query_id) for query in after)
+    return sum(result is not None and result.seen_s <= seen.drift_seen_s for result in answered)
+
+
+def _difference(later: float | None, earlier: float | None) -> float | None:
+    return None if later is None or earlier is None else later - earlier
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Print the end table and the verdict."""
+    table = Table(title=f"micro-F1 against a target of {summary.target}, cost in small calls (sequential / paper)")
+    for heading in ("", "before drift", "just after drift", "after recovery"):
+        table.add_column(heading)
+    for name, phases in (("this service", summary.service), ("static calibration", summary.static)):
+        table.add_row(name, *(f"[bold]{phases[p].micro_f1:.4f}[/]" for p in PHASES if p in phases))
+        table.add_row("  escalated", *(f"{phases[p].escalation_rate:.1%}" for p in PHASES if p in phases))
+        table.add_row(
+            "  cost", *(f"{phases[p].cost_sequential:.2f} / {phases[p].cost_paper:.2f}" for p in PHASES if p in phases)
+        )
+    console.print(table)
+    for name, value in _facts(summary):
+        console.print(f"[bold]{name:>34}[/]  {value}", highlight=False)
+    console.print(_verdict(summary), highlight=False)
+
+
+def _facts(summary: Summary) -> list[tuple[str, str]]:
+    use = summary.publish_to_first_use_s
+    p50, p99 = use["p50"], use["p99"]
+    kill = summary.router_kill_to_first_commit_s
+    return [
+        ("queries", f"{summary.queries}, {summary.missing} missing, {summary.duplicated} duplicated"),
+        ("labels sent", str(summary.labels_sent)),
+        (
+            "versions published",
+            f"{summary.versions_published}, of them {summary.versions_before_stream} before the stream",
+        ),
+        (
+            "publish to first use",
+            "none" if p50 is None or p99 is None else f"p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms",
+        ),
+        (
+            "drift detected",
+            "not detected"
+            if summary.drift_detected_after_queries is None
+            else f"after {summary.drift_detected_after_queries} queries",
+        ),
+        ("router killed to its first commit", "not seen" if kill is None else f"{kill:.2f} s"),
+        ("cost of the large model alone", f"{summary.large_only_cost:.2f}"),
+    ]
+
+
+def _verdict(summary: Summary) -> str:
+    recovered = summary.service["after_recovery"].micro_f1
+    held = "[green]held again[/]" if summary.held else "[red]not held[/]"
+    fixed = summary.static["after_recovery"].micro_f1 if summary.static else math.nan
+    static = "held it too" if summary.static_held else "stays below"
+    return (
+        f"Target {summary.target} {held} after the drift: {recovered:.4f} (tolerance {summary.tolerance:.4f}, two "
+        f"standard errors); the static calibration {static}, at {fixed:.4f}."
+    )

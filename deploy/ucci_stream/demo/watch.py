@@ -1,0 +1,238 @@
+"""The demo's eyes and its labelers: reads what the services commit, and answers label requests late, as people do.
+
+Committed results, versions, status snapshots and dead letters flow in; :class:`~ucci_stream.demo.summary.Observations`
+and feedback events flow out.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+
+from schemas.calibration import CalibrationVersion
+from schemas.feedback import FeedbackEvent
+from schemas.routed import RoutedEvent
+from schemas.settings import Settings
+from schemas.status import WorkloadStatus
+from schemas.topics import CALIBRATION, DEAD_LETTERS, FEEDBACK, RESULTS, STATUS
+from ucci_stream.demo.scenario import PlannedQuery, Scenario, plan_label, wrong_gold
+from ucci_stream.demo.summary import Observations, SeenResult, SeenVersion
+from ucci_stream.local.processes import StackFailed
+from ucci_stream.topics.admin import client_properties
+
+_SETTLE_S = 1.0
+_POLL_S = 0.05
+_DRIFT_STATES = frozenset({"suspected", "drifted"})
+
+
+class Watcher(threading.Thread):
+    """Follows the topics from their beginning; a context manager that ends with the demo."""
+
+    def __init__(self, settings: Settings, stream: Sequence[PlannedQuery], scenario: Scenario) -> None:
+        super().__init__(name="demo-watcher", daemon=True)
+        self.seen = Observations()
+        self.status: WorkloadStatus | None = None
+        self._plan = {query.query_id: query for query in stream}
+        self._scenario = scenario
+        self._prefix = settings.topics.prefix
+        self._consumer = Consumer(
+            client_properties(
+                settings,
+                group_id=f"{self._prefix}-demo-{time.time_ns()}",
+                enable_auto_commit="false",
+                isolation_level="read_committed",
+                fetch_wait_max_ms=20,
+            )
+        )
+        self._labels = _Labelers(settings, scenario)
+        self._stopping = threading.Event()
+        self._news = threading.Condition()
+        self._began = time.monotonic()
+        self._began_wall = time.time()
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        topics = [t.name(self._prefix) for t in (RESULTS, CALIBRATION, STATUS, DEAD_LETTERS)]
+        metadata = self._consumer.list_topics(timeout=10.0)
+        self._consumer.assign(
+            [TopicPartition(name, p, OFFSET_BEGINNING) for name in topics for p in metadata.topics[name].partitions]
+        )
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self.join()
+        self._consumer.close()
+
+    @property
+    def answered(self) -> int:
+        """How many queries have a committed result or a dead letter."""
+        return len(self.seen.results) + self.seen.dead_letters
+
+    def unanswered(self, sent: int) -> int:
+        """How many of ``sent`` queries have neither result nor dead letter."""
+        return max(0, sent - self.answered)
+
+    def begin(self) -> None:
+        """Mark the beginning of the stream, from which all times count."""
+        self._began, before_s = time.monotonic(), self._began_wall
+        self._began_wall = time.time()
+        earlier_s = self._began_wall - before_s
+        self.seen.versions = [replace(v, published_s=v.published_s - earlier_s) for v in self.seen.versions]
+        self.seen.versions_before = len(self.seen.versions)
+
+    def router_killed(self, instance_id: str) -> None:
+        """Mark the moment of a router's SIGKILL."""
+        self.seen.killed_s = self._now()
+        self.seen.killed_router = instance_id
+
+    def await_first_version(self, timeout_s: float) -> CalibrationVersion:
+        """Block until the first calibration version is published.
+
+        Raises
+        ------
+        StackFailed
+            When none came in time.
+        """
+        if not self._await(lambda: bool(self.seen.versions), timeout_s):
+            raise StackFailed(f"no calibration version was published within {timeout_s:g} s of the bootstrap")
+        return self.seen.versions[0].version
+
+    def await_labels(self, count: int, timeout_s: float) -> None:
+        """Block until the service has taken in so many labels.
+
+        Raises
+        ------
+        StackFailed
+            When it has not in time.
+        """
+        if not self._await(lambda: self.status is not None and self.status.labels.received >= count, timeout_s):
+            raise StackFailed(f"the {count} labels of the bootstrap were not taken in within {timeout_s:g} s")
+
+    def settle(self) -> None:
+        """Wait a moment for what would be doubled, then raise if the watcher itself failed."""
+        time.sleep(_SETTLE_S)
+        if self._failure is not None:
+            raise StackFailed(f"the demo's watcher failed: {self._failure!r}") from self._failure
+
+    def run(self) -> None:
+        """Read until told to stop."""
+        try:
+            while not self._stopping.is_set():
+                for message in self._consumer.consume(num_messages=500, timeout=_POLL_S):
+                    if message.error() is None:
+                        self._take(message)
+                self.seen.labels_sent += self._labels.send_due()
+        except Exception as error:  # noqa: BLE001  kept for the main thread, which raises it
+            self._failure = error
+            self._tell()
+
+    def _await(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        with self._news:
+            return self._news.wait_for(lambda: condition() or self._failure is not None, timeout_s) and condition()
+
+    def _tell(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    def _take(self, message: Message) -> None:
+        topic, value = str(message.topic()).removeprefix(f"{self._prefix}."), message.value()
+        if value is None:
+            return
+        if topic == RESULTS.suffix:
+            self._take_result(RoutedEvent.from_json(value))
+        elif topic == CALIBRATION.suffix:
+            published_s = message.timestamp()[1] / 1000.0 - self._began_wall
+            self.seen.versions.append(SeenVersion(CalibrationVersion.from_json(value), published_s))
+            self._tell()
+        elif topic == STATUS.suffix:
+            self._take_status(WorkloadStatus.from_json(value))
+        else:
+            self.seen.dead_letters += 1
+
+    def _take_result(self, routed: RoutedEvent) -> None:
+        planned = self._plan.get(routed.query_id)
+        if planned is None:
+            return
+        now = self._now()
+        if routed.query_id in self.seen.results:
+            self.seen.duplicated += 1
+            return
+        self.seen.results[routed.query_id] = SeenResult(routed, now)
+        if planned.index >= self._scenario.drift_index and self.seen.drift_started_s is None:
+            self.seen.drift_started_s = now
+        self._mark_kill(routed, now)
+        self._mark_first_use(routed)
+        if routed.label.requested:
+            self._labels.schedule(planned, is_audit=routed.label.reason == "audit")
+
+    def _mark_kill(self, routed: RoutedEvent, now: float) -> None:
+        seen = self.seen
+        if (
+            seen.killed_s is None
+            or seen.first_commit_after_kill_s is not None
+            or routed.routed_by != seen.killed_router
+        ):
+            return
+        if routed.routed_at.timestamp() - self._began_wall > seen.killed_s:
+            seen.first_commit_after_kill_s = now
+
+    def _mark_first_use(self, routed: RoutedEvent) -> None:
+        """Note when each router first decided by each version, by the result's own time."""
+        in_use = routed.decision.calibration_version
+        used_s = routed.routed_at.timestamp() - self._began_wall
+        for seen in self.seen.versions:
+            if in_use == seen.version.version:
+                earlier = seen.first_use_s.get(routed.routed_by)
+                seen.first_use_s[routed.routed_by] = used_s if earlier is None else min(earlier, used_s)
+
+    def _take_status(self, status: WorkloadStatus) -> None:
+        self.status = status
+        self._tell()
+        started = self.seen.drift_started_s
+        if started is not None and self.seen.drift_seen_s is None and status.drift.state in _DRIFT_STATES:
+            self.seen.drift_seen_s = self._now()
+
+
+class _Labelers:
+    """Answer label requests after a delay; some late, some wrong, some twice. Audits are left to the trusted one."""
+
+    def __init__(self, settings: Settings, scenario: Scenario) -> None:
+        self._producer = Producer(client_properties(settings, linger_ms=5, enable_idempotence=True))
+        self._topic = FEEDBACK.name(settings.topics.prefix)
+        self._scenario = scenario
+        self._due: list[tuple[float, str, FeedbackEvent]] = []
+
+    def schedule(self, query: PlannedQuery, *, is_audit: bool) -> None:
+        """Plan the label of one query."""
+        plan = plan_label(query.query_id, self._scenario, is_audit=is_audit)
+        gold = wrong_gold(query.recorded.gold) if plan.wrong else query.recorded.gold
+        event = FeedbackEvent(query_id=query.query_id, entities=dict(gold), labeler=plan.labeler, source="demo")
+        due = time.monotonic() + plan.delay_s
+        for repeat in range(2 if plan.twice else 1):
+            heapq.heappush(self._due, (due + repeat, f"{query.query_id}/{repeat}", event))
+
+    def send_due(self) -> int:
+        """Send the labels whose time has come; returns how many."""
+        sent = 0
+        while self._due and self._due[0][0] <= time.monotonic():
+            _, _, event = heapq.heappop(self._due)
+            stamped = event.model_copy(update={"labelled_at": datetime.now(UTC), "feedback_id": event.identity()})
+            self._producer.produce(self._topic, key=event.query_id.encode(), value=stamped.to_json())
+            sent += 1
+        self._producer.poll(0)
+        return sent

@@ -1,0 +1,1 @@
+"""Label tools attached: requests out as tasks, annotations back as feedback."""

@@ -1,0 +1,125 @@
+"""``ucci-stream label-studio``: arguments in, one call, its outcome printed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ucci_stream.options import ConfigOption, JsonFlag, settings_of, workload_of
+
+studio_app = typer.Typer(
+    help="Label with Label Studio. Example: ucci-stream label-studio setup --url http://127.0.0.1:8090",
+    no_args_is_help=True,
+)
+UrlOption = Annotated[str, typer.Option("--url", envvar="LABEL_STUDIO_URL", help="Address of Label Studio.")]
+TokenOption = Annotated[
+    str,
+    typer.Option(
+        "--token",
+        envvar="LABEL_STUDIO_API_KEY",
+        help="Personal access token, or a legacy token where the organisation allows them.",
+        show_envvar=True,
+    ),
+]
+WorkloadOption = Annotated[str | None, typer.Option(help="Needed where several are configured.")]
+ProjectOption = Annotated[
+    int | None, typer.Option(min=1, help="Number of an existing project; by default the one that setup makes.")
+]
+
+out = Console()
+
+
+@studio_app.command("start")
+def start(
+    directory: Annotated[Path, typer.Option(help="Where its database and log go.")] = Path("label-studio"),
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = 8090,
+) -> None:
+    """Run a Label Studio on this machine to try it, until Ctrl-C; installs it apart on first use (1 GB of disk).
+
+    Example: ucci-stream label-studio start --port 8090
+    """
+    from ucci_stream.label_tools.label_studio_server import serve
+
+    serve(directory, port, out)
+
+
+@studio_app.command("setup")
+def setup(
+    url: UrlOption,
+    token: TokenOption,
+    config: ConfigOption = None,
+    workload: WorkloadOption = None,
+    project: ProjectOption = None,
+    hook_url: Annotated[
+        str | None, typer.Option(help="Where Label Studio reaches the recalibrator; none: sync brings all labels.")
+    ] = None,
+    hook_key: Annotated[
+        str | None,
+        typer.Option(envvar="LABEL_STUDIO_HOOK_KEY", help="Key of the scope relay that the webhook sends."),
+    ] = None,
+    replace_config: Annotated[
+        bool, typer.Option("--replace-config", help="Replace a labeling configuration that was changed.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a workload's project, its labeling configuration and the webhook; safe to repeat.
+
+    Example: ucci-stream label-studio setup --url http://127.0.0.1:8090 --hook-url http://127.0.0.1:8080
+    """
+    from ucci_stream.label_tools.label_studio_client import LabelStudio
+    from ucci_stream.label_tools.label_studio_project import SetUp, hook_address, hook_headers, set_up
+
+    settings = settings_of(config)
+    chosen = settings.workloads[workload_of(settings, workload)]
+    hook = None if hook_url is None else (hook_address(hook_url), hook_headers(settings, hook_key))
+
+    async def run() -> SetUp:
+        async with LabelStudio(url, token) as studio:
+            return await set_up(studio, chosen, project=project, hook=hook, replace_config=replace_config)
+
+    done = asyncio.run(run())
+    if as_json:
+        out.print_json(data=asdict(done))
+        return
+    out.print(f"project {done.project} {done.title!r}: {'created' if done.created else 'exists'}", highlight=False)
+    kept = "; it differs from the generated one, --replace-config replaces it" if done.config == "kept" else ""
+    out.print(f"labeling configuration: {done.config}{kept}", highlight=False)
+    out.print(f"webhook: {done.webhook}{'' if hook is None else f' ({hook[0]})'}", highlight=False)
+
+
+@studio_app.command("sync")
+def sync(
+    url: UrlOption,
+    token: TokenOption,
+    config: ConfigOption = None,
+    workload: WorkloadOption = None,
+    project: ProjectOption = None,
+    every: Annotated[
+        float | None, typer.Option(min=1.0, max=86_400.0, help="Seconds between rounds, until SIGTERM; else one round.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, max=1_000_000, help="Tasks that may wait for an annotator.")] = 1_000,
+    grace: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that a task stays whose request is over; somebody may have it open.")
+    ] = 600.0,
+    prefill: Annotated[
+        bool, typer.Option("--prefill/--no-prefill", help="Whether the served answer stands in the fields.")
+    ] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Push what to label as tasks, and bring back every label that the webhook did not.
+
+    Example: ucci-stream label-studio sync --url http://127.0.0.1:8090 --every 30
+    """
+    from ucci_stream.label_tools.rounds import Rounds
+    from ucci_stream.label_tools.sync import SyncOptions
+
+    settings = settings_of(config)
+    chosen = workload_of(settings, workload)
+    options = SyncOptions(most=most, grace_s=grace, prefill=prefill)
+    rounds = Rounds(settings, chosen, options, project=project, every_s=every, as_json=as_json)
+    asyncio.run(rounds.run(url, token))

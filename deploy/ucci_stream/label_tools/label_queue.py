@@ -1,0 +1,143 @@
+"""``ucci-stream label-queue``: the topics of label requests and status → what to label next, and what labels would buy.
+
+The topics are read whole, as a replica of the API does; nothing but the broker need run.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from threading import Event
+from typing import NamedTuple
+
+from pydantic_core import to_json
+from rich.console import Console
+from rich.table import Table
+
+from recalibrator.api.read_model.status_documents import unseen
+from recalibrator.labelling.budget import LabelBudget, label_budget
+from recalibrator.labelling.queue import LabelQueue, QueuePage, audits_of, queue_document
+from schemas.entities import Entities
+from schemas.errors import DecodeError
+from schemas.label_requested import RequestReason
+from schemas.settings import Settings
+from schemas.status import WorkloadStatus
+from schemas.topics import LABEL_REQUESTS, STATUS
+from ucci_runtime.broker.errors import BrokerError
+from ucci_runtime.broker.kafka_properties import reader_properties
+from ucci_runtime.broker.kafka_topic_readers import CompactedReader
+from ucci_runtime.broker.kafka_topics import check_topics
+
+_TEXT_CHARS = 80
+_HOUR_S, _MINUTE_S = 3_600.0, 60.0
+
+
+class Queue(NamedTuple):
+    """The queue of one workload, its budget, and whose answers to audits decide."""
+
+    page: QueuePage
+    budget: LabelBudget
+    trusted_labelers: tuple[str, ...]
+
+
+def read_queue(settings: Settings, workload: str, limit: int, reason: RequestReason | None) -> Queue:
+    """Read what to label next from the topics; blocks until their present ends are reached.
+
+    Raises
+    ------
+    BrokerError
+        When the broker does not answer, or the topics are missing.
+    """
+    prefix, options = settings.topics.prefix, settings.recalibrator
+    check_topics(settings, (STATUS, LABEL_REQUESTS), (LABEL_REQUESTS,))
+    queue = LabelQueue(
+        [workload], prefix, retention_s=options.label_request_retention_s, most=options.label_requests_max
+    )
+    status = unseen(settings.workloads[workload])
+    reader = CompactedReader(
+        "label-queue",
+        [STATUS.name(prefix), LABEL_REQUESTS.name(prefix)],
+        reader_properties(settings, f"{prefix}-label-queue") | {"log_level": 2},
+        _count_nothing,
+        on_final=_raise,
+        closing=Event(),
+    )
+    try:
+        for message in reader.read_to_end():
+            key, value = message.key(), message.value()
+            if queue.take(str(message.topic()), key, value) or key != workload.encode() or value is None:
+                continue
+            try:
+                status = WorkloadStatus.from_json(value)
+            except DecodeError:
+                # Written by a later release; the queue can be shown without the budget.
+                continue
+    finally:
+        reader.close()
+    page = queue.page(workload, datetime.now(UTC), limit, reason=reason)
+    return Queue(page, label_budget(status), settings.workloads[workload].trusted_labelers)
+
+
+def show_queue(queue: Queue, console: Console, *, as_json: bool) -> None:
+    """Print the queue and the budget, for people or for programs."""
+    page, budget, trusted_labelers = queue
+    if as_json:
+        sys.stdout.write(to_json(queue_document(page, budget, trusted_labelers)).decode() + "\n")
+        return
+    table = Table("requested", "reason", "query_id", "text", "served")
+    for request in page.requests:
+        text = request.text if len(request.text) <= _TEXT_CHARS else request.text[: _TEXT_CHARS - 1] + "…"
+        moment = request.requested_at.strftime("%m-%d %H:%M:%S")
+        table.add_row(moment, request.reason, request.query_id, _plain(text), _plain(_entities(request.entities)))
+    console.print(table)
+    reasons = ", ".join(f"{count} {reason}" for reason, count in page.by_reason.items())
+    console.print(f"{page.open} open{f' ({reasons})' if reasons else ''}, {len(page.requests)} shown", highlight=False)
+    audits = audits_of(page, trusted_labelers)
+    if audits.open:
+        console.print(_plain(audits.note), highlight=False, soft_wrap=True)
+    for line in budget_lines(budget):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def budget_lines(budget: LabelBudget) -> list[str]:
+    """Return the label budget in plain sentences."""
+    lines = []
+    if budget.requested_per_day is not None and budget.received_share is not None:
+        lines.append(
+            f"{budget.requested_per_day:,.0f} labels requested a day, {budget.received_share:.0%} of them received; "
+            f"median delay {_duration(budget.delay_p50_s)}"
+        )
+    width, narrower = budget.interval_width, budget.interval_width_with_twice_the_labels
+    if width is not None and narrower is not None:
+        lines.append(
+            f"micro-F1 is known to ±{width / 2:.4f} (95 %); with twice as many labels it would be ±{narrower / 2:.4f}, "
+            "since the standard error goes with 1/√labels"
+        )
+    return lines or ["no labels have been requested yet"]
+
+
+def _entities(entities: Entities) -> str:
+    return ", ".join(
+        f"{field}={value if isinstance(value, str) else '|'.join(value)}" for field, value in entities.items() if value
+    )
+
+
+def _plain(text: str) -> str:
+    """Keep a query's brackets from being read as the table's markup."""
+    return text.replace("[", "\\[")
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    if seconds >= _HOUR_S:
+        return f"{seconds / _HOUR_S:.1f} h"
+    return f"{seconds / _MINUTE_S:.1f} min" if seconds >= _MINUTE_S else f"{seconds:.1f} s"
+
+
+def _count_nothing(name: str, amount: float = 1.0, **labels: str) -> None:
+    """Take no notice: a command that ends has no metrics."""
+
+
+def _raise(error: BrokerError) -> None:
+    raise error

@@ -1,0 +1,207 @@
+"""``ucci-stream label-studio setup``: a workload → its project and webhook on a Label Studio server, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlsplit
+
+from recalibrator.api.keys import Keys
+from recalibrator.errors import Refused
+from recalibrator.labelling.label_studio import SOURCE
+from schemas.errors import ConfigError
+from schemas.settings import ApiKey, Settings, WorkloadSettings
+from ucci_stream.label_tools.label_studio_client import LabelStudio, LabelStudioFailed
+from ucci_stream.label_tools.label_studio_labeling import INSTRUCTION, SERVED, labeling_config
+
+HOOK_PATH = "/v1/hooks/label-studio"
+ACTIONS = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_DELETED")
+_KEY_HEADER = "X-Api-Key"
+_MAX_TITLE_CHARS = 50
+_MARK_CHARS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """What :func:`set_up` found or did.
+
+    Parameters
+    ----------
+    project : int
+        Label Studio's number of the project.
+    title : str
+    created : bool
+        Whether the project is new.
+    config : str
+        The labeling configuration: ``generated``, ``replaced``, or ``kept`` where it differs from the generated one.
+    webhook : str
+        ``created``, ``changed``, ``unchanged`` or ``none`` where no address was given.
+    """
+
+    project: int
+    title: str
+    created: bool
+    config: str
+    webhook: str
+
+
+def project_title(workload: str) -> str:
+    """Return the title of a workload's project; Label Studio takes 50 characters.
+
+    Examples
+    --------
+    >>> project_title("photo-search")
+    'ucci-stream: photo-search'
+    >>> len(project_title("w" * 200))
+    50
+    """
+    title = f"ucci-stream: {workload}"
+    if len(title) <= _MAX_TITLE_CHARS:
+        return title
+    mark = sha256(workload.encode()).hexdigest()[:_MARK_CHARS]
+    return f"{title[: _MAX_TITLE_CHARS - _MARK_CHARS - 1]}~{mark}"
+
+
+def hook_headers(settings: Settings, key: str | None) -> dict[str, str]:
+    """Return the headers by which the API knows Label Studio.
+
+    Raises
+    ------
+    ConfigError
+        When the API asks for a key, and this one, or every label that it brings, would be refused.
+    """
+    if not settings.recalibrator.api_keys:
+        return {} if key is None else {_KEY_HEADER: key}
+    if key is None:
+        raise ConfigError(["--hook-key: recalibrator.api_keys is not empty; give the key that Label Studio is to send"])
+    try:
+        name = Keys(settings.recalibrator.api_keys).authorise({_KEY_HEADER.lower(): key}, "feedback")
+    except Refused as refused:
+        raise ConfigError([f"--hook-key: {refused}"]) from None
+    if not _may_name_annotators(name, settings.recalibrator.api_keys[name]):
+        fault = (
+            f"--hook-key: the key {name} may not speak for annotators, whose labels come as {SOURCE}:NUMBER; "
+            f"add the scope relay to recalibrator.api_keys.{name}.scopes, or give a key that has it"
+        )
+        raise ConfigError([fault])
+    return {_KEY_HEADER: key}
+
+
+def _may_name_annotators(name: str, key: ApiKey) -> bool:
+    return "relay" in key.scopes or any(labeler.startswith(f"{SOURCE}:") for labeler in key.labelers or (name,))
+
+
+def hook_address(given: str) -> str:
+    """Return the full address of the webhook; without a path, that of the API is meant.
+
+    Raises
+    ------
+    ConfigError
+
+    Examples
+    --------
+    >>> hook_address("http://recalibrator:8080")
+    'http://recalibrator:8080/v1/hooks/label-studio'
+    """
+    parts = urlsplit(given)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigError([f"--hook-url: {given!r} is not an address such as http://recalibrator:8080{HOOK_PATH}"])
+    return given if parts.path.strip("/") else given.rstrip("/") + HOOK_PATH
+
+
+async def find_project(studio: LabelStudio, title: str) -> int | None:
+    """Return the number of the oldest project of this title, or None."""
+    same = [found["id"] for found in await studio.projects(title) if found.get("title") == title]
+    return min(same, default=None)
+
+
+async def require_project(studio: LabelStudio, workload: str, number: int | None) -> int:
+    """Return the project of a workload.
+
+    Raises
+    ------
+    LabelStudioFailed
+        When there is none.
+    """
+    if number is not None:
+        return int((await studio.project(number))["id"])
+    title = project_title(workload)
+    found = await find_project(studio, title)
+    if found is None:
+        raise LabelStudioFailed(
+            f"no project is called {title!r}; run `ucci-stream label-studio setup` or give --project"
+        )
+    return found
+
+
+async def set_up(
+    studio: LabelStudio,
+    workload: WorkloadSettings,
+    *,
+    project: int | None = None,
+    hook: tuple[str, Mapping[str, str]] | None = None,
+    replace_config: bool = False,
+) -> SetUp:
+    """Make the project and the webhook, or bring them up to date; repeated, it changes nothing.
+
+    Parameters
+    ----------
+    studio : LabelStudio
+    workload : WorkloadSettings
+    project : int, optional
+        An existing project to use; by default the one of the workload's title.
+    hook : tuple of str and mapping, optional
+        Address and headers.
+    replace_config : bool
+        Whether a labeling configuration that people may have changed is replaced.
+
+    Raises
+    ------
+    LabelStudioFailed
+    """
+    title, wanted = project_title(workload.name), labeling_config(workload.fields)
+    number = project if project is not None else await find_project(studio, title)
+    config, created = "generated", number is None
+    if number is None:
+        found = await studio.create_project(
+            {
+                "title": title,
+                "description": f"Label requests of the workload {workload.name}, kept by ucci-stream.",
+                "label_config": wanted,
+                "expert_instruction": INSTRUCTION,
+                "show_instruction": True,
+                # The version of the predictions that stand in the fields to begin with.
+                "model_version": SERVED,
+            }
+        )
+    else:
+        found = await studio.project(number)
+        if found.get("label_config") != wanted:
+            config = "replaced" if replace_config else "kept"
+            if replace_config:
+                found = await studio.change_project(number, {"label_config": wanted})
+    number = int(found["id"])
+    outcome = "none" if hook is None else await _set_up_hook(studio, number, *hook)
+    return SetUp(number, str(found["title"]), created, config, outcome)
+
+
+async def _set_up_hook(studio: LabelStudio, project: int, url: str, headers: Mapping[str, str]) -> str:
+    wanted: dict[str, Any] = {
+        "url": url,
+        "send_payload": True,
+        "send_for_all_actions": False,
+        "headers": dict(headers),
+        "is_active": True,
+        "actions": sorted(ACTIONS),
+    }
+    same = [hook for hook in await studio.webhooks(project) if hook["url"] == url and hook["project"] == project]
+    if not same:
+        await studio.create_webhook({**wanted, "project": project})
+        return "created"
+    known = {**same[0], "actions": sorted(same[0]["actions"])}
+    if all(known[key] == value for key, value in wanted.items()):
+        return "unchanged"
+    await studio.change_webhook(int(known["id"]), wanted)
+    return "changed"

@@ -1,0 +1,147 @@
+"""A Label Studio of one's own on this machine: installed apart on first use, on SQLite, to try out and to test with."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+import socket
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from ucci_stream.local.processes import ChildProcess, RunsInBlock, StackFailed, free_port
+from ucci_stream.local.side_environment import ensure_side_environment
+
+LABEL_STUDIO_VERSION = "1.23.2"
+_USER = "labeler@localhost.localdomain"
+_READY_TIMEOUT_S = 300.0
+_STOP_TIMEOUT_S = 20.0
+_ENVIRONMENT = {
+    # Webhooks to this machine are refused otherwise.
+    "SSRF_PROTECTION_ENABLED": "false",
+    # It tells its makers nothing of what runs here, and asks them nothing.
+    "COLLECT_ANALYTICS": "false",
+    "SENTRY_DSN": "",
+    "FRONTEND_SENTRY_DSN": "",
+    "LATEST_VERSION_CHECK": "false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The only account of the server."""
+
+    user: str
+    password: str
+    token: str
+
+
+class LabelStudioServer(RunsInBlock):
+    """A running server that listens on the loopback interface; a context manager.
+
+    Parameters
+    ----------
+    directory : Path
+        Database, log and account; kept between runs.
+    port : int
+        0 takes a free one.
+    """
+
+    def __init__(self, directory: Path, port: int = 0) -> None:
+        self._directory = directory
+        self._port = port or free_port()
+        self._process: ChildProcess | None = None
+        self.account = Account("", "", "")
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Install it where it is not yet, start it and wait until it answers.
+
+        Raises
+        ------
+        StackFailed
+            When it cannot be installed or does not start.
+        """
+        python = ensure_side_environment(
+            "label-studio", LABEL_STUDIO_VERSION, f"label-studio=={LABEL_STUDIO_VERSION}", size="1 GB on disk"
+        )
+        _require_free(self._port)
+        data = self._directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        self.account = _account(self._directory / "account.json")
+        options = {
+            "--internal-host": "127.0.0.1",
+            "--port": str(self._port),
+            "--data-dir": str(data.resolve()),
+            "--username": self.account.user,
+            "--password": self.account.password,
+            "--user-token": self.account.token,
+        }
+        command = [str(python.parent / "label-studio"), "start", "--no-browser", "--enable-legacy-api-token"]
+        command += [word for option in options.items() for word in option]
+        self._process = ChildProcess("label-studio", command, self._directory / "label-studio.log", _ENVIRONMENT)
+        self._process.start()
+        self._process.await_http(f"{self.url}/health", _READY_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.await_end(_STOP_TIMEOUT_S)
+
+    def require_alive(self) -> None:
+        """Raise when it has ended.
+
+        Raises
+        ------
+        StackFailed
+        """
+        if self._process is not None:
+            self._process.require_alive()
+
+
+def serve(directory: Path, port: int, console: Console) -> None:
+    """Run a server until SIGTERM or Ctrl-C.
+
+    Raises
+    ------
+    StackFailed
+        When it does not start, or dies.
+    """
+    closing = threading.Event()
+    with LabelStudioServer(directory, port) as server:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: closing.set())
+        account = server.account
+        for line in (
+            f"Label Studio at {server.url} · {account.user} · password {account.password}",
+            f"export LABEL_STUDIO_URL={server.url} LABEL_STUDIO_API_KEY={account.token}",
+        ):
+            console.print(line, highlight=False, soft_wrap=True)
+        while not closing.wait(1.0):
+            server.require_alive()
+
+
+def _require_free(port: int) -> None:
+    """Refuse a port that is taken: Label Studio would take the next one without a word."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise StackFailed(f"--port: {port} cannot be listened at ({error.strerror}); give another") from None
+
+
+def _account(path: Path) -> Account:
+    if not path.exists():
+        path.touch(mode=0o600)
+        account = Account(_USER, secrets.token_urlsafe(12), secrets.token_hex(20))
+        path.write_text(json.dumps(asdict(account)), encoding="utf-8")
+    return Account(**json.loads(path.read_text(encoding="utf-8")))

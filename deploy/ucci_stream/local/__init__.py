@@ -1,0 +1,1 @@
+"""The whole stack on one machine: broker, model servers, services as processes."""

@@ -1,0 +1,223 @@
+"""A real Apache Kafka on this machine: one KRaft node on free ports, with a data folder and a log of its own.
+
+A folder flows in, a bootstrap address flows out. A node is handed out only after it has answered as the cluster whose
+data lies in that folder, and it never outlives the process that started it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.errors import ConfigError
+from ucci_stream.local.broker_probe import await_cluster, cluster_at, pick_port, port_is_free
+from ucci_stream.local.broker_properties import broker_properties, meta_properties, properties_text, random_kafka_id
+from ucci_stream.local.kafka_container import DockerBroker, docker_answers
+from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, java_command, kafka_jars
+from ucci_stream.local.processes import ChildProcess, RunsInBlock
+
+_START_TIMEOUT_S = 100.0
+_STOP_TIMEOUT_S = 20.0
+_REACH_TIMEOUT_S = 10.0
+_ATTEMPTS = 3
+# Ready sooner and in less memory than with the JVM's own choice; peak throughput is not what a local node is for.
+_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true")
+_LOGGING = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+)
+_ADDRESS = re.compile(r"[^\s:,]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker that answers; who started it is none of the user's concern."""
+
+    bootstrap: str
+
+
+class LocalBroker(RunsInBlock):
+    """One Kafka node as a child process; a context manager.
+
+    Parameters
+    ----------
+    directory : Path
+        Data, configuration and ``broker.log``; created where missing, kept afterwards. Data of a former run is used.
+    heap_mb : int
+        Heap of the JVM, in MiB.
+    port : int, optional
+        Of the clients' listener; a free one is chosen where it is None.
+    """
+
+    def __init__(self, directory: Path, heap_mb: int = 512, port: int | None = None) -> None:
+        self.directory = directory.resolve()
+        self.bootstrap = ""
+        self._heap_mb = heap_mb
+        self._port = port
+        self._ports: tuple[int, ...] = ()
+        self._process: ChildProcess | None = None
+
+    def start(self) -> None:
+        """Start the node and block until it answers; on its former ports if it ran before.
+
+        Call it from a thread that lives as long as the node is wanted: Linux ends a child with the thread that
+        started it.
+
+        Raises
+        ------
+        BrokerNotInstalled
+            When Java or the jars are missing.
+        BrokerUnavailable
+            When the node does not come up; with the end of its log.
+        """
+        if self._process is not None and self._process.exit_code is None:
+            raise BrokerUnavailable(f"the broker on {self.bootstrap} is running; stop it first")
+        java, jars = java_command(), kafka_jars()
+        cluster_id = self._format()
+        # A port may be taken between the probe and the start: a node that has not run before then tries others.
+        attempts = 1 if self._ports or self._port is not None else _ATTEMPTS
+        taken: list[int] = []
+        for _ in range(attempts):
+            if not self._ports or taken:
+                self._choose_ports()
+            if self._run(java, jars, cluster_id):
+                return
+            taken = [port for port in self._ports if not port_is_free(port)]
+            if not taken:
+                break
+        self._raise_not_started(taken)
+
+    def stop(self) -> None:
+        """Stop the node cleanly; kill it when it does not end in time."""
+        if self._process is not None:
+            if self._process.exit_code is None:
+                self.thaw()  # a frozen process would not see the signal
+            self._process.terminate()
+            self._process.await_end(_STOP_TIMEOUT_S)
+            atexit.unregister(self.kill)
+
+    def kill(self) -> None:
+        """End the node with SIGKILL, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self) -> None:
+        """Start it again on the same ports and data; a node that still runs is stopped first."""
+        self.stop()
+        self.start()
+
+    def freeze(self) -> None:
+        """Stop the process without ending it (SIGSTOP), as a hung machine would."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen process go on (SIGCONT)."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the node."""
+        if self._process is None:
+            raise BrokerUnavailable("the broker was not started")
+        return self._process.pid
+
+    def _format(self) -> str:
+        """Mark the data folder as this cluster's, unless it is, and return the cluster's id."""
+        data = self.directory / "data"
+        if "," in str(data):
+            raise BrokerUnavailable(f"{data}: Kafka reads a comma as the end of a folder's name; choose another folder")
+        data.mkdir(parents=True, exist_ok=True)
+        meta = data / "meta.properties"
+        if not meta.exists():
+            meta.write_text(meta_properties(random_kafka_id()), encoding="ascii")
+        found = re.search(r"^cluster\.id=(\S+)$", meta.read_text(encoding="ascii"), re.MULTILINE)
+        if found is None:
+            raise BrokerUnavailable(f"{meta}: names no cluster.id; remove the folder to start afresh")
+        return found.group(1)
+
+    def _choose_ports(self) -> None:
+        port, controller_port = self._port or pick_port(), pick_port()
+        settings = broker_properties(str(self.directory / "data"), port, controller_port)
+        (self.directory / "server.properties").write_text(properties_text(settings), encoding="ascii")
+        self._ports = (port, controller_port)
+        self.bootstrap = f"127.0.0.1:{port}"
+
+    def _run(self, java: str, jars: Path, cluster_id: str) -> bool:
+        main = ("-cp", f"{jars}/*", "kafka.Kafka", str(self.directory / "server.properties"))
+        heap = (f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m")
+        # With another locale the JVM cannot open a folder whose name is not ASCII.
+        locale = {"LC_ALL": "C.UTF-8"}
+        argv = [java, *heap, *_JVM, *_LOGGING, *main]
+        self._process = ChildProcess("broker", argv, self.directory / "broker.log", locale)
+        self._process.start()
+        atexit.register(self.kill)  # for systems whose kernel does not end a child with its parent
+        if await_cluster(self._process, self.bootstrap, cluster_id, _START_TIMEOUT_S):
+            return True
+        self._process.kill()
+        return False
+
+    def _raise_not_started(self, taken: list[int]) -> None:
+        log = self.directory / "broker.log"
+        if taken:
+            raise BrokerUnavailable(f"Kafka did not start: port {taken[0]} is in use by another process; see {log}")
+        tail = self._process.tail() if self._process is not None else ""
+        raise BrokerUnavailable(f"Kafka did not start; {log} ends:\n{tail}")
+
+
+@contextmanager
+def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
+    """Resolve ``--broker``: use a running broker, or start a local one.
+
+    Parameters
+    ----------
+    spec : str
+        ``auto``: that of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node, whatever the
+        environment says. ``HOST:PORT``: a running broker. A local node is a Java process, or a container where Java or
+        Maven is missing and a Docker engine answers.
+    directory : Path
+        Of the local node.
+
+    Raises
+    ------
+    ConfigError
+        When ``spec`` is none of these.
+    BrokerUnavailable
+        Saying what to install, or which address does not answer.
+    """
+    source, address = _address(spec)
+    if address:
+        if cluster_at(address, _REACH_TIMEOUT_S) is None:
+            raise BrokerUnavailable(f"{source} {address}: no Kafka answers there within {_REACH_TIMEOUT_S:g} s")
+        yield Broker(address)
+        return
+    with _local_node(directory) as node:
+        yield Broker(node.bootstrap)
+
+
+def _address(spec: str) -> tuple[str, str]:
+    """Return where the address stands and the address, empty for a local node."""
+    if spec == "kafka":
+        return "--broker", ""
+    if spec == "auto":
+        return "KAFKA_BOOTSTRAP_SERVERS", os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "").strip()
+    if not all(_ADDRESS.fullmatch(part.strip()) for part in spec.split(",")):
+        raise ConfigError([f"--broker: is {spec!r}; give auto, kafka or HOST:PORT"])
+    return "--broker", spec
+
+
+def _local_node(directory: Path) -> LocalBroker | DockerBroker:
+    try:
+        java_command()
+        kafka_jars()
+    except BrokerNotInstalled:
+        if docker_answers():
+            return DockerBroker(directory)
+        raise
+    return LocalBroker(directory)

@@ -1,0 +1,73 @@
+"""Programs that do not go into our environment: each in a virtual environment of its own in the cache, made once."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+from ucci_stream.local.kafka_install import cache_directory
+from ucci_stream.local.processes import StackFailed
+
+_INSTALL_TIMEOUT_S = 1_800.0
+_TAIL_CHARS = 600
+
+
+def side_python(name: str, version: str) -> Path:
+    """Return where the Python of a program's environment is, or will be."""
+    return cache_directory() / f"{name}-{version}" / "bin" / "python"
+
+
+def ensure_side_environment(name: str, version: str, requirement: str, *, size: str, overrides: str = "") -> Path:
+    """Return the Python of a program's environment, making it the first time.
+
+    Parameters
+    ----------
+    name, version : str
+        Of the program; another version gets another environment.
+    requirement : str
+        What to install.
+    size : str
+        Of the download, in words.
+    overrides : str
+        Requirements, a line each, in place of those that packages declare.
+
+    Raises
+    ------
+    StackFailed
+        With what the installer said.
+    """
+    python = side_python(name, version)
+    home = python.parent.parent
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with (home.parent / f".{home.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "complete").exists():
+            shutil.rmtree(home, ignore_errors=True)
+            sys.stderr.write(f"installing {requirement} into {home} ({size}, once)\n")
+            _install(home, name, requirement, overrides)
+            (home / "complete").touch()
+    return python
+
+
+def _install(home: Path, name: str, requirement: str, overrides: str) -> None:
+    venv.create(home, with_pip=True)
+    python = str(home / "bin" / "python")
+    _run(name, [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv"])
+    # Without compiled bytecode the first start takes several times as long.
+    uv = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python, "--compile-bytecode"]
+    if overrides:
+        path = home / "overrides.txt"
+        path.write_text(overrides, encoding="utf-8")
+        uv += ["--override", str(path)]
+    _run(name, [*uv, requirement])
+
+
+def _run(name: str, argv: Sequence[str]) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_INSTALL_TIMEOUT_S)
+    if done.returncode:
+        raise StackFailed(f"{name} could not be installed: {(done.stderr or done.stdout).strip()[-_TAIL_CHARS:]}")

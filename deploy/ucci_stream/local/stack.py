@@ -1,0 +1,234 @@
+"""The local stack: broker, two model servers, routers, recalibrator; started in order of need, stopped in reverse.
+
+A directory and a few options flow in; a running service with its ``ucci.toml`` in that directory flows out. Broker and
+model servers start side by side, then the topics are made, then the services start on them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+
+from schemas.settings import Settings
+from schemas.settings_text import load_settings
+from ucci_stream.local.kafka_node import open_broker
+from ucci_stream.local.model_servers import ModelServer, recorded_servers, vllm_servers
+from ucci_stream.local.processes import ChildProcess, free_port
+from ucci_stream.topics.admin import create_topics
+
+WORKLOAD = "photo-search"
+FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
+_READY_TIMEOUT_S = 180.0
+_STOP_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """How to start the stack.
+
+    Parameters
+    ----------
+    directory : Path
+        Configuration, logs, broker data and state; what a former run left there is removed.
+    broker : str
+        ``auto``, ``kafka`` or ``HOST:PORT``.
+    models : str
+        ``recorded`` or ``vllm``.
+    routers : int
+        How many router instances.
+    micro_f1, exploration, label_kept, label_escalated : float
+        The workload's target and sampling.
+    prefix : str
+        Of the topics.
+    trusted_labelers : tuple of str
+        Whose answers to audits decide.
+    """
+
+    directory: Path
+    broker: str = "auto"
+    models: str = "recorded"
+    routers: int = 2
+    micro_f1: float = 0.91
+    exploration: float = 0.03
+    label_kept: float = 0.05
+    label_escalated: float = 0.10
+    prefix: str = "ucci"
+    trusted_labelers: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Addresses:
+    recalibrator: str = ""
+    routers: list[str] = field(default_factory=list)
+
+
+class Stack:
+    """The running stack; a context manager.
+
+    Parameters
+    ----------
+    options : StackOptions
+    console : Console
+        One line is printed for each part that is ready.
+    """
+
+    def __init__(self, options: StackOptions, console: Console) -> None:
+        self.options = options
+        self._console = console
+        self._parts = ExitStack()
+        self.routers: list[ChildProcess] = []
+        self.addresses = _Addresses()
+        self.settings = Settings()
+        self.config_path = options.directory / "ucci.toml"
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._parts.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._console.print("stopping", style="dim")
+        self._stop_services()
+        self._parts.close()
+
+    def require_alive(self) -> None:
+        """Raise :class:`~ucci_stream.local.processes.StackFailed` when a service has died."""
+        for child in self._services:
+            child.require_alive()
+
+    def kill_router(self, index: int) -> None:
+        """End one router with SIGKILL, as a crash would."""
+        self.routers[index].kill()
+
+    def restart_router(self, index: int) -> None:
+        """Start a killed router again, as an orchestrator would; does not wait until it is ready."""
+        self.routers[index].start()
+
+    def _start(self) -> None:
+        directory = self.options.directory
+        for leftover in ("state", "logs", "kafka"):
+            shutil.rmtree(directory / leftover, ignore_errors=True)
+        (directory / "logs").mkdir(parents=True, exist_ok=True)
+        servers = self._model_servers()
+        for server in servers:
+            server.process.start()
+            self._parts.callback(_stop, server.process)
+        broker = self._parts.enter_context(open_broker(self.options.broker, directory / "kafka"))
+        self._say("broker", broker.bootstrap)
+        for server in servers:
+            server.process.await_http(server.ready_url, server.ready_timeout_s)
+            self._say(f"{server.role} model", server.base_url)
+        self._write_config(broker.bootstrap, servers)
+        created = create_topics(self.settings)
+        self._say("topics", f"{len(created.created)} created, {len(created.existing)} there before")
+        self._start_services()
+
+    def _model_servers(self) -> tuple[ModelServer, ModelServer]:
+        make = vllm_servers if self.options.models == "vllm" else recorded_servers
+        return make(self.options.directory / "logs")
+
+    def _start_services(self) -> None:
+        logs = self.options.directory / "logs"
+        http_port = free_port()
+        recalibrator = ChildProcess(
+            "recalibrator",
+            [sys.executable, "-m", "recalibrator", "run", "--config", str(self.config_path)],
+            logs / "recalibrator.log",
+            {"UCCI_RECALIBRATOR__HTTP_PORT": str(http_port)},
+        )
+        self.addresses.recalibrator = f"http://127.0.0.1:{http_port}"
+        self._services = [recalibrator]
+        for index in range(self.options.routers):
+            self._services.append(self._router(index, logs))
+        for child in self._services:
+            child.start()
+        recalibrator.await_http(f"{self.addresses.recalibrator}/readyz", _READY_TIMEOUT_S)
+        self._say("recalibrator", self.addresses.recalibrator)
+        for child, address in zip(self.routers, self.addresses.routers, strict=True):
+            child.await_http(f"{address}/readyz", _READY_TIMEOUT_S)
+            self._say(child.name, address)
+
+    def _router(self, index: int, logs: Path) -> ChildProcess:
+        name, port = f"router-{index}", free_port()
+        child = ChildProcess(
+            name,
+            [sys.executable, "-m", "stream_router", "run", "--config", str(self.config_path)],
+            logs / f"{name}.log",
+            {"UCCI_ROUTER__INSTANCE_ID": name, "UCCI_ROUTER__HTTP_PORT": str(port)},
+        )
+        self.routers.append(child)
+        self.addresses.routers.append(f"http://127.0.0.1:{port}")
+        return child
+
+    def _stop_services(self) -> None:
+        for child in reversed(self._services):
+            child.terminate()
+        for child in reversed(self._services):
+            child.await_end(_STOP_TIMEOUT_S)
+
+    def _write_config(self, bootstrap: str, servers: tuple[ModelServer, ModelServer]) -> None:
+        self.config_path.write_text(config_text(self.options, bootstrap, servers), encoding="utf-8")
+        self.settings = load_settings(self.config_path, {})
+
+    def _say(self, part: str, what: str) -> None:
+        self._console.print(f"[green]✓[/] {part:<14} {what}", highlight=False)
+
+
+def config_text(options: StackOptions, bootstrap: str, servers: tuple[ModelServer, ModelServer]) -> str:
+    """Return the ``ucci.toml`` of a local stack."""
+    small, large = servers
+    return f"""\
+# Written by the local stack; usable by every command: ucci-stream ask --config {options.directory}/ucci.toml "…"
+[kafka]
+"bootstrap.servers" = {json.dumps(bootstrap)}
+
+[topics]
+prefix = {json.dumps(options.prefix)}
+
+[recalibrator]
+state_dir = {json.dumps(str(options.directory / "state"))}
+
+[workloads.{WORKLOAD}]
+prompt = {json.dumps(small.prompt)}
+fields = {json.dumps(FIELDS)}
+small = {{ base_url = {json.dumps(small.base_url)}, model = {json.dumps(small.model)}, timeout_s = 10.0 }}
+large = {{ base_url = {json.dumps(large.base_url)}, model = {json.dumps(large.model)}, timeout_s = 30.0 }}
+target = {{ micro_f1 = {options.micro_f1}, safety = 0.5 }}
+sampling = {{ exploration_probability = {options.exploration}, label_probability_kept = {options.label_kept}, \
+label_probability_escalated = {options.label_escalated} }}
+cost = {{ small = 1.0, large = 3.02 }}
+trusted_labelers = {json.dumps(options.trusted_labelers)}
+"""
+
+
+def _stop(process: ChildProcess) -> None:
+    process.terminate()
+    process.await_end(_STOP_TIMEOUT_S)
+
+
+def run_until_interrupted(options: StackOptions, console: Console) -> None:
+    """Start the stack and keep it until SIGINT or SIGTERM."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with Stack(options, console) as stack:
+        console.print(f"\nstatus page   {stack.addresses.recalibrator}/", highlight=False)
+        console.print(f"configuration {stack.config_path}", highlight=False)
+        console.print('try           ucci-stream ask "canon 5d f2.8 at night"\n', highlight=False)
+        while not stop.wait(1.0):
+            stack.require_alive()

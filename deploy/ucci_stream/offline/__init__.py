@@ -1,0 +1,1 @@
+"""Without a broker: files in, versions and plots out."""

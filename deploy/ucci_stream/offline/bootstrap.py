@@ -1,0 +1,199 @@
+"""``ucci-stream bootstrap``: an offline calibration → the commands that make it the first version.
+
+A JSONL file of labelled examples, or a ``router.json`` of the PyPI package ``ucci-router``, flows in; records on the
+observations topic flow out, ending with a ``bootstrap`` command. The fit stage, the only writer of versions,
+publishes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from recalibrator.core import Recalibrator
+from schemas.calibration import CalibrationMap
+from schemas.command import Command
+from schemas.errors import DecodeError
+from schemas.labelled import LabelledExample
+from schemas.settings import Settings, WorkloadSettings
+from schemas.status import Frontier
+from schemas.topics import OBSERVATIONS
+from ucci_stream.offline.router_file import is_router_file, read_router_file
+from ucci_stream.topics.admin import client_properties
+from ucci_stream.topics.feed import FeedStopped, open_lines
+
+_FLUSH_TIMEOUT_S = 60.0
+ISSUED_BY = "ucci-stream bootstrap"
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrapped:
+    """What was sent: the examples, and the command behind them."""
+
+    topic: str
+    examples: int
+    command: Command
+
+
+def read_examples(path: Path, workload: str) -> Iterator[LabelledExample]:
+    """Read a JSONL file of labelled examples of one workload.
+
+    Raises
+    ------
+    FeedStopped
+        Naming the bad line.
+    """
+    with open_lines(path) as lines:
+        for number, line in lines:
+            if not line.strip():
+                continue
+            try:
+                example = LabelledExample.from_json(line.strip())
+            except DecodeError as error:
+                raise FeedStopped(f"{path}:{number}: {error}") from None
+            if example.workload != workload:
+                raise FeedStopped(f"{path}:{number}: workload: is {example.workload!r}, not {workload!r}")
+            yield example
+
+
+def bootstrap_events(path: Path, workload: str, issued_at: datetime) -> Iterator[LabelledExample | Command]:
+    """Read the file and yield what belongs into the log, the command last.
+
+    Raises
+    ------
+    FeedStopped
+        Naming what is wrong with the file.
+    """
+    document = _whole_document(path)
+    if is_router_file(document):
+        try:
+            offline = read_router_file(path.read_text(encoding="utf-8"))
+        except DecodeError as error:
+            raise FeedStopped(f"{path}: {error}") from None
+        yield Command(
+            workload=workload,
+            action="bootstrap",
+            map=offline.map,
+            uncertainty_threshold=offline.uncertainty_threshold,
+            error_probability_threshold=offline.error_probability_threshold,
+            issued_by=ISSUED_BY,
+            issued_at=issued_at,
+            reason=f"router file {path.name}",
+        )
+        return
+    count = 0
+    for example in read_examples(path, workload):
+        count += 1
+        yield example
+    if not count:
+        raise FeedStopped(f"{path}: holds no labelled example")
+    yield Command(
+        workload=workload,
+        action="bootstrap",
+        examples=count,
+        issued_by=ISSUED_BY,
+        issued_at=issued_at,
+        reason=f"{count} offline examples of {path.name}",
+    )
+
+
+def preview(
+    settings: WorkloadSettings, path: Path, issued_at: datetime
+) -> tuple[CalibrationMap, float, Frontier | None]:
+    """Return what the file would make the first version: its map, its threshold on u, and all thresholds weighed.
+
+    Raises
+    ------
+    FeedStopped
+        Naming what is wrong with the file, standard input included: it could be read only once.
+    """
+    if str(path) == "-":
+        raise FeedStopped("-: a picture needs a file, since it is read twice")
+    core = Recalibrator(settings)
+    version = None
+    for event in bootstrap_events(path, settings.name, issued_at):
+        version = core.observe(event) or version
+    if version is None:
+        least = core.tuning.minimum_bootstrap_labels
+        raise FeedStopped(f"{path}: makes no version: it needs {least} labels, some of them with both models run")
+    weighed = version.evidence.details.get("frontier")
+    frontier = None if weighed is None else Frontier.model_validate(weighed)
+    return version.map, version.uncertainty_threshold, frontier
+
+
+def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime) -> Bootstrapped:
+    """Send the file's calibration to the observations topic; blocks until all is acknowledged.
+
+    All records travel in one transaction, so that a bad line leaves nothing behind.
+
+    Raises
+    ------
+    FeedStopped
+        Naming the bad line, or the broker's refusal.
+    """
+    return send_events(settings, workload, bootstrap_events(path, workload, issued_at))
+
+
+def send_events(settings: Settings, workload: str, events: Iterable[LabelledExample | Command]) -> Bootstrapped:
+    """Send examples and the command behind them to the observations topic, all in one transaction; blocks.
+
+    Raises
+    ------
+    FeedStopped
+        When no command is among them; whatever ``events`` raises aborts the transaction.
+    """
+    topic = OBSERVATIONS.name(settings.topics.prefix)
+    identity = f"{settings.topics.prefix}-bootstrap-{workload}"
+    producer = Producer(client_properties(settings, transactional_id=identity, transaction_timeout_ms=60_000))
+    producer.init_transactions(_FLUSH_TIMEOUT_S)
+    producer.begin_transaction()
+    try:
+        examples, command = _send_all(producer, topic, workload, events)
+        producer.commit_transaction(_FLUSH_TIMEOUT_S)
+    except BaseException:
+        producer.abort_transaction(_FLUSH_TIMEOUT_S)
+        raise
+    return Bootstrapped(topic, examples, command)
+
+
+def _send_all(
+    producer: Producer, topic: str, workload: str, events: Iterable[LabelledExample | Command]
+) -> tuple[int, Command]:
+    command: Command | None = None
+    examples = 0
+    for event in events:
+        if isinstance(event, Command):
+            command = event
+        else:
+            examples += 1
+        _produce(producer, topic, workload, event)
+    if command is None:
+        raise FeedStopped(f"{workload}: nothing to bootstrap from")
+    return examples, command
+
+
+def _produce(producer: Producer, topic: str, workload: str, event: LabelledExample | Command) -> None:
+    while True:
+        try:
+            producer.produce(topic, key=workload.encode(), value=event.to_json())
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return
+
+
+def _whole_document(path: Path) -> object:
+    """Return the file as one JSON document, or None where it is not one."""
+    if str(path) == "-":
+        return None
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise FeedStopped(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError:
+        return None

@@ -1,0 +1,73 @@
+"""``ucci-stream replay``: recorded observations → the versions the core would have published, without Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from recalibrator.core import Recalibrator
+from schemas.calibration import CalibrationVersion
+from schemas.command import Command
+from schemas.errors import DecodeError
+from schemas.labelled import LabelledExample
+from schemas.settings import WorkloadSettings
+from schemas.traffic import TrafficSummary
+from ucci_stream.topics.feed import FeedStopped, open_lines
+
+Observation = LabelledExample | TrafficSummary | Command
+
+_KINDS: dict[str, type[LabelledExample | TrafficSummary | Command]] = {
+    "labelled": LabelledExample,
+    "traffic": TrafficSummary,
+    "command": Command,
+}
+
+
+def read_observations(path: Path) -> Iterator[tuple[int, Observation]]:
+    """Read a JSONL file of labelled examples; traffic summaries and commands are taken too, told apart by ``kind``.
+
+    Raises
+    ------
+    FeedStopped
+        Naming the bad line.
+    """
+    with open_lines(path) as lines:
+        for number, line in lines:
+            if not line.strip():
+                continue
+            try:
+                yield number, _decode(line)
+            except DecodeError as error:
+                raise FeedStopped(f"{path}:{number}: {error}") from None
+
+
+def _decode(line: bytes) -> Observation:
+    """Decode one line by its ``kind``; one without is an example."""
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise DecodeError("not_json", f"not valid JSON: {error}") from None
+    kind = document.get("kind", "labelled") if isinstance(document, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise DecodeError("invalid_field", f"kind: must be one of {', '.join(_KINDS)} (got {kind!r})", "kind")
+    return _KINDS[kind].from_json(line)
+
+
+def replay(settings: WorkloadSettings, path: Path) -> Iterator[tuple[int, CalibrationVersion]]:
+    """Feed a file through the pure core.
+
+    Observations of other workloads are passed over.
+
+    Yields
+    ------
+    tuple of (int, CalibrationVersion)
+        Line number and the version that this line brought about.
+    """
+    core = Recalibrator(settings)
+    for number, observation in read_observations(path):
+        if observation.workload != settings.name:
+            continue
+        version = core.observe(observation)
+        if version is not None:
+            yield number, version

@@ -1,0 +1,1 @@
+"""Topics made and checked; queries and labels sent; one query asked."""

@@ -1,0 +1,125 @@
+"""The application: routes put together, and every failure in the one shape of errors."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import structlog
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from recalibrator.api.http_answers import JSON, error_body, json_answer, refusal
+from recalibrator.api.http_context import Context
+from recalibrator.api.openapi import document_of
+from recalibrator.api.routes_commands import CommandRoutes
+from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
+from recalibrator.api.routes_labels import LabelRoutes
+from recalibrator.api.routes_page import PageRoutes
+from recalibrator.api.routes_status import StatusRoutes
+from recalibrator.errors import Refused
+from recalibrator.prometheus_metrics import Metrics
+from ucci_runtime.broker.errors import BrokerUnreachable
+
+_log = structlog.get_logger()
+_NOT_READY = {"description": "Not ready; names what is missing", "content": {JSON: {"schema": {"type": "object"}}}}
+_UNAVAILABLE, _UNPROCESSABLE, _INTERNAL = 503, 422, 500
+
+
+def create_app(context: Context) -> FastAPI:
+    """Return the ASGI application."""
+    # The interactive pages of the framework load scripts from another host.
+    app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None)
+    commands = CommandRoutes(context)
+    labels = LabelRoutes(context)
+    for routes in (StatusRoutes(context), labels, FeedbackRoutes(context), commands, PageRoutes(context, commands)):
+        app.include_router(routes.router)
+    _add_probes(app, context)
+    _add_handlers(app)
+    app.openapi = document_of(app, has_keys=bool(context.settings.recalibrator.api_keys))  # type: ignore[method-assign]
+
+    app.add_middleware(_CountRequests, metrics=context.metrics)
+    return app
+
+
+class _CountRequests:
+    """Counts answers by route and status; wraps nothing else, so that bodies and answers pass unbuffered."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._count(scope, int(message["status"]))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, counted)
+        except Exception:
+            # Answered outside of here.
+            self._count(scope, _INTERNAL)
+            raise
+
+    def _count(self, scope: Scope, status: int) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        self._metrics.count("http_requests", route=route, status=str(status))
+
+
+def _add_probes(app: FastAPI, context: Context) -> None:
+    @app.get("/healthz", tags=["probes"])
+    async def healthz() -> Response:
+        """Tell that the process answers; the broker is never asked."""
+        return json_answer({"status": "alive"})
+
+    @app.get(
+        "/readyz",
+        tags=["probes"],
+        responses={503: {"description": "Not ready; names what is missing", "content": {JSON: {}}}},
+    )
+    async def readyz() -> Response:
+        """Tell whether every stage has caught up."""
+        missing = context.missing()
+        if missing:
+            return json_answer({"status": "not ready", "missing": missing}, _UNAVAILABLE)
+        return json_answer({"status": "ready"})
+
+    @app.get("/metrics", tags=["probes"], response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Return the metrics in Prometheus' text format."""
+        return Response(generate_latest(context.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _add_handlers(app: FastAPI) -> None:
+    @app.exception_handler(Refused)
+    async def on_refused(_request: Request, error: Refused) -> Response:
+        return refusal(error)
+
+    @app.exception_handler(BrokerUnreachable)
+    async def on_broker_away(_request: Request, error: BrokerUnreachable) -> Response:
+        return refusal(unavailable(error))
+
+    @app.exception_handler(HTTPException)
+    async def on_http_error(_request: Request, error: HTTPException) -> Response:
+        code = str(error.detail).lower().replace(" ", "_")
+        return json_answer(error_body(code, str(error.detail)), error.status_code, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(_request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"][1:]) or None
+        return json_answer(error_body("invalid_field", f"{name}: {first['msg']}", name), _UNPROCESSABLE)
+
+    @app.exception_handler(Exception)
+    async def on_failure(request: Request, error: Exception) -> Response:
+        _log.error("request failed", path=request.url.path, exc_info=error)
+        return json_answer(error_body("internal", "this is a fault of the service; it is in its log"), _INTERNAL)

@@ -1,0 +1,99 @@
+"""What every route works with: settings, keys, the view, the label queue, the producer, counters and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from recalibrator.api.keys import Keys, Scope
+from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
+from recalibrator.api.read_model.status_documents import Served
+from recalibrator.api.read_model.topic_cache import View
+from recalibrator.errors import Refused
+from recalibrator.labelling.queue import LabelQueue
+from recalibrator.prometheus_metrics import Metrics
+from schemas.settings import Settings
+from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
+from ucci_runtime.clock import Clock
+
+_NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The parts behind the routes.
+
+    Parameters
+    ----------
+    settings : Settings
+    keys : Keys
+    view : View
+    letters : DeadLetterLog
+    served : Served
+    queue : LabelQueue
+    producer : AcknowledgedProducer
+    metrics : Metrics
+    clock : Clock
+    missing : callable
+        Returns what is not ready, one word each.
+    """
+
+    settings: Settings
+    keys: Keys
+    view: View
+    letters: DeadLetterLog
+    served: Served
+    queue: LabelQueue
+    producer: AcknowledgedProducer
+    metrics: Metrics
+    clock: Clock
+    missing: Callable[[], list[str]]
+
+    def authorise(self, request: Request, scope: Scope) -> str:
+        """Return the caller's name.
+
+        Raises
+        ------
+        Refused
+            401 or 403.
+        """
+        return self.keys.authorise(request.headers, scope)
+
+    def labeler(self, caller: str, named: str | None) -> str | None:
+        """Return whose feedback it is that a caller gives.
+
+        Raises
+        ------
+        Refused
+            403 or 422.
+        """
+        return self.keys.labeler(caller, named)
+
+    def spend(self, caller: str, amount: int) -> None:
+        """Take from the caller's quota.
+
+        Raises
+        ------
+        Refused
+            429.
+        """
+        self.keys.spend(caller, amount, self.clock.monotonic())
+
+    def owe(self, caller: str, amount: int) -> None:
+        """Take from the caller's quota what was served already."""
+        self.keys.owe(caller, amount, self.clock.monotonic())
+
+    def require_workload(self, workload: str) -> None:
+        """Refuse a workload that is not configured.
+
+        Raises
+        ------
+        Refused
+            404.
+        """
+        if workload not in self.settings.workloads:
+            known = ", ".join(sorted(self.settings.workloads))
+            message = f"workload {workload[:60]!r} is not configured here (configured: {known})"
+            raise Refused(_NOT_FOUND, "unknown_workload", message, "workload")

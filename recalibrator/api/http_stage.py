@@ -1,0 +1,139 @@
+"""The API stage: the HTTP server on a thread of its own, and the loop that keeps its view up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Event
+from typing import cast
+
+from recalibrator.api.http_app import create_app
+from recalibrator.api.http_context import Context
+from recalibrator.api.http_server import HttpServer
+from recalibrator.api.keys import Keys
+from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
+from recalibrator.api.read_model.status_documents import Served
+from recalibrator.api.read_model.topic_cache import View
+from recalibrator.kafka_properties import producer_properties, reader_properties
+from recalibrator.kafka_tail_reader import TailReader
+from recalibrator.labelling.queue import LabelQueue
+from recalibrator.ports import Stage
+from recalibrator.prometheus_metrics import Metrics
+from schemas.settings import Settings
+from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, LABEL_REQUESTS, RECALIBRATORS, ROUTERS, STATUS, Topic
+from ucci_runtime.broker.errors import BrokerError
+from ucci_runtime.broker.kafka_client_reports import reports
+from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
+from ucci_runtime.broker.kafka_topic_readers import CompactedReader
+from ucci_runtime.broker.records import Header
+from ucci_runtime.clock import Clock
+
+_POLL_S = 0.1
+
+VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, LABEL_REQUESTS)
+"""The compacted topics that the API serves."""
+
+
+class ApiStage(Stage):
+    """Serves what the compacted topics say; driven by one thread through :meth:`turn`.
+
+    Parameters
+    ----------
+    settings : Settings
+    instance_id : str
+    viewed : sequence of Topic
+        The compacted topics that are there.
+    metrics : Metrics
+    clock : Clock
+    missing : callable
+        Returns which stages are not ready, one word each.
+    on_final : callable
+        Called with an error that waiting cannot mend.
+    closing : threading.Event
+
+    Raises
+    ------
+    OSError
+        When the address is taken.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        instance_id: str,
+        viewed: Sequence[Topic] = VIEWED,
+        *,
+        metrics: Metrics,
+        clock: Clock,
+        missing: Callable[[], list[str]],
+        on_final: Callable[[BrokerError], None],
+        closing: Event,
+    ) -> None:
+        prefix, options = settings.topics.prefix, settings.recalibrator
+        self._count = metrics.count
+        self._view = View(tuple(settings.workloads), prefix)
+        self._letters = DeadLetterLog(tuple(settings.workloads))
+        self._queue = LabelQueue.configured(settings)
+        self._reader = CompactedReader(
+            "view",
+            [topic.name(prefix) for topic in viewed],
+            reader_properties(settings, f"view-{instance_id}"),
+            metrics.count,
+            on_final=on_final,
+            closing=closing,
+        )
+        self._tail = TailReader(
+            "dead-letters",
+            DEAD_LETTERS.name(prefix),
+            reader_properties(settings, f"dead-letters-{instance_id}"),
+            metrics.count,
+            most=MOST_KEPT,
+            on_final=on_final,
+        )
+        self._producer = AcknowledgedProducer(
+            producer_properties(settings) | reports("api-producer", metrics.count, on_final)
+        )
+        context = Context(
+            settings,
+            Keys(options.api_keys),
+            self._view,
+            self._letters,
+            Served(settings, self._view, self._letters),
+            self._queue,
+            self._producer,
+            metrics,
+            clock,
+            missing,
+        )
+        self._server = HttpServer(create_app(context), options.http_host, options.http_port)
+
+    @property
+    def http_port(self) -> int:
+        """The port that is listened on."""
+        return self._server.port
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every topic was read to its end once."""
+        return self._reader.has_reached_ends
+
+    def start(self) -> None:
+        """Serve from now on; ``/readyz`` says what is still missing."""
+        self._server.start()
+
+    def turn(self) -> None:
+        """Take what has come; blocks up to 0.1 s."""
+        for message in self._reader.poll(_POLL_S):
+            topic = str(message.topic())
+            key, value = message.key(), message.value()
+            if not (self._view.take(topic, key, value, message.timestamp()[1]) or self._queue.take(topic, key, value)):
+                self._count("view_records_ignored", topic=topic)
+        for message in self._tail.poll():
+            headers = dict(cast(list[Header] | None, message.headers()) or ())
+            self._letters.take(message.key(), message.value(), headers, message.timestamp()[1])
+
+    def close(self) -> None:
+        """Answer what is being answered, deliver what is queued, and end."""
+        self._server.close()
+        self._producer.close()
+        self._reader.close()
+        self._tail.close()

@@ -1,0 +1,1 @@
+"""The status page: HTML without JavaScript first, plots as SVG."""

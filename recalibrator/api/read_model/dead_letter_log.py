@@ -1,0 +1,152 @@
+"""The latest dead letters: records of their topic flow in, counts by reason and the letters themselves flow out.
+
+Bounded in number and in time, whatever comes; of a letter's content only what the services said of it is kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from threading import Lock
+
+from pydantic_core import from_json
+
+from recalibrator.api.read_model.history import from_ms
+from schemas.status import DeadLetterCount, DeadLetterStatus
+from schemas.topics import DLQ_ERROR, DLQ_OFFSET, DLQ_PARTITION, DLQ_REASON, DLQ_STAGE, DLQ_TOPIC
+
+MOST_KEPT = 5_000
+WINDOW = timedelta(hours=24)
+_MAX_PARSED_BYTES = 65_536
+_MAX_CHARS = 300
+_UNKNOWN = ""
+"""In place of the workload of a letter whose workload cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One record that was set aside.
+
+    Parameters
+    ----------
+    at : datetime
+    workload : str or None
+        None where it cannot be told.
+    stage, reason, error : str
+        Who set it aside, in a word why, and in a sentence.
+    source : str
+        Where the original is: ``topic/partition/offset``.
+    """
+
+    at: datetime
+    workload: str | None
+    stage: str
+    reason: str
+    error: str
+    source: str
+
+
+class DeadLetterLog:
+    """The latest letters; one thread writes, any read.
+
+    Parameters
+    ----------
+    workloads : collection of str
+        The configured ones; with a single one, all letters are its own.
+    """
+
+    def __init__(self, workloads: Collection[str]) -> None:
+        self._workloads = frozenset(workloads)
+        self._lock = Lock()
+        self._letters: deque[DeadLetter] = deque(maxlen=MOST_KEPT)
+        self._since = from_ms(0)
+        self._counted_at: tuple[int, datetime] | None = None
+        self._counts: defaultdict[str | None, Counter[tuple[str, str]]] = defaultdict(Counter)
+        self._last: dict[tuple[str | None, str, str], datetime] = {}
+        self.revision = 0
+
+    def take(
+        self, key: bytes | None, value: bytes | None, headers: Mapping[str, bytes | None], timestamp_ms: int
+    ) -> None:
+        """Take one record of the topic."""
+        fields = {name: _text(headers.get(name)) for name in (DLQ_STAGE, DLQ_REASON, DLQ_ERROR)}
+        letter = DeadLetter(
+            at=from_ms(timestamp_ms),
+            workload=self._workload(key, value),
+            stage=fields[DLQ_STAGE] or "unknown",
+            reason=fields[DLQ_REASON] or "unknown",
+            error=fields[DLQ_ERROR],
+            source="/".join(_text(headers.get(name)) for name in (DLQ_TOPIC, DLQ_PARTITION, DLQ_OFFSET)),
+        )
+        with self._lock:
+            self._letters.append(letter)
+            self.revision += 1
+
+    def status(self, workload: str | None, now: datetime) -> DeadLetterStatus:
+        """Return counts of the last day by reason, the most frequent first.
+
+        Parameters
+        ----------
+        workload : str or None
+            None: of all.
+        now : datetime
+            Counted anew once a minute, and when letters have come.
+        """
+        minute = now.replace(second=0, microsecond=0)
+        with self._lock:
+            if self._counted_at != (self.revision, minute):
+                self._count(minute)
+                self._counted_at = (self.revision, minute)
+            since = self._since
+            names = (None,) if workload is None else (workload, _UNKNOWN)
+            counts = sum((self._counts[name] for name in names), Counter())
+            last = {key: max(self._last[n, *key] for n in names if (n, *key) in self._last) for key in counts}
+        return DeadLetterStatus(
+            since=since,
+            total=counts.total(),
+            by_reason=tuple(
+                DeadLetterCount(stage=stage, reason=reason, count=count, last_at=last[stage, reason])
+                for (stage, reason), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+            ),
+        )
+
+    def _count(self, minute: datetime) -> None:
+        self._since = minute - WINDOW
+        if len(self._letters) == MOST_KEPT:
+            self._since = max(self._since, self._letters[0].at)
+        self._counts.clear()
+        self._last.clear()
+        for letter in self._letters:
+            if letter.at < self._since:
+                continue
+            for name in (None, letter.workload or _UNKNOWN):
+                key = letter.stage, letter.reason
+                self._counts[name][key] += 1
+                self._last[name, *key] = max(letter.at, self._last.get((name, *key), letter.at))
+
+    def latest(self, workload: str | None, most: int) -> list[DeadLetter]:
+        """Return the newest letters, newest first."""
+        with self._lock:
+            found = [letter for letter in self._letters if self._concerns(letter, workload)]
+        return sorted(found, key=lambda letter: letter.at, reverse=True)[:most]
+
+    def _concerns(self, letter: DeadLetter, workload: str | None) -> bool:
+        return workload is None or letter.workload in (None, workload)
+
+    def _workload(self, key: bytes | None, value: bytes | None) -> str | None:
+        if len(self._workloads) == 1:
+            return next(iter(self._workloads))
+        named = _text(key)
+        if named not in self._workloads and value is not None and len(value) <= _MAX_PARSED_BYTES:
+            try:
+                content = from_json(value)
+            except ValueError:
+                return None
+            named = str(content.get("workload", "")) if isinstance(content, dict) else ""
+        return named if named in self._workloads else None
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode("utf-8", "replace")[:_MAX_CHARS]

@@ -1,0 +1,251 @@
+"""What is served of a workload: its status from the topic, completed by what other topics tell of it.
+
+The view, the dead letters and a time flow in, documents flow out; what has not changed is not put together again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json
+
+from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
+from recalibrator.api.read_model.topic_cache import Instance, View
+from recalibrator.api.read_model.version_lines import summary
+from schemas.settings import Settings, WorkloadSettings
+from schemas.status import DriftStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.topics import QUERIES
+
+SILENT_AFTER = timedelta(seconds=30)
+"""An instance tells its status every 2 s."""
+
+GONE_AFTER = timedelta(hours=1)
+"""From then on a silent instance is left out of a workload's status; the list of all still has it."""
+
+_MOST_LABELERS = 50
+_NONE_SECONDS = 0.0
+
+
+_COMPLETED = frozenset({"labels", "lag", "version", "routers", "dead_letters"})
+"""Members of the status that other topics complete."""
+
+
+class RouterNow(NamedTuple):
+    """A router's status, typed and as JSON values, and whether it is still heard of."""
+
+    status: RouterStatus
+    document: dict[str, Any]
+    is_silent: bool
+
+    @property
+    def versions(self) -> dict[str, Any]:
+        """The version in use by workload."""
+        versions: dict[str, Any] = self.document.get("versions", {})
+        return versions
+
+
+class _Own(NamedTuple):
+    """What the workload's own topics tell, encoded but for the lag; ``status`` and ``labels`` are left open."""
+
+    status: bytes
+    labels: bytes
+    lag: dict[str, Any]
+    version: bytes
+
+
+class _Rest(NamedTuple):
+    """What the other topics add to it, encoded."""
+
+    labelers: bytes
+    routers: bytes
+    letters: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Around:
+    """What every workload's document rests on."""
+
+    key: object
+    now: datetime
+    routers: Sequence[RouterNow]
+    labelers: Sequence[dict[str, Any]]
+    lag: dict[str, Any]
+    instances: bytes
+
+
+class Served:
+    """The documents behind ``/v1/status`` and the page.
+
+    Parameters
+    ----------
+    settings : Settings
+    view : View
+    letters : DeadLetterLog
+    """
+
+    def __init__(self, settings: Settings, view: View, letters: DeadLetterLog) -> None:
+        self._settings = settings
+        self._prefix = f"{settings.topics.prefix}."
+        self._view = view
+        self._letters = letters
+        self._owns: dict[str, tuple[int, _Own]] = {}
+        self._rests: dict[str, tuple[_Around, _Rest]] = {}
+        self._around: _Around | None = None
+
+    def workload_json(self, workload: str, now: datetime) -> bytes:
+        """Return one workload's status as JSON."""
+        return self._json(workload, self._surroundings(now))
+
+    def workload(self, workload: str, now: datetime) -> WorkloadStatus:
+        """Return one workload's status."""
+        return WorkloadStatus.model_validate_json(self.workload_json(workload, now))
+
+    def all_json(self, now: datetime) -> bytes:
+        """Return all workloads and instances as JSON."""
+        around = self._surroundings(now)
+        workloads = b",".join(self._json(name, around) for name in self._view.workloads)
+        return b'{"workloads":[' + workloads + b"]," + around.instances + b"}"
+
+    def _json(self, workload: str, around: _Around) -> bytes:
+        own, rest = self._own(workload), self._rest(workload, around)
+        lag = to_json(own.lag | around.lag)
+        return b"".join(
+            (
+                *(own.status, b',"labels":', own.labels, b',"by_labeler":', rest.labelers, b'},"lag":', lag),
+                *(b',"version":', own.version, b',"routers":', rest.routers),
+                *(b',"dead_letters":', rest.letters, b"}"),
+            )
+        )
+
+    def _own(self, workload: str) -> _Own:
+        """Return what the workload's own status and versions tell; made anew when one of them has come."""
+        revision = self._view.revision_of(workload)
+        known = self._owns.get(workload)
+        if known is not None and known[0] == revision:
+            return known[1]
+        document = self._view.document(workload)
+        if document is None:
+            document = unseen(self._settings.workloads[workload]).model_dump(mode="json")
+        line = self._view.line(workload, document["calibration_version"])
+        parent = None if line is None else self._view.line(workload, line.parent_version)
+        labels = {name: value for name, value in document.get("labels", {}).items() if name != "by_labeler"}
+        made = _Own(
+            status=to_json({name: value for name, value in document.items() if name not in _COMPLETED})[:-1],
+            # A status of a former release may lack the field altogether.
+            labels=to_json(labels or {"requested": 0})[:-1],
+            lag=document.get("lag") or {},
+            version=b"null" if line is None else summary(line, parent).model_dump_json().encode(),
+        )
+        self._owns[workload] = (revision, made)
+        return made
+
+    def _rest(self, workload: str, around: _Around) -> _Rest:
+        """Return what routers, labelers and dead letters add; made anew when one of them has told something."""
+        known = self._rests.get(workload)
+        if known is not None and known[0] is around:
+            return known[1]
+        made = _Rest(
+            labelers=to_json(labelers(around.labelers, workload)),
+            routers=to_json([_of_workload(one, workload) for one in around.routers if workload in one.versions]),
+            letters=self._letters.status(workload, around.now).model_dump_json().encode(),
+        )
+        self._rests[workload] = (around, made)
+        return made
+
+    def _surroundings(self, now: datetime) -> _Around:
+        """Return what every workload's document rests on; time counts as far as it silences someone."""
+        routers, recalibrators = self._view.routers(), self._view.recalibrators()
+        heard = [*(one.status.updated_at for one in routers), *(one.status.updated_at for one in recalibrators)]
+        quiet = tuple((now - at > SILENT_AFTER) + (now - at > GONE_AFTER) for at in heard)
+        key = (self._view.instances_revision, self._letters.revision, now.replace(second=0, microsecond=0), quiet)
+        known = self._around
+        if known is not None and known.key == key:
+            return known
+        told = [
+            RouterNow(one.status, one.document, is_silent=now - one.status.updated_at > SILENT_AFTER)
+            for one in routers
+            if now - one.status.updated_at <= GONE_AFTER
+        ]
+        live = [one for one in recalibrators if now - one.status.updated_at <= SILENT_AFTER]
+        self._around = _Around(
+            key=key,
+            now=now,
+            routers=told,
+            labelers=[one.document for one in _joining(live) or _joining(recalibrators)],
+            lag=self._lag([one.status for one in told if not one.is_silent], [one.status for one in live]),
+            instances=b",".join(
+                (
+                    b'"routers":' + to_json([one.document for one in routers]),
+                    b'"recalibrators":' + to_json([one.document for one in recalibrators]),
+                    b'"dead_letters":' + self._letters.status(None, now).model_dump_json().encode(),
+                )
+            ),
+        )
+        return self._around
+
+    def _lag(self, routers: Sequence[RouterStatus], recalibrators: Sequence[RecalibratorStatus]) -> dict[str, Any]:
+        """Return lag by topic: records summed over readers, seconds of the one furthest behind."""
+        records: dict[str, int] = {}
+        seconds: dict[str, float] = {}
+        for router in routers:
+            records[QUERIES.suffix] = records.get(QUERIES.suffix, 0) + sum(router.lag.values())
+            if router.lag_s:
+                seconds[QUERIES.suffix] = max(seconds.get(QUERIES.suffix, _NONE_SECONDS), *router.lag_s.values())
+        for one in recalibrators:
+            for stage in one.stages.values():
+                for topic, behind in stage.lag.items():
+                    name = topic.removeprefix(self._prefix)
+                    records[name] = records.get(name, 0) + behind.records
+                    if behind.seconds is not None:
+                        seconds[name] = max(seconds.get(name, _NONE_SECONDS), behind.seconds)
+        return {"records": records, "seconds": {name: round(value, 3) for name, value in seconds.items()}}
+
+
+def _joining(recalibrators: Sequence[Instance[RecalibratorStatus]]) -> list[Instance[RecalibratorStatus]]:
+    """Return those that run a join: whoever takes over from one that is gone counts its labelers again."""
+    return [one for one in recalibrators if "join" in one.status.stages]
+
+
+def labelers(recalibrators: Sequence[dict[str, Any]], workload: str) -> list[dict[str, Any]]:
+    """Return a workload's labelers, the busiest first, summed over all recalibrators; all as JSON values."""
+    found: dict[str | None, dict[str, Any]] = {}
+    for one in recalibrators:
+        for told in one.get("labelers", {}).get(workload, ()):
+            known = found.get(told["labeler"])
+            found[told["labeler"]] = dict(told) if known is None else _sum(known, told)
+    return sorted(found.values(), key=lambda counts: (-counts["labels"], counts["labeler"] or ""))[:_MOST_LABELERS]
+
+
+def _sum(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    counts = {name: value + other.get(name, 0) for name, value in one.items() if isinstance(value, int)}
+    # RFC 3339 in UTC: the later text is the later time, to the second.
+    return one | counts | {"last_at": max(one["last_at"] or "", other["last_at"] or "") or None}
+
+
+def unseen(settings: WorkloadSettings) -> WorkloadStatus:
+    """Return the status of a workload of which nothing has come yet."""
+    return WorkloadStatus(
+        workload=settings.name,
+        state="cold_start",
+        sentence="Nothing has come in yet; both models will answer every query until a first version is fitted.",
+        target=settings.target,
+        drift=DriftStatus(state="insufficient_labels"),
+    )
+
+
+def _of_workload(router: RouterNow, workload: str) -> dict[str, Any]:
+    """Return what one router does for one workload: a :class:`~schemas.status.WorkloadRouter` as JSON values."""
+    document, in_use = router.document, router.versions[workload]
+    return {
+        "instance_id": document["instance_id"],
+        "ready": document["ready"] and not router.is_silent,
+        "silent": router.is_silent,
+        "version": in_use.get("version"),
+        "since": in_use.get("since"),
+        "trial": in_use.get("trial"),
+        "models": document.get("models", {}).get(workload, {}),
+        "updated_at": document["updated_at"],
+    }

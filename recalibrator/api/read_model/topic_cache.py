@@ -1,0 +1,200 @@
+"""The compacted topics → what the API shows: statuses, instances, versions. A fold; no I/O, no clock.
+
+Records flow in from one thread; readers take immutable documents from any thread. Of versions only the bytes are
+kept, packed: ten thousand of them must fit beside each other.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Generic, NamedTuple, TypeVar, get_args
+
+from pydantic_core import from_json
+
+from recalibrator.api.read_model.history import History, HistoryPoint, from_ms
+from recalibrator.api.read_model.version_lines import VersionLine, version_line
+from schemas.calibration import CalibrationVersion
+from schemas.errors import DecodeError
+from schemas.routed import TrialMode
+from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.topics import CALIBRATION_HISTORY, RECALIBRATORS, ROUTERS, STATUS
+
+MOST_INSTANCES = 1_000
+"""Routers, and recalibrators, kept; the longest silent go first."""
+
+_Status = TypeVar("_Status", RouterStatus, RecalibratorStatus)
+
+
+class Instance(NamedTuple, Generic[_Status]):
+    """What a router or recalibrator said last, typed and as JSON values, to be read only."""
+
+    status: _Status
+    document: dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Workload:
+    status: WorkloadStatus | None = None
+    document: dict[str, Any] | None = None
+    history: History = field(default_factory=History)
+    versions: dict[int, tuple[VersionLine, bytes]] = field(default_factory=dict)
+    revision: int = 0
+    versions_revision: int = 0
+
+
+class View:
+    """What the API knows.
+
+    Parameters
+    ----------
+    workloads : sequence of str
+        The configured ones; others on the topics are left alone.
+    prefix : str
+        Of the topics.
+
+    Attributes
+    ----------
+    revision : int
+        Grows with every record taken.
+    instances_revision : int
+        Grows with every record of a router or recalibrator.
+    """
+
+    def __init__(self, workloads: Sequence[str], prefix: str) -> None:
+        self._lock = Lock()
+        self._workloads = {name: _Workload() for name in sorted(workloads)}
+        self._routers: dict[str, Instance[RouterStatus]] = {}
+        self._recalibrators: dict[str, Instance[RecalibratorStatus]] = {}
+        self._takers = {
+            STATUS.name(prefix): self._take_status,
+            ROUTERS.name(prefix): self._take_router,
+            RECALIBRATORS.name(prefix): self._take_recalibrator,
+            CALIBRATION_HISTORY.name(prefix): self._take_version,
+        }
+        self.revision = 0
+        self.instances_revision = 0
+
+    def take(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int | None = None) -> bool:
+        """Take one record; returns False where it is not what the topic holds.
+
+        Parameters
+        ----------
+        timestamp_ms : int, optional
+            When it was written, in Unix milliseconds.
+        """
+        taker = self._takers.get(topic)
+        if taker is None or key is None:
+            return False
+        try:
+            with self._lock:
+                taker(key.decode(), value, timestamp_ms)
+                self.revision += 1
+        except (DecodeError, UnicodeDecodeError, ValueError):
+            return False
+        return True
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """The configured workloads, in order of name."""
+        return tuple(self._workloads)
+
+    def revision_of(self, workload: str) -> int:
+        """Return a number that grows with every status and version of this workload."""
+        return self._workloads[workload].revision
+
+    def versions_revision_of(self, workload: str) -> int:
+        """Return a number that grows with every version of this workload."""
+        return self._workloads[workload].versions_revision
+
+    def status(self, workload: str) -> WorkloadStatus | None:
+        """Return a workload's latest status as it stands in the topic, or None before the first."""
+        with self._lock:
+            return self._workloads[workload].status
+
+    def document(self, workload: str) -> dict[str, Any] | None:
+        """Return the same as JSON values, to be read only."""
+        with self._lock:
+            return self._workloads[workload].document
+
+    def points(self, workload: str) -> tuple[HistoryPoint, ...]:
+        """Return how a workload stood, oldest first."""
+        with self._lock:
+            return self._workloads[workload].history.points()
+
+    def versions(self, workload: str) -> list[VersionLine]:
+        """Return a workload's versions, newest first."""
+        with self._lock:
+            found = self._workloads[workload].versions
+            return [found[number][0] for number in sorted(found, reverse=True)]
+
+    def line(self, workload: str, version: int | None) -> VersionLine | None:
+        """Return one version's line, or None where it is not in the history."""
+        with self._lock:
+            found = None if version is None else self._workloads[workload].versions.get(version)
+        return None if found is None else found[0]
+
+    def version_json(self, workload: str, version: int) -> bytes | None:
+        """Return one version's record, or None where it is not in the history."""
+        with self._lock:
+            found = self._workloads[workload].versions.get(version)
+        return None if found is None else zlib.decompress(found[1])
+
+    def routers(self) -> list[Instance[RouterStatus]]:
+        """Return all routers seen, in order of name."""
+        with self._lock:
+            return [self._routers[name] for name in sorted(self._routers)]
+
+    def recalibrators(self) -> list[Instance[RecalibratorStatus]]:
+        """Return all recalibrators seen, in order of name."""
+        with self._lock:
+            return [self._recalibrators[name] for name in sorted(self._recalibrators)]
+
+    def _take_status(self, workload: str, value: bytes | None, _timestamp_ms: int | None) -> None:
+        entry = self._workloads[workload] if workload in self._workloads else _Workload()
+        if value is None:
+            entry.status = entry.document = None
+        else:
+            status = WorkloadStatus.from_json(value)
+            entry.status, entry.document = status, from_json(value)
+            entry.history.add_status(status)
+        entry.revision += 1
+
+    def _take_router(self, instance_id: str, value: bytes | None, _timestamp_ms: int | None) -> None:
+        _keep(self._routers, instance_id, RouterStatus, value)
+        self.instances_revision += 1
+
+    def _take_recalibrator(self, instance_id: str, value: bytes | None, _timestamp_ms: int | None) -> None:
+        _keep(self._recalibrators, instance_id, RecalibratorStatus, value)
+        self.instances_revision += 1
+
+    def _take_version(self, key: str, value: bytes | None, timestamp_ms: int | None) -> None:
+        workload, _, number = key.rpartition(":")
+        entry = self._workloads.get(workload)
+        if entry is None:
+            return
+        if value is None:
+            entry.versions.pop(int(number), None)
+        else:
+            version = CalibrationVersion.from_json(value)
+            if version.workload == workload and version.version == int(number):
+                entry.versions[version.version] = (version_line(version), zlib.compress(value, 1))
+                # A version carries the time of its events; the statuses beside it, that of the machine.
+                published_at = version.created_at if timestamp_ms is None else from_ms(timestamp_ms)
+                if version.evidence.trigger not in get_args(TrialMode):
+                    # What was only tried was never how the workload stood.
+                    entry.history.add_version(version, published_at)
+        entry.revision += 1
+        entry.versions_revision += 1
+
+
+def _keep(known: dict[str, Instance[_Status]], instance_id: str, kind: type[_Status], value: bytes | None) -> None:
+    told = None if value is None else Instance(kind.from_json(value), from_json(value))
+    known.pop(instance_id, None)
+    if told is not None:
+        known[instance_id] = told
+    while len(known) > MOST_INSTANCES:
+        # Taken out and put in again with every record, the first is the longest silent.
+        del known[next(iter(known))]

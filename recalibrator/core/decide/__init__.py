@@ -1,1 +1,0 @@
-"""Curves → decisions: the threshold, whether to publish it, and whether the world has changed."""

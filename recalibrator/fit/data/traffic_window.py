@@ -1,0 +1,237 @@
+"""What unlabelled traffic looks like now: summaries flow in, the current distribution of u and of agreement flow out.
+
+Summaries come from several join instances in any order; they are kept by their routing time, and the oldest leave
+once enough later queries are known. Counts are whole numbers, so that what is added can be taken out again exactly.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalibrator.fit.data.call_failures import CallFailures
+from recalibrator.fit.data.instants import to_us
+from recalibrator.grid import Grid
+from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
+
+COUNT, PAIRS, AGREEING = range(3)
+
+_COUNT_MOST = 2**31
+_SUM_MOST = 2.0**40
+"""No few seconds of traffic hold more; cut there, no sum overflows whatever a join instance sends."""
+
+_SUMS = (
+    "queries",
+    "escalated",
+    "explored",
+    "small_failed",
+    "degraded",
+    "labels_requested",
+    "small_calls",
+    "large_calls",
+    "cost_sequential",
+    "cost_paper",
+    "small_latency_s",
+    "large_latency_s",
+)
+
+_sums_of = attrgetter(*_SUMS)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Batch:
+    """One summary on this grid: sparse counts by cell, and its sums."""
+
+    last_us: int
+    first_us: int
+    serial: int
+    cell: NDArray[np.intp] = field(compare=False)
+    counts: NDArray[np.int64] = field(compare=False)
+    sums: dict[str, float] = field(compare=False)
+
+
+class TrafficWindow:
+    """Counts of the latest queries, and sums over all.
+
+    Parameters
+    ----------
+    grid : Grid
+        Summaries on another grid are moved to this one cell by cell.
+    queries : int
+        Batches leave while the others hold at least so many queries.
+    """
+
+    def __init__(self, grid: Grid, queries: int) -> None:
+        self.grid = grid
+        self._wanted = queries
+        self._batches: list[Batch] = []
+        self._serial = 0
+        self._moves: dict[GridSpec, NDArray[np.intp]] = {}
+        self.counts = np.zeros((3, grid.cells), dtype=np.int64)
+        self._rows = np.arange(3)[:, None] * grid.cells
+        self.recent = dict.fromkeys(_SUMS, 0.0)
+        self.total = dict.fromkeys(_SUMS, 0.0)
+        self.first_us: int | None = None
+        self.small_failures, self.large_failures = CallFailures(), CallFailures()
+
+    def add(self, summary: TrafficSummary) -> Batch:
+        """Take one summary in and return it on this grid; while the small model is out it counts in totals alone."""
+        batch = self._batch(summary)
+        self.small_failures.add(batch.sums["queries"], batch.sums["small_failed"])
+        self.large_failures.add(batch.sums["large_calls"], batch.sums["degraded"])
+        for name, value in batch.sums.items():
+            self.total[name] += value
+        if self._small_is_absent:
+            # Queries that no small model could score say nothing of the mix of queries.
+            return batch
+        insort(self._batches, batch)
+        self._count(batch, 1)
+        self.first_us = batch.first_us if self.first_us is None else min(self.first_us, batch.first_us)
+        while self._is_ample():
+            self._count(self._batches.pop(0), -1)
+        return batch
+
+    @property
+    def _small_is_absent(self) -> bool:
+        return self.small_failures.is_out and bool(self._batches)
+
+    def _is_ample(self) -> bool:
+        """Whether the oldest batch may go; batches that hold no query at all must not pile up either."""
+        rest = self.recent["queries"] - self._batches[0].sums["queries"]
+        return len(self._batches) > 1 and (rest >= self._wanted or len(self._batches) > self._wanted)
+
+    def forget_before(self, instant_us: int) -> None:
+        """Drop the batches that ended before a time; the latest one always stays."""
+        while len(self._batches) > 1 and self._batches[0].last_us < instant_us:
+            self._count(self._batches.pop(0), -1)
+
+    @property
+    def begins_us(self) -> int | None:
+        """When the oldest of the recent queries were routed; None without traffic."""
+        return self._batches[0].first_us if self._batches else None
+
+    def queries_since(self, instant_us: int) -> float:
+        """Return the number of recent queries in batches that ended at or after a time."""
+        return sum(batch.sums["queries"] for batch in self._batches if batch.last_us >= instant_us)
+
+    def _batch(self, summary: TrafficSummary) -> Batch:
+        parts, spec = summary.versions, summary.grid
+        counted = [_counts(part) for part in parts]
+        filled, counts = counted[0]
+        moved = (spec.cells, spec.low, spec.high) != (self.grid.spec.cells, self.grid.spec.low, self.grid.spec.high)
+        if moved or len(parts) > 1:
+            cells = np.concatenate([cell for cell, _ in counted])
+            filled, place = np.unique(self._move(spec)[cells] if moved else cells, return_inverse=True)
+            counts = np.zeros((3, len(filled)), dtype=np.int64)
+            for row, *values in zip(counts, *(part for _, part in counted), strict=True):
+                np.add.at(row, place, np.concatenate(values))
+        totals = [_sums_of(part) for part in parts]
+        if max(map(max, totals)) > _SUM_MOST:
+            totals = [tuple(min(value, _SUM_MOST) for value in values) for values in totals]
+        whole = totals[0] if len(totals) == 1 else map(sum, zip(*totals, strict=True))
+        sums = dict(zip(_SUMS, map(float, whole), strict=True))
+        self._serial += 1
+        last, first = to_us(summary.last_routed_at), to_us(summary.first_routed_at)
+        return Batch(last, first, self._serial, filled, counts, sums)
+
+    def _move(self, spec: GridSpec) -> NDArray[np.intp]:
+        if spec not in self._moves:
+            self._moves[spec] = self.grid.indices(Grid(spec).centres)
+        return self._moves[spec]
+
+    def _count(self, batch: Batch, sign: int) -> None:
+        np.add.at(self.counts.reshape(-1), (self._rows + batch.cell).reshape(-1), (sign * batch.counts).reshape(-1))
+        recent = self.recent
+        for name, value in batch.sums.items():
+            recent[name] += sign * value
+        if not self._batches:
+            self.recent = dict.fromkeys(_SUMS, 0.0)
+
+    @property
+    def failed_share(self) -> float:
+        """Share of recent queries whose small answer failed, in [0, 1]."""
+        return self._share("small_failed", "queries")
+
+    @property
+    def escalation_rate(self) -> float | None:
+        """Share of recent queries for which the large model was called; None without traffic."""
+        return self._share("escalated", "queries") if self.recent["queries"] else None
+
+    def _share(self, part: str, whole: str) -> float:
+        return min(1.0, max(0.0, self.recent[part] / self.recent[whole])) if self.recent[whole] > 0.0 else 0.0
+
+    def mean_latency_s(self) -> tuple[float, float] | None:
+        """Return the mean latencies of a small and a large call over all traffic; None until both were called."""
+        total = self.total
+        if not (total["small_calls"] and total["large_calls"]):
+            return None
+        small, large = total["small_latency_s"] / total["small_calls"], total["large_latency_s"] / total["large_calls"]
+        return (small, large) if small > 0.0 and large > 0.0 else None
+
+    def state(self) -> dict[str, Any]:
+        """Return the window as JSON values, exact."""
+        return {
+            "batches": [
+                [b.last_us, b.first_us, b.serial, b.cell.tolist(), b.counts.tolist(), b.sums] for b in self._batches
+            ],
+            "serial": self._serial,
+            "recent": self.recent,
+            "total": self.total,
+            "first_us": self.first_us,
+            "failures": [self.small_failures.state(), self.large_failures.state()],
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Replace the content by a former :meth:`state`."""
+        self._batches = [
+            Batch(last, first, serial, np.array(cell, dtype=np.intp), np.array(counts, dtype=np.int64), dict(sums))
+            for last, first, serial, cell, counts, sums in state["batches"]
+        ]
+        self._serial = state["serial"]
+        self.counts[:] = 0
+        for batch in self._batches:
+            self._count(batch, 1)
+        self.recent, self.total = dict(state["recent"]), dict(state["total"])
+        self.first_us = state["first_us"]
+        self.small_failures, self.large_failures = (CallFailures(*values) for values in state["failures"])
+
+
+def _counts(part: VersionTraffic) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """Return the cells of one version's traffic, and how many queries, pairs and agreeing pairs fell into each."""
+    filled = len(part.cell)
+    counts = np.empty((3, filled), dtype=np.int64)
+    for row, values in zip(counts, (part.count, part.pairs, part.agreeing), strict=True):
+        row[:] = np.fromiter(values, np.int64, filled)
+    return np.fromiter(part.cell, np.intp, filled), np.minimum(counts, _COUNT_MOST)
+
+
+def distribution(traffic: TrafficWindow, labelled: NDArray[np.float64], wanted: float) -> NDArray[np.float64]:
+    """Return the share of current queries with u in each cell, summing to 1 over queries that have a u.
+
+    Parameters
+    ----------
+    traffic : TrafficWindow
+    labelled : ndarray, shape (cells,)
+        The distribution of u as labels show it; fills in until ``wanted`` unlabelled queries are known, as in an
+        offline replay of labelled examples alone.
+    wanted : float
+        In queries.
+
+    Returns
+    -------
+    ndarray, shape (cells,)
+        All zero when neither is known.
+    """
+    counted = traffic.counts[COUNT].astype(np.float64)
+    known, total = counted.sum(), labelled.sum()
+    missing = max(0.0, wanted - known)
+    if total > 0.0 and missing > 0.0:
+        counted = counted + labelled * (missing / total)
+    whole = counted.sum()
+    shares: NDArray[np.float64] = counted / whole if whole > 0.0 else counted
+    return shares

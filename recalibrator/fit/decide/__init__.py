@@ -1,0 +1,1 @@
+"""The threshold, whether to publish it, and an optional proof."""

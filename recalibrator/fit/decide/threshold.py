@@ -1,0 +1,182 @@
+"""The threshold rule: expected scores over u flow in, the cheapest threshold that meets the target flows out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from recalibrator.fit.estimate.estimate import Outlook
+from recalibrator.fit.estimate.smoothing import Floats
+from recalibrator.fit.micro_f1 import micro_f1
+from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE
+
+
+@dataclass(frozen=True)
+class Policies:
+    """Every threshold policy "escalate u above t" at once, t at the cells' edges: shape (cells + 1,) each.
+
+    Index 0 escalates all, index k keeps the cells below k, the last index keeps all that have a u.
+
+    Parameters
+    ----------
+    thresholds : ndarray
+        On u.
+    value, error : ndarray
+        F(t) = E[z] of what is served, and its standard error.
+    size : ndarray
+        E[d].
+    escalation_rate : ndarray
+        Share of queries for which the large model runs, exploration left out.
+    """
+
+    thresholds: Floats
+    value: Floats
+    error: Floats
+    size: Floats
+    escalation_rate: Floats
+    target: float
+
+    @cached_property
+    def micro_f1(self) -> Floats:
+        """Expected micro-F1 of each policy."""
+        return micro_f1(self.value, self.size, self.target)
+
+    def bound(self, errors: float) -> Floats:
+        """Return expected micro-F1 moved by a number of standard errors (ratio of means, by the delta method)."""
+        return micro_f1(self.value + errors * self.error, self.size, self.target)
+
+    def index(self, threshold: float) -> int:
+        """Return the policy whose threshold is nearest above the one given."""
+        return min(int(np.searchsorted(self.thresholds, threshold - 1e-15)), len(self.thresholds) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The policy chosen: its index, and whether it is expected to meet the target at all."""
+
+    index: int
+    feasible: bool
+
+
+def weigh(outlook: Outlook, edges: Floats, target: float, exploration: float = 0.0) -> Policies:
+    """Weigh all thresholds by the current traffic.
+
+    Parameters
+    ----------
+    outlook : Outlook
+    edges : ndarray, shape (cells - 1,)
+        Upper edges of all cells but the last.
+    target : float
+        τ.
+    exploration : float
+        Share of the kept queries that the large model answers all the same.
+
+    Returns
+    -------
+    Policies
+        F(t) = E[z_small; u ≤ t] + E[z_large; u > t], the failed small answers and the explored queries among the
+        latter. The standard error holds the curves' noise, that of both corrections, and that of the traffic as a
+        sample.
+    """
+    shares, kept, escalated, failed = outlook.traffic, outlook.kept, outlook.escalated, outlook.failed
+    small, large = outlook.shift.jacobian
+    # Each policy keeps one cell more than the one before it: what changes there, added up, is what all of them expect.
+    sums = np.empty((7, len(shares) + 1))
+    sums[:, 0] = (
+        shares.dot(escalated.value) + failed.share * failed.value,
+        shares.dot(escalated.size) + failed.share * failed.size,
+        shares.dot(np.square(escalated.value)) + failed.share * failed.value**2,
+        *large.dot(shares).tolist(),
+        np.add.reduce(escalated.spread) + failed.share**2 * failed.variance,
+        0.0,
+    )
+    gains = sums[:, 1:]
+    # Of the kept queries a share gets the large model's answer all the same.
+    np.multiply(kept.value - escalated.value, 1.0 - exploration, out=gains[0])
+    np.multiply(kept.size - escalated.size, 1.0 - exploration, out=gains[1])
+    np.multiply(gains[0] + 2.0 * escalated.value, gains[0], out=gains[2])  # a² - b² = (a - b)(a - b + 2b)
+    np.subtract(small, large, out=gains[3:5])
+    gains[:5] *= shares
+    gains[5] = (1.0 - exploration) ** 2 * kept.spread - (1.0 - exploration**2) * escalated.spread
+    gains[6] = shares
+    np.add.accumulate(sums, axis=1, out=sums)
+    value, size, square, level, slope, variance, below = sums
+    # Where the largest is left of large numbers, rounding must not make it negative.
+    variance = np.maximum(variance, 0.0) + _correction_variance(outlook, level, slope, below)
+    variance += np.maximum(square - value * value, 0.0) / outlook.traffic_queries
+    return Policies(
+        thresholds=_thresholds(edges.tobytes()),
+        value=value,
+        error=np.sqrt(variance),
+        size=np.maximum(size, 0.0),
+        escalation_rate=_escalation_rate(shares, failed.share),
+        target=target,
+    )
+
+
+@lru_cache(maxsize=8)
+def _thresholds(edges: bytes) -> Floats:
+    thresholds: Floats = np.concatenate(([ESCALATE_ALL], np.frombuffer(edges), [ESCALATE_NONE]))
+    thresholds.flags.writeable = False
+    return thresholds
+
+
+def _correction_variance(outlook: Outlook, level: Floats, slope: Floats, below: Floats) -> Floats:
+    """Return what the rectifier and the agreement tilt add to Var F(t).
+
+    Parameters
+    ----------
+    outlook : Outlook
+    level, slope, below : ndarray, shape (cells + 1,)
+        Of each policy: how F changes with the tilt's two parameters, and the share of queries kept.
+    """
+    rectifier, whole = outlook.rectifier, float(below[-1])
+    near = float(below[rectifier.split + 1])
+    near_kept = np.minimum(below, near)
+    far_kept = below - near_kept
+    (small_below, small_above), (large_below, large_above) = rectifier.variance.tolist()
+    variance: Floats = np.square(near_kept) * small_below + np.square(far_kept) * small_above
+    variance += np.square(near - near_kept) * large_below
+    variance += np.square((whole - near) - far_kept) * large_above
+    (level_variance, covariance), (_, slope_variance) = outlook.tilt.covariance.tolist()
+    variance += level * (level_variance * level + (2.0 * covariance) * slope)
+    variance += slope_variance * np.square(slope)
+    return variance
+
+
+def _escalation_rate(shares: Floats, failed: float) -> Floats:
+    """Return the share of queries above each threshold, added up from the right: 0 where nothing is left."""
+    rate = np.zeros(len(shares) + 1)
+    np.add.accumulate(shares[::-1], out=rate[-2::-1])
+    rate += failed
+    return np.minimum(rate, 1.0)
+
+
+def choose(policies: Policies, safety: float, gain_least: float = 0.0) -> Choice:
+    """Choose the largest threshold that meets the target with a margin.
+
+    Parameters
+    ----------
+    policies : Policies
+    safety : float
+        Margin, in standard errors of F.
+    gain_least : float
+        Of micro-F1.
+
+    Returns
+    -------
+    Choice
+        When none does with the margin, the one that comes nearest to it; when the best is not even expected to
+        (infeasible), the one that gains most, which escalates where escalating helps. In both cases the largest
+        threshold within ``gain_least`` of it: the top is flat, and calls that gain next to nothing are not paid for.
+    """
+    secured = policies.value - safety * policies.error
+    met = np.flatnonzero(secured >= 0.0)
+    if len(met):
+        return Choice(int(met[-1]), feasible=True)
+    feasible = bool(policies.value.max() >= 0.0)
+    score = secured if feasible else policies.value
+    near = np.flatnonzero(score >= score.max() - gain_least * policies.size[np.argmax(score)])
+    return Choice(int(near[-1]), feasible=feasible)

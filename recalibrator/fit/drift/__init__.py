@@ -1,0 +1,1 @@
+"""Detectors of change, with labels and without, and what they say of when."""

@@ -1,0 +1,139 @@
+"""The agreement tilt: how much more or less the two models agree now than when the labels were made.
+
+Agreement is free, undelayed and known wherever both models ran. Curves given agreement change slowly, so that a
+change of agreement shifts the outcome curves at once, long before labels tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recalibrator.fit.estimate.logistic import line_basis, newton_step
+from recalibrator.fit.estimate.outcome_curves import Smoothed
+from recalibrator.fit.estimate.smoothing import Floats
+
+_NEWTON_STEPS = 6
+_SETTLED = 1e-9
+"""The covariance is that before the last step."""
+_OF_SMALL = np.array((0, 1, 4))
+_LEAST_BLAME = 0.5
+"""A cell whose disagreements are mostly the large model's fault tells too little to be scaled up further."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tilt:
+    """Two parameters on the logit of P(agree | u): level, and slope over the standardised logit of u.
+
+    Parameters
+    ----------
+    level, slope : float
+    covariance : ndarray, shape (2, 2)
+        Of both, given the labelled pairs.
+    """
+
+    level: float
+    slope: float
+    covariance: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What the tilt adds to each curve, shape (cells,) each; ``jacobian`` is of the scores, shape (2, 2, cells).
+
+    The jacobian's first axis is small and large, its second level and slope. ``error_given`` is no shift, but the two
+    curves between which the error is mixed: P(error | u, the answers differ), and where they are equal, (2, cells).
+    """
+
+    small_value: Floats
+    small_size: Floats
+    large_value: Floats
+    large_size: Floats
+    error: Floats
+    agreement: Floats
+    error_given: Floats
+    jacobian: Floats
+
+
+def fit_tilt(base: Floats, pairs: Floats, agreeing: Floats, place: Floats, ridge: float) -> Tilt:
+    """Fit a ridge-penalised logistic regression on two parameters with the labelled curve as offset, by Newton steps.
+
+    Parameters
+    ----------
+    base : ndarray, shape (cells,)
+        P(agree | u) behind the labels, inside (0, 1).
+    pairs, agreeing : ndarray, shape (cells,)
+        Unlabelled recent pairs, and those that agree.
+    place : ndarray, shape (cells,)
+        Standardised logit of u.
+    ridge : float
+        Penalty per squared unit of logit; in effect a number of agreeing pairs.
+
+    Examples
+    --------
+    >>> base, place = np.full(3, 0.5), np.array([-1.0, 0.0, 1.0])
+    >>> fit_tilt(base, np.full(3, 100.0), np.full(3, 50.0), place, 1.0).level
+    0.0
+    """
+    filled = np.flatnonzero(pairs)
+    basis, known, count, hits = line_basis(place[filled]), base[filled], pairs[filled], agreeing[filled]
+    against = np.log((1.0 - known) / known)
+    level = slope = 0.0
+    covariance = (1.0 / ridge, 0.0, 1.0 / ridge)
+    for _ in range(_NEWTON_STEPS):
+        chance = 1.0 / (1.0 + np.exp(against - (level + slope * basis[1])))
+        pull = (ridge * level, ridge * slope)
+        (up, lean), covariance = newton_step(basis, count, hits, chance, (ridge, ridge), pull)
+        level, slope = min(max(level + up, -4.0), 4.0), min(max(slope + lean, -4.0), 4.0)
+        if abs(up) < _SETTLED and abs(lean) < _SETTLED:
+            break
+    return Tilt(level, slope, np.array((covariance[:2], covariance[1:])))
+
+
+def shift_by(
+    tilt: Tilt, base: Floats, place: Floats, smoothed: Smoothed, target: float, *, unlabelled: float = 0.0
+) -> Shift:
+    """Return what moving P(agree | u) from ``base`` by ``tilt`` does to each curve.
+
+    Parameters
+    ----------
+    tilt : Tilt
+    base, place : ndarray, shape (cells,)
+        As in :func:`fit_tilt`.
+    smoothed : Smoothed
+        The labels' means given agreement.
+    target : float
+        τ.
+    unlabelled : float
+        Share of the labels that the current traffic should have and has not, in [0, 1].
+
+    Returns
+    -------
+    Shift
+        E[· | u] changes by (A_now - A_labelled) · (E[· | u, agree] - E[· | u, disagree]): new disagreements are
+        as often the small model's fault as those that labels know. Where no label can say so, the small model is to
+        blame for all of them: what is unknown is read on the safe side.
+    """
+    apart, alike = smoothed.related
+    gap = alike - apart if smoothed.is_related else np.zeros_like(apart)
+    now = 1.0 / (1.0 + np.exp(np.log((1.0 - base) / base) - (tilt.level + tilt.slope * place)))
+    moved = (now - base) * gap
+    error_given = smoothed.related[:, 4]
+    jacobian = np.empty((2, 2, len(place)))
+    np.multiply(now * (1.0 - now), gap[0:4:2] - target * gap[1:4:2], out=jacobian[:, 0])
+    if unlabelled > 0.0:
+        blame = 1.0 + (unlabelled * (now < base)) * (1.0 / np.clip(error_given[0], _LEAST_BLAME, 1.0) - 1.0)
+        moved[_OF_SMALL] *= blame
+        jacobian[0, 0] *= blame
+    np.multiply(jacobian[:, 0], place, out=jacobian[:, 1])
+    return Shift(
+        small_value=moved[0] - target * moved[1],
+        small_size=moved[1],
+        large_value=moved[2] - target * moved[3],
+        large_size=moved[3],
+        error=moved[4],
+        agreement=now,
+        error_given=error_given,
+        jacobian=jacobian,
+    )

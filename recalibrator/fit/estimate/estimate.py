@@ -1,0 +1,356 @@
+"""The outlook: everything known now, as curves over u that are ready to be weighed.
+
+The label window, the current traffic and the serving threshold flow in; corrected curves of both models, their
+standard errors and the map g flow out. A pure function of what the windows hold, whatever order it came in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from recalibrator.fit.data.decayed_sums import (
+    FAST,
+    FAST_QUERIES,
+    FAST_SQUARE,
+    MAP_ERRORS,
+    MAP_LABELS,
+    SLOW,
+    SLOW_SQUARE,
+    SLOW_SQUARE_PAIR,
+    SUMS,
+    Forgotten,
+    HalfLives,
+)
+from recalibrator.fit.data.label_table import LabelWindow
+from recalibrator.fit.data.table import ERROR, ONE, PAIR
+from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, TrafficWindow, distribution
+from recalibrator.fit.estimate.agreement import Shift, Tilt, fit_tilt, shift_by
+from recalibrator.fit.estimate.calibration_map import fit_map
+from recalibrator.fit.estimate.given import error_given_agreement, inside
+from recalibrator.fit.estimate.outcome_curves import CellSums, Stratified, cell_sums, smooth_outcomes, stratify
+from recalibrator.fit.estimate.rectifier import Rectifier, centred, rectify
+from recalibrator.fit.estimate.smoothing import Floats, kernel_mean
+from recalibrator.fit.method_constants import Tuning
+from recalibrator.grid import Grid
+from schemas.calibration import CalibrationMap
+
+_TRAFFIC_WANTED = 1_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What is expected of the answer that one way of serving gives, shape (cells,) each.
+
+    Parameters
+    ----------
+    value, size : ndarray
+        E[z | u] and E[d | u].
+    spread : ndarray
+        What each cell adds to the variance of a sum over current traffic.
+    """
+
+    value: Floats
+    size: Floats
+    spread: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Queries without u, which always escalate: their share of traffic, E[z], E[d] and the squared error of E[z]."""
+
+    share: float
+    value: float
+    size: float
+    variance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """How much evidence there is.
+
+    Parameters
+    ----------
+    labels, pairs : int
+        Contributions that count, and those of them where both models ran.
+    effective_labels, effective_pairs : float
+        Kish's sample sizes after weighting.
+    window_us : tuple of int or None
+        First and last routing time.
+    error_given_agreement : float or None
+        P(the small answer is wrong | both answers are equal).
+    """
+
+    labels: int
+    pairs: int
+    effective_labels: float
+    effective_pairs: float
+    window_us: tuple[int, int] | None
+    error_given_agreement: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is expected of each way of serving at each u, now.
+
+    Parameters
+    ----------
+    traffic : ndarray, shape (cells,)
+        Share of current queries in each cell, summing to 1 less the failed share.
+    traffic_queries : float
+        Queries behind it.
+    kept, escalated : Expected
+    failed : Failed
+    rectifier, tilt, shift
+        The corrections that are in the curves, for their standard errors.
+    map : CalibrationMap
+    support : Support
+    error_given : ndarray, shape (2, cells)
+        P(the small answer is wrong | u, the answers differ), and where they are equal; labels are held against it.
+    """
+
+    traffic: Floats
+    traffic_queries: float
+    kept: Expected
+    escalated: Expected
+    failed: Failed
+    rectifier: Rectifier
+    tilt: Tilt
+    shift: Shift
+    map: CalibrationMap
+    support: Support
+    error_given: Floats
+
+
+def look_out(
+    window: LabelWindow,
+    traffic: TrafficWindow,
+    serving_threshold: float | None,
+    changed_us: int | None,
+    discounted: bool,
+    tuning: Tuning,
+    *,
+    settled: bool = True,
+    drift_scale: float | None = None,
+    tilt_ridge: float | None = None,
+) -> Outlook:
+    """Estimate the outlook.
+
+    Parameters
+    ----------
+    window : LabelWindow
+    traffic : TrafficWindow
+    serving_threshold : float or None
+        On u; the rectifier works on either side of it. None before the first version.
+    changed_us : int or None
+        When a detector believes that the world changed: what recent labels add is measured on those since.
+    discounted : bool
+        Whether labels routed before then are to count for little.
+    tuning : Tuning
+    settled : bool
+        Whether labels from before the change are to count for little in ``error_given`` too.
+    drift_scale, tilt_ridge : float, optional
+        Instead of those of ``tuning``.
+    """
+    grid, target = window.grid, window.target
+    forgotten = window.forgotten(_half_lives(tuning), changed_us)
+    groups = _discounted(forgotten, tuning, discounted)
+    sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
+    smoothed = smooth_outcomes(sums, tuning)
+    split = _last_kept(grid, serving_threshold)
+    fitted = stratify(sums, smoothed, target, tuning)
+    curves = centred(fitted, sums, target, split) if tuning.centred else fitted
+    pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
+    tilt = fit_tilt(curves.agreement, pairs, agreeing, grid.standard_logits, tilt_ridge or tuning.tilt_ridge)
+    unlabelled = _unlabelled(window, traffic, tuning.labels_present)
+    shift = shift_by(tilt, curves.agreement, grid.standard_logits, smoothed, target, unlabelled=unlabelled)
+    rectifier = rectify(
+        cell_sums(groups[FAST], groups[FAST_SQUARE]),
+        (curves.small.value, curves.large.value),
+        (shift.small_value, shift.large_value),
+        _tilted(window, traffic, changed_us, tuning.half_life_fast),
+        target=target,
+        split=split,
+        drift_scale=tuning.drift_scale if drift_scale is None else drift_scale,
+    )
+    shares, failed_share = _traffic(groups[FAST_QUERIES], traffic)
+    kept, escalated = _expected(curves, shift, rectifier, shares, tuning.bandwidth_cells)
+    return Outlook(
+        traffic=shares,
+        traffic_queries=max(traffic.recent["queries"], 1.0) if traffic.recent["queries"] else float(len(window)),
+        kept=kept,
+        escalated=escalated,
+        failed=Failed(failed_share, curves.failed_value, curves.failed_size, curves.failed_variance),
+        rectifier=rectifier,
+        tilt=tilt,
+        shift=shift,
+        map=_map(grid, groups, shift.error, shares, tuning),
+        support=_support(forgotten, groups, sums),
+        error_given=inside(shift.error_given)
+        if settled or forgotten.before is None
+        else error_given_agreement(forgotten.before + forgotten.since, tuning),
+    )
+
+
+def _half_lives(tuning: Tuning) -> HalfLives:
+    return HalfLives(tuning.half_life_slow, tuning.half_life_fast, tuning.half_life_map)
+
+
+def errors_before(window: LabelWindow, instant_us: int, tuning: Tuning) -> Floats:
+    """Return P(the small answer is wrong | u, the answers differ), and where they are equal, by labels before a time.
+
+    Returns
+    -------
+    ndarray, shape (2, cells)
+        Inside (0, 1).
+    """
+    before = window.forgotten(_half_lives(tuning), instant_us).before
+    assert before is not None
+    return error_given_agreement(before, tuning)
+
+
+def _unlabelled(window: LabelWindow, traffic: TrafficWindow, enough: float) -> float:
+    """Return the share of the labels that the current traffic should have and has not, in [0, 1].
+
+    Some are always on their way: a share of ``enough`` of those asked for counts as all.
+    """
+    begins_us, asked = traffic.begins_us, traffic.recent["labels_requested"]
+    if begins_us is None or asked <= 0.0:
+        return 0.0
+    return max(0.0, 1.0 - window.labels_since(begins_us) / (enough * asked))
+
+
+def _tilted(window: LabelWindow, traffic: TrafficWindow, changed_us: int | None, half_life: float) -> Floats:
+    """Return the weight of the recent labels to which the tilt applies, shape (2, cells): of all, and of pairs.
+
+    The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it tells, and
+    would cancel it, all the more when labels are late or have stopped coming.
+    """
+    begins_us = traffic.begins_us
+    if begins_us is None:
+        return np.zeros((2, window.grid.cells))
+    found = window.latest(max(begins_us, changed_us or begins_us), half_life)
+    return np.asarray(found[:, :-1].reshape(2, 3, -1).sum(axis=1))
+
+
+def _last_kept(grid: Grid, threshold: float | None) -> int:
+    if threshold is None or threshold >= 1.0:
+        return grid.cells - 1
+    return -1 if threshold < 0.0 else grid.index(threshold)
+
+
+def _discounted(forgotten: Forgotten, tuning: Tuning, discounted: bool) -> Floats:
+    """Let all labels from before a change together weigh no more than a prior that new labels use up.
+
+    Returns
+    -------
+    ndarray, shape (``SUMS``, groups)
+        Before and since taken together; what is recent was routed since the change.
+    """
+    before = forgotten.before
+    if before is None:
+        return forgotten.since
+    allowed = max(tuning.old_labels_least, tuning.old_labels_most - forgotten.fresh) if discounted else float("inf")
+    slow, of_map = (
+        min(1.0, allowed / total) if total > 0.0 else 1.0
+        for total in (float(before[SLOW][ONE].sum()), float(before[MAP_LABELS].sum()))
+    )
+    share = np.zeros(SUMS)
+    share[SLOW] = slow
+    share[[SLOW_SQUARE, SLOW_SQUARE_PAIR]] = slow * slow
+    share[[MAP_LABELS, MAP_ERRORS]] = of_map
+    return before * share[:, None] + forgotten.since
+
+
+def _traffic(labelled: Floats, traffic: TrafficWindow) -> tuple[Floats, float]:
+    """Return the share of current queries by cell, and that without u.
+
+    Labels stand in, by inverse propensity, where traffic is unknown.
+    """
+    shares = distribution(traffic, labelled[:-1].reshape(3, -1).sum(axis=0), _TRAFFIC_WANTED)
+    whole = float(labelled.sum())
+    failed = float(labelled[-1]) / whole if whole > 0.0 else 0.0
+    if traffic.recent["queries"] > 0.0:
+        failed = traffic.failed_share
+    return shares * (1.0 - failed), failed
+
+
+def _expected(
+    curves: Stratified, shift: Shift, rectifier: Rectifier, shares: Floats, width: int
+) -> tuple[Expected, Expected]:
+    """Correct both curves.
+
+    Calls that fail are left out: they mostly mean overload, and buying back with more calls what failed calls lose
+    would feed the overload (see :func:`degraded`, for the status alone).
+    """
+    # A cell's mean borrows from its neighbours and lends to them: traffic is smoothed as the labels are.
+    near_square = np.square(kernel_mean(shares, width))
+    kept = Expected(
+        curves.small.value + shift.small_value + rectifier.small,
+        np.maximum(curves.small.size + shift.small_size, 0.0),
+        near_square * curves.small.variance / curves.small.density,
+    )
+    escalated = Expected(
+        curves.large.value + shift.large_value + rectifier.large,
+        np.maximum(curves.large.size + shift.large_size, 0.0),
+        near_square * curves.large.variance / curves.large.density,
+    )
+    return kept, escalated
+
+
+def degraded(outlook: Outlook, share: float) -> Outlook:
+    """Return what is served while a share of the large model's calls ends with the small answer.
+
+    Parameters
+    ----------
+    outlook : Outlook
+    share : float
+        In [0, 1].
+
+    Returns
+    -------
+    Outlook
+        For the status, which says what is served; thresholds are chosen without it.
+    """
+    kept, large = outlook.kept, outlook.escalated
+    escalated = replace(
+        large,
+        value=(1.0 - share) * large.value + share * kept.value,
+        size=(1.0 - share) * large.size + share * kept.size,
+    )
+    return replace(outlook, escalated=escalated)
+
+
+def _map(grid: Grid, groups: Floats, shift: Floats, shares: Floats, tuning: Tuning) -> CalibrationMap:
+    count, wrong = groups[[MAP_LABELS, MAP_ERRORS], :-1].reshape(2, 3, -1).sum(axis=1)
+    return fit_map(grid, wrong, count, shift, shares, tuning.map_prior_labels)
+
+
+def _support(forgotten: Forgotten, groups: Floats, sums: CellSums) -> Support:
+    agreeing = float(sums.by_relation[2, :, ONE].sum())
+    return Support(
+        labels=forgotten.labels,
+        pairs=forgotten.pairs,
+        effective_labels=kish(groups[SLOW][ONE], groups[SLOW_SQUARE]),
+        effective_pairs=kish(groups[SLOW][PAIR], groups[SLOW_SQUARE_PAIR]),
+        window_us=forgotten.window_us,
+        error_given_agreement=float(sums.by_relation[2, :, ERROR].sum()) / agreeing if agreeing > 0.0 else None,
+    )
+
+
+def kish(weight: Floats, square: Floats) -> float:
+    """Return the number of equally weighted observations with the same variance: (Σw)² / Σw² (Kish, 1965).
+
+    Parameters
+    ----------
+    weight, square : ndarray, equal shapes
+        Parts of Σw and of Σw².
+
+    Examples
+    --------
+    >>> kish(np.array([1.0, 1.0]), np.array([1.0, 1.0])), kish(np.zeros(2), np.zeros(2))
+    (2.0, 0.0)
+    """
+    squares = float(square.sum())
+    return float(weight.sum()) ** 2 / squares if squares > 0.0 else 0.0

@@ -1,0 +1,227 @@
+"""Post-stratification: labelled contributions flow in, curves of both models' outcomes over u flow out.
+
+Which queries are escalated, explored and labelled depends on u and on hashes alone, so that within a cell of u the
+labelled are a fair sample of all. Means are therefore taken within cells, smoothed over neighbours, and only later
+weighted by the current traffic; propensities within a cell cancel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from recalibrator.fit.data.table import (
+    ERROR,
+    HITS_LARGE,
+    HITS_SMALL,
+    ONE,
+    PAIR,
+    SIZE_LARGE,
+    SIZE_SMALL,
+    SQUARE_LARGE,
+    SQUARE_SMALL,
+)
+from recalibrator.fit.estimate.smoothing import Family, Floats, kernel_mass, shrunk_local_linear
+from recalibrator.fit.method_constants import Tuning
+
+
+@dataclass(frozen=True, slots=True)
+class CellSums:
+    """Weighted sums of outcomes by cell.
+
+    Parameters
+    ----------
+    by_relation : ndarray, shape (3, cells, OUTCOMES)
+        First axis: agreement unknown, disagreeing, agreeing.
+    by_cell : ndarray, shape (cells, OUTCOMES)
+        Sums over all relations.
+    failed : ndarray, shape (OUTCOMES,)
+        Sums over queries whose small answer failed.
+    square : ndarray, shape (3, cells)
+        Sums of squared weights.
+    failed_square : float
+    """
+
+    by_relation: Floats
+    by_cell: Floats
+    failed: Floats
+    square: Floats
+    failed_square: float
+
+
+def cell_sums(outcomes: Floats, square: Floats) -> CellSums:
+    """Tell apart by cell and relation what is summed by group.
+
+    Parameters
+    ----------
+    outcomes : ndarray, shape (OUTCOMES, groups)
+        Weighted sums; groups as in :class:`~recalibrator.fit.data.label_table.LabelWindow`.
+    square : ndarray, shape (groups,)
+        Sums of squared weights.
+    """
+    by_relation = outcomes[:, :-1].reshape(len(outcomes), 3, -1)
+    by_cell = by_relation[:, 0] + by_relation[:, 1]
+    by_cell += by_relation[:, 2]
+    return CellSums(
+        by_relation=by_relation.transpose(1, 2, 0),
+        by_cell=by_cell.T,
+        failed=outcomes[:, -1],
+        square=square[:-1].reshape(3, -1),
+        failed_square=float(square[-1]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Mean outcome of one model's answers over u.
+
+    Parameters
+    ----------
+    value, size : ndarray, shape (cells,)
+        E[z | u] and E[d | u].
+    variance : ndarray, shape (cells,)
+        Var(z | u) of a single answer.
+    density : ndarray, shape (cells,)
+        Effective labels per cell behind them.
+    """
+
+    value: Floats
+    size: Floats
+    variance: Floats
+    density: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Stratified:
+    """Curves of both models, of the small one's error, and of a failed small answer's replacement.
+
+    ``agreement`` is P(agree | u) as the labelled pairs show it, inside (0, 1).
+    """
+
+    small: Curve
+    large: Curve
+    error: Floats
+    agreement: Floats
+    failed_value: float
+    failed_size: float
+    failed_variance: float
+
+
+_VARIANCE_PRIOR_LABELS = 8.0
+_RELATED = [HITS_SMALL, SIZE_SMALL, HITS_LARGE, SIZE_LARGE, ERROR]
+_OWNERS = (np.repeat([0, 1, 2], [4, 3, 1]), np.repeat([0, 1], len(_RELATED)))
+
+
+class Smoothed(NamedTuple):
+    """Outcomes smoothed over u.
+
+    Parameters
+    ----------
+    curves : ndarray, shape (8, cells)
+        By all labels: a, d, z² and error of the small model. By pairs: a, d and z² of the large one. By pairs of known
+        agreement: whether they agree.
+    effective : ndarray, shape (3, cells)
+        Kish's effective labels behind these three.
+    related : ndarray, shape (2, 5, cells)
+        By pairs that disagree, and by those that agree: a and d of the small model, of the large one, and the error.
+    is_related : bool
+        Whether there are pairs of either kind.
+    """
+
+    curves: Floats
+    effective: Floats
+    related: Floats
+    is_related: bool
+
+
+def smooth_outcomes(sums: CellSums, tuning: Tuning) -> Smoothed:
+    """Smooth all outcomes over u at once: those of all labels, and, more widely, those of pairs given agreement.
+
+    Parameters
+    ----------
+    sums : CellSums
+    tuning : Tuning
+    """
+    (unknown, apart, alike), every = sums.by_relation.transpose(0, 2, 1), sums.by_cell.T
+    square, wide = sums.square, tuning.wide_bandwidth_cells
+    # Squared weights are not kept apart for pairs of unknown agreement: these are scaled by their share of weight.
+    share = np.divide(unknown[PAIR], unknown[ONE], out=np.zeros(len(square[0])), where=unknown[ONE] > 0.0)
+    known_square = square[1] + square[2]
+    whole = Family(
+        tuning.bandwidth_cells,
+        np.array((every[ONE], every[PAIR], apart[ONE] + alike[ONE])),
+        np.array((known_square + square[0], known_square + share * square[0], known_square)),
+        np.array(
+            (
+                *(every[HITS_SMALL], every[SIZE_SMALL], every[SQUARE_SMALL], every[ERROR]),
+                *(every[HITS_LARGE], every[SIZE_LARGE], every[SQUARE_LARGE]),
+                alike[ONE],
+            )
+        ),
+        _OWNERS[0],
+    )
+    responses = np.concatenate((apart[_RELATED], alike[_RELATED]))
+    weight = np.array((apart[PAIR], alike[PAIR]))
+    related = Family(tuning.related_bandwidth_cells, weight, square[1:], responses, _OWNERS[1])
+    fits = shrunk_local_linear((whole, related), wide, tuning.shrink_labels)
+    curves = fits[1].curves.reshape(2, len(_RELATED), -1)
+    return Smoothed(fits[0].curves, fits[0].effective, curves, bool(weight.any(axis=1).all()))
+
+
+def stratify(sums: CellSums, smoothed: Smoothed, target: float, tuning: Tuning) -> Stratified:
+    """Make curves of both models' answers.
+
+    Parameters
+    ----------
+    sums : CellSums
+    smoothed : Smoothed
+        Of the same sums.
+    target : float
+        τ, in (0, 1).
+    tuning : Tuning
+
+    Returns
+    -------
+    Stratified
+        Where no answer of a model is known at all, its curve is 0 with next to no labels behind it.
+    """
+    every, curves, effective = np.add.reduce(sums.by_cell, axis=0).tolist(), smoothed.curves, smoothed.effective
+    mass = kernel_mass(curves.shape[1], tuning.bandwidth_cells)
+    small = _curve(
+        curves[:3], effective[0], _variance(every, ONE, (HITS_SMALL, SIZE_SMALL, SQUARE_SMALL), target), target, mass
+    )
+    large = _curve(
+        curves[4:7], effective[1], _variance(every, PAIR, (HITS_LARGE, SIZE_LARGE, SQUARE_LARGE), target), target, mass
+    )
+    error, agreement = np.minimum(np.maximum(curves[3], 0.0), 1.0), np.minimum(np.maximum(curves[7], 0.01), 0.99)
+    value, size, variance = _failed(sums, every, target, tuning.shrink_labels)
+    return Stratified(small, large, error, agreement, value, size, variance)
+
+
+def _variance(every: list[float], weight: int, columns: tuple[int, int, int], target: float) -> float:
+    """Return Var(z) over all cells, of one model's answers."""
+    hits, size, squares = (every[column] / max(every[weight], 1e-12) for column in columns)
+    return max(squares - (hits - target * size) ** 2, 1e-4)
+
+
+def _curve(fitted: Floats, effective: Floats, overall: float, target: float, mass: Floats) -> Curve:
+    """Return the curve from those of a, d and z²; ``mass`` is that of the kernel."""
+    value = fitted[0] - target * fitted[1]
+    near = np.maximum(fitted[2] - value * value, 0.0)
+    # Where no error was seen yet the spread is unknown rather than nil.
+    variance = (effective * near + _VARIANCE_PRIOR_LABELS * overall) / (effective + _VARIANCE_PRIOR_LABELS)
+    return Curve(value, np.maximum(fitted[1], 0.0), variance, (effective + 0.25) / mass)
+
+
+def _failed(sums: CellSums, every: list[float], target: float, prior: float) -> tuple[float, float, float]:
+    """Mean score, size and its squared standard error where the small answer failed, shrunk to all large answers."""
+    whole = max(every[PAIR], 1e-12)
+    hits, size, squares = (every[name] / whole for name in (HITS_LARGE, SIZE_LARGE, SQUARE_LARGE))
+    weight = float(sums.failed[PAIR])
+    effective = weight * weight / sums.failed_square if sums.failed_square > 0.0 else 0.0
+    scale = effective / weight if weight > 0.0 else 0.0
+    mean_hits = (scale * float(sums.failed[HITS_LARGE]) + prior * hits) / (effective + prior)
+    mean_size = (scale * float(sums.failed[SIZE_LARGE]) + prior * size) / (effective + prior)
+    return mean_hits - target * mean_size, mean_size, max(squares, 1e-4) / (effective + prior)

@@ -1,0 +1,149 @@
+"""The rectifier: what recent labels say beyond the curves, shrunk, on either side of the serving threshold.
+
+One correction for all of u would be steadier, but fails when u loses its signal; one on each side holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from recalibrator.fit.data.table import (
+    HITS_LARGE,
+    HITS_SMALL,
+    ONE,
+    PAIR,
+    SIZE_LARGE,
+    SIZE_SMALL,
+    SQUARE_LARGE,
+    SQUARE_SMALL,
+)
+from recalibrator.fit.estimate.outcome_curves import CellSums, Stratified
+from recalibrator.fit.estimate.smoothing import Floats
+
+_ALONE = 1.0 + 1e-9
+"""In labels: the newest one by itself, whatever its weight is rounded to, has no spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rectifier:
+    """Corrections of both curves.
+
+    Parameters
+    ----------
+    small, large : ndarray, shape (cells,)
+        What to add to E[z | u].
+    variance : ndarray, shape (2, 2)
+        Squared standard errors: small and large, below and above the serving threshold.
+    split : int
+        Cells up to this one lie below the serving threshold.
+    """
+
+    small: Floats
+    large: Floats
+    variance: Floats
+    split: int
+
+
+def centred(curves: Stratified, sums: CellSums, target: float, split: int) -> Stratified:
+    """Take out of both curves what smoothing has put in: their mean residual on either side of the serving threshold.
+
+    Parameters
+    ----------
+    curves : Stratified
+    sums : CellSums
+        Those that the curves were fitted to.
+    target : float
+        τ.
+    split : int
+        Last cell below the serving threshold.
+
+    Returns
+    -------
+    Stratified
+        Where a curve bends, a kernel's mean lies below or above it; the mean of the labels themselves does not.
+    """
+    moved = []
+    for curve, weight, hits, size in (
+        (curves.small, ONE, HITS_SMALL, SIZE_SMALL),
+        (curves.large, PAIR, HITS_LARGE, SIZE_LARGE),
+    ):
+        count = sums.by_cell[:, weight]
+        residual = sums.by_cell[:, hits] - target * sums.by_cell[:, size] - count * curve.value
+        value = curve.value.copy()
+        for cells in (slice(0, split + 1), slice(split + 1, None)):
+            total = float(count[cells].sum())
+            if total > _ALONE:
+                value[cells] += float(residual[cells].sum()) / total
+        moved.append(replace(curve, value=value))
+    return replace(curves, small=moved[0], large=moved[1])
+
+
+def rectify(
+    recent: CellSums,
+    curves: tuple[Floats, Floats],
+    shifts: tuple[Floats, Floats],
+    shifted: Floats,
+    *,
+    target: float,
+    split: int,
+    drift_scale: float,
+) -> Rectifier:
+    """Compare recent labels with the curves.
+
+    Parameters
+    ----------
+    recent : CellSums
+        Weighted by recency.
+    curves : tuple of ndarray, shape (cells,) each
+        E[z | u] of the small and of the large model, before the agreement tilt.
+    shifts : tuple of ndarray, shape (cells,) each
+        What the tilt adds to each.
+    shifted : ndarray, shape (2, cells)
+        Weight of those labels, of all and of pairs, to which the tilt applies.
+    target : float
+        τ.
+    split : int
+        Last cell below the serving threshold, -1 when everything escalates.
+    drift_scale : float
+        Typical size δ of an unseen change of micro-F1.
+
+    Returns
+    -------
+    Rectifier
+        Each mean residual with standard error s is shrunk by m² / (m² + s²), m = δ·E[d] being the change of E[z] that
+        is expected beforehand: the posterior mean under a normal prior, whose variance m² s² / (m² + s²) remains.
+        Without labels it is m², so that the margin widens when they stop coming. A cut-off at one standard error
+        instead (James and Stein's positive part) would ignore a moderate change on all four parts at once.
+    """
+    every = recent.by_cell
+    pair_square = recent.square[1] + recent.square[2]
+    corrections = np.zeros((2, len(curves[0])))
+    variance = np.zeros((2, 2))
+    for model, (curve, shift, weight, hits, size, squares, kish) in enumerate(
+        (
+            (curves[0], shifts[0], ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, recent.square.sum(axis=0)),
+            (curves[1], shifts[1], PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE, pair_square),
+        )
+    ):
+        count = every[:, weight]
+        value = every[:, hits] - target * every[:, size]
+        expected = count * curve
+        residual = value - expected - shifted[model] * shift
+        rows = np.array(
+            (count, residual, every[:, squares] - 2.0 * curve * value + expected * curve, kish), dtype=np.float64
+        )
+        prior = (drift_scale * float(every[:, size].sum()) / max(float(count.sum()), 1e-12)) ** 2
+        for side, cells in enumerate((slice(0, split + 1), slice(split + 1, None))):
+            total, summed, squared, weight_square = rows[:, cells].sum(axis=1).tolist()
+            if total <= _ALONE:
+                variance[model, side] = prior
+                continue
+            mean = summed / total
+            spread = max(squared / total - mean * mean, 1e-4)
+            squared_error = spread * weight_square / (total * total)
+            share = prior / (prior + squared_error)
+            corrections[model, cells] = share * mean
+            variance[model, side] = share * squared_error
+    return Rectifier(corrections[0], corrections[1], variance, split)

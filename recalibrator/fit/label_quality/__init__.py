@@ -1,0 +1,1 @@
+"""Which labels count: suspicion, audits, quarantine, and what single labelers do differently."""

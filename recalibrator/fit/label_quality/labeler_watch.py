@@ -1,0 +1,148 @@
+"""Which labelers are set aside: judged every so many labels, from the labels that the window holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pydantic import JsonValue
+
+from recalibrator.fit.data.label_table import LabelWindow
+from recalibrator.fit.data.table import (
+    COUNTS,
+    GROUP,
+    HITS_LARGE,
+    HITS_SMALL,
+    LABELER,
+    NOBODY,
+    PAIR,
+    ROUTED_US,
+    SIZE_LARGE,
+    SIZE_SMALL,
+    UNREQUESTED,
+    WITHDRAWN,
+)
+from recalibrator.fit.label_quality.labeler_effects import (
+    LEAST_LABELS,
+    ByLabeler,
+    Deviation,
+    Floats,
+    Ints,
+    deviations,
+    labeler_effects,
+    set_aside,
+)
+
+_LABELS_BETWEEN = 100
+"""Labels, first ones and corrections, between two looks: that many get in before a stranger is noticed."""
+
+_LABELS_MOST = 12_288
+"""The latest by routing time that are looked at."""
+
+_LABELS_A_TIME = 1_024
+_PLACES = 6
+"""Strata: so many labels of about the same time, a sixth of the range of u, and the relation of both answers."""
+
+
+class LabelerWatch:
+    """Compares the labelers of one workload with each other.
+
+    Parameters
+    ----------
+    trusted : tuple of str
+        Labelers who are right by definition.
+    """
+
+    def __init__(self, trusted: tuple[str, ...]) -> None:
+        self._trusted = frozenset(trusted)
+        self._since_look = 0
+        self._distances: dict[str, tuple[float, float]] = {}
+
+    def on_label(self, window: LabelWindow) -> bool:
+        """Take note of a label that the window has taken in; whether somebody was set aside or believed again."""
+        self._since_look += 1
+        if self._since_look < _LABELS_BETWEEN or len(window.labelers) < (1 if self._trusted else 2):
+            return False
+        self._since_look = 0
+        found = self._judge(window)
+        former = {number + 1 for number, name in enumerate(window.labelers) if name in window.distrusted}
+        if found == former:
+            return False
+        window.distrust(frozenset(found))
+        return True
+
+    def _judge(self, window: LabelWindow) -> set[int]:
+        """Return the numbers of the labelers to be set aside."""
+        rows = _rows(window)
+        names = window.labelers
+        former = [number for number, name in enumerate(names) if name in window.distrusted]
+        trusted = [number for number, name in enumerate(names) if name in self._trusted]
+        found: set[int] = set()
+        self._distances = {}
+        pairs = rows[rows[:, PAIR] > 0.0]
+        for part, hits, sizes in ((rows, HITS_SMALL, SIZE_SMALL), (pairs, HITS_LARGE, SIZE_LARGE)):
+            if len(part) < LEAST_LABELS:
+                continue
+            score, size = part[:, hits] - window.target * part[:, sizes], float(part[:, sizes].mean())
+            labels = ByLabeler(part[:, LABELER].astype(np.intp) - 1, *_strata(part, window.grid.cells), score)
+            deviation = deviations(labeler_effects(labels, len(names)), trusted)
+            if deviation is not None:
+                found.update(number + 1 for number in set_aside(deviation, size, former))
+                self._remember(names, deviation, size)
+        return found
+
+    def _remember(self, names: tuple[str, ...], deviation: Deviation, size: float) -> None:
+        for name, distance, errors in zip(names, deviation.distance, deviation.in_errors, strict=True):
+            if errors > self._distances.get(name, (0.0, 0.0))[1]:
+                self._distances[name] = (float(distance) / max(size, 1e-12), float(errors))
+
+    def details(self, window: LabelWindow) -> dict[str, JsonValue]:
+        """Return who is set aside: how many labels, how far they move micro-F1, and that in standard errors."""
+        found: dict[str, JsonValue] = {}
+        for name, labels in window.distrusted_labels().items():
+            distance, errors = self._distances.get(name, (0.0, 0.0))
+            found[name] = {"labels": labels, "micro_f1": distance, "errors": errors}
+        return found
+
+    def sentence(self, window: LabelWindow) -> str:
+        """Say in one sentence who is set aside, or nothing."""
+        counts = window.distrusted_labels()
+        names = list(counts)
+        if not names:
+            return ""
+        who = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004
+        return (
+            f" Labels of {who} differ from everybody else's: {sum(counts.values())} are set aside until they no "
+            "longer do, or trusted_labelers names their labeler."
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return everything as JSON values, exact."""
+        return {"since_look": self._since_look, "distances": {k: list(v) for k, v in self._distances.items()}}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take a former :meth:`state` back."""
+        self._since_look = state["since_look"]
+        self._distances = {name: (distance, errors) for name, (distance, errors) in state["distances"].items()}
+
+
+def _rows(window: LabelWindow) -> Floats:
+    """Return the latest labels of named labelers, those set aside or overruled included, by routing time."""
+    table = np.concatenate((window.table, window.overruled.rows()))
+    counts = table[:, COUNTS]
+    known = (counts != WITHDRAWN) & (counts != UNREQUESTED) & (table[:, LABELER] != NOBODY) & (table[:, LABELER] > 0.0)
+    rows = table[known]
+    latest: Floats = rows[np.argsort(rows[:, ROUTED_US], kind="stable")[-_LABELS_MOST:]]
+    return latest
+
+
+def _strata(rows: Floats, cells: int) -> tuple[Ints, Ints]:
+    """Return the stratum of each label, and its kind: the relation of both answers."""
+    group = rows[:, GROUP].astype(np.intp)
+    kind, cell = np.divmod(group, cells)
+    ranks = np.empty(len(rows), dtype=np.intp)
+    ranks[np.argsort(cell, kind="stable")] = np.arange(len(rows))
+    times = np.arange(len(rows)) // _LABELS_A_TIME
+    places = ranks * _PLACES // max(len(rows), 1)
+    _, stratum = np.unique((times * _PLACES + places) * 4 + kind, return_inverse=True)
+    return stratum.astype(np.intp), kind

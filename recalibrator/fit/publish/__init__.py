@@ -1,0 +1,1 @@
+"""Versions, trials and operators' commands, from the estimate to the topic."""

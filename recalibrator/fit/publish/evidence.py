@@ -1,0 +1,164 @@
+"""The numbers behind a version: what was estimated flows in, what a reader may check flows out."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalibrator.fit.data.instants import from_us
+from recalibrator.fit.data.traffic_window import TrafficWindow
+from recalibrator.fit.decide.threshold import Choice, Policies
+from recalibrator.fit.estimate.estimate import Outlook, Support
+from schemas.calibration import Evidence, Interval, ModelCosts
+from schemas.costs import expected_cost
+from schemas.settings import WorkloadSettings
+from schemas.status import CalibrationError, Frontier, UncertaintyHistogram
+
+_Z95 = 1.959963984540054
+_FRONTIER_POINTS = 48
+_BINS = 64
+_DIGITS, _DIGITS_OF_U = 5, 6
+"""Of what is drawn: a version's record is read by every router."""
+
+_NEAR_TIE = 1e-6
+
+_RATIO_MOST = 1e6
+"""Of latencies; beyond it they are nonsense, and the costs made of them must stay finite."""
+
+
+def costs(settings: WorkloadSettings, traffic: TrafficWindow) -> ModelCosts | None:
+    """Return the costs of a call: as configured, else the ratio of mean latencies, else None."""
+    if settings.cost is not None:
+        return settings.cost
+    latency = traffic.mean_latency_s()
+    if latency is None:
+        return None
+    return ModelCosts(small=1.0, large=min(_RATIO_MOST, max(1.0 / _RATIO_MOST, latency[1] / latency[0])))
+
+
+def micro_f1_interval(policies: Policies, index: int, errors: float) -> Interval:
+    """Return expected micro-F1 of one policy, a number of standard errors to either side."""
+    return Interval(
+        estimate=float(policies.micro_f1[index]),
+        lower=float(policies.bound(-errors)[index]),
+        upper=float(policies.bound(errors)[index]),
+    )
+
+
+def evidence(
+    trigger: str,
+    outlook: Outlook,
+    policies: Policies,
+    choice: Choice,
+    scores: CalibrationError,
+    settings: WorkloadSettings,
+    model_costs: ModelCosts | None,
+    drift_state: str,
+    exploration: float,
+) -> Evidence:
+    """Put the evidence of a fitted version together.
+
+    Returns
+    -------
+    Evidence
+        The interval of micro-F1 is as wide as the margin of the choice: ``target.safety`` standard errors.
+    """
+    rate = float(policies.escalation_rate[choice.index])
+    cost = None if model_costs is None else expected_cost(model_costs, rate, exploration)
+    return Evidence._trusted(  # noqa: SLF001 - its parts are validated, and what is not finite has no digest
+        trigger=trigger,
+        **support_fields(outlook.support),
+        ece=scores.ece,
+        brier=scores.brier,
+        micro_f1=micro_f1_interval(policies, choice.index, settings.target.safety),
+        escalation_rate=rate,
+        expected_cost=cost,
+        best_micro_f1=None if choice.feasible else float(policies.micro_f1.max()),
+        drift_state=drift_state,
+        details={
+            "standard_error": float(policies.error[choice.index] / max(float(policies.size[choice.index]), 1e-9)),
+            "traffic_queries": outlook.traffic_queries,
+            "failed_share": outlook.failed.share,
+            "agreement_tilt": [outlook.tilt.level, outlook.tilt.slope],
+            "error_given_agreement": outlook.support.error_given_agreement,
+            "micro_f1_95": micro_f1_interval(policies, choice.index, _Z95).model_dump(),
+            "frontier": frontier(policies, choice.index, model_costs, exploration).model_dump(mode="json"),
+            "uncertainty": uncertainty_histogram(outlook.traffic, policies.thresholds[1:-1]).model_dump(mode="json"),
+        },
+    )
+
+
+def frontier(
+    policies: Policies, chosen: int | None, model_costs: ModelCosts | None, exploration: float = 0.0
+) -> Frontier:
+    """Return some 48 of all policies, evenly spaced by escalation rate, the chosen one among them.
+
+    Parameters
+    ----------
+    policies : Policies
+    chosen : int or None
+        Index of the policy in force.
+    model_costs : ModelCosts or None
+        Without them the cost stays empty.
+    exploration : float
+        Share of the kept queries that run the large model too, in [0, 1].
+    """
+    rate = policies.escalation_rate
+    # The rate falls with the threshold; of equal rates the first policy stands for all.
+    wanted = np.linspace(rate[0], rate[-1], _FRONTIER_POINTS)
+    places = np.minimum(np.searchsorted(-rate, -wanted), len(rate) - 1)
+    places = np.unique(np.append(places, [] if chosen is None else [chosen])).astype(np.intp)
+    cost: NDArray[np.float64] = np.zeros(0)
+    if model_costs is not None:
+        # The cost is linear in the rate: its ends tell it all.
+        none, every = (expected_cost(model_costs, end, exploration).sequential for end in (0.0, 1.0))
+        cost = none + rate[places] * (every - none)
+    return Frontier(
+        threshold=_rounded(policies.thresholds[places], _DIGITS_OF_U),
+        escalation_rate=_rounded(rate[places]),
+        micro_f1=_rounded(policies.micro_f1[places]),
+        sequential_cost=_rounded(cost),
+        chosen=None if chosen is None else int(np.searchsorted(places, chosen)),
+    )
+
+
+def uncertainty_histogram(mass: NDArray[np.float64], edges: NDArray[np.float64]) -> UncertaintyHistogram:
+    """Return shares of queries in 64 bins of u, made of whole cells and so spaced by the logit.
+
+    Parameters
+    ----------
+    mass : ndarray, shape (cells,)
+        Queries or shares of them; empty when all are 0.
+    edges : ndarray, shape (cells - 1,)
+        Upper edges of all cells but the last.
+    """
+    total = float(mass.sum())
+    if total <= 0.0:
+        return UncertaintyHistogram()
+    starts = np.arange(_BINS) * len(mass) // _BINS
+    return UncertaintyHistogram(
+        edges=(0.0, *_rounded(edges[starts[1:] - 1], _DIGITS_OF_U), 1.0),
+        share=_rounded(np.clip(np.add.reduceat(mass, starts) / total, 0.0, 1.0)),
+    )
+
+
+def _rounded(values: NDArray[np.float64], digits: int = _DIGITS) -> tuple[float, ...]:
+    """Round as Python does, exactly; numpy is five times as fast, but rounds a product, which may cross a tie."""
+    rounded = values.round(digits).tolist()
+    scaled = values * 10.0**digits
+    for place in np.flatnonzero(np.abs(scaled - np.floor(scaled) - 0.5) < _NEAR_TIE).tolist():
+        rounded[place] = round(float(values[place]), digits)
+    return tuple(rounded)
+
+
+def support_fields(support: Support) -> dict[str, object]:
+    """Return the fields of :class:`~schemas.calibration.Evidence` that say how much evidence there is."""
+    span = support.window_us
+    return {
+        "window_from": None if span is None else from_us(span[0]),
+        "window_to": None if span is None else from_us(span[1]),
+        "labels": support.labels,
+        "pairs": support.pairs,
+        "effective_labels": support.effective_labels,
+        "effective_pairs": support.effective_pairs,
+    }

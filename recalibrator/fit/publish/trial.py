@@ -1,0 +1,268 @@
+"""The trial of a version beside the one in force: commands, traffic and labels flow in, a comparison flows out.
+
+A trial changes nothing about what is fitted: its queries carry their own propensities, and its map's predictions are
+kept from the scores of the versions in force.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY
+from recalibrator.fit.data.instants import from_us, to_us
+from recalibrator.fit.decide.threshold import Policies
+from recalibrator.fit.publish.evidence import micro_f1_interval
+from schemas.calibration import CalibrationVersion, CostRate, Interval, ModelCosts
+from schemas.command import Command
+from schemas.costs import expected_cost
+from schemas.event import MAX_INTEGER
+from schemas.labelled import LabelledExample
+from schemas.traffic import TrafficSummary
+from schemas.trial import CalibrationTrial, TrialArm, TrialStatus
+
+KEPT_LABELS = 5_000
+"""Labelled queries of both arms that are compared, the latest to arrive."""
+
+KEPT_NUMBERS = 64
+"""Former trials whose late labels are still told from those of versions in force."""
+
+_LEAST_LABELS = 20
+_PAIRS_MOST = 2**31 - 1
+_Z95 = 1.959963984540054
+
+
+class _Label(NamedTuple):
+    """One labelled query of an arm; ``counts`` is false of what was withdrawn."""
+
+    revision: int
+    labelled_us: int
+    counts: bool
+    on_trial: bool
+    hits: int
+    size: int
+    wrong: bool
+    label_probability: float
+
+
+@dataclass(slots=True)
+class _Tally:
+    queries: int = 0
+    escalated: int = 0
+    base_escalated: int = 0
+    agreeing: int = 0
+    acted: int = 0
+
+
+class Trials:
+    """The trial under way, or the latest, of one workload."""
+
+    def __init__(self) -> None:
+        self._trial: CalibrationTrial | None = None
+        self._ended_us: int | None = None
+        self._ended_by: str | None = None
+        self._tally = _Tally()
+        self._labels: dict[str, _Label] = {}
+        self._numbers: list[int] = []
+
+    @property
+    def running(self) -> CalibrationTrial | None:
+        """The trial under way, or None."""
+        return self._trial if self._ended_us is None else None
+
+    def begin(self, command: Command, version: CalibrationVersion, now_us: int) -> None:
+        """Begin a trial, in place of the one under way.
+
+        Parameters
+        ----------
+        command : Command
+            ``shadow`` or ``canary``.
+        version : CalibrationVersion
+            What is tried, under a number of its own.
+        """
+        self._trial = CalibrationTrial(
+            workload=command.workload,
+            mode="canary" if command.action == "canary" else "shadow",
+            share=command.share if command.action == "canary" else None,
+            version=version,
+            base_version=version.parent_version,
+            started_at=from_us(now_us),
+            issued_by=command.issued_by,
+            reason=command.reason,
+        )
+        self._ended_us = self._ended_by = None
+        self._tally, self._labels = _Tally(), {}
+        self._numbers = [*self._numbers, version.version][-KEPT_NUMBERS:]
+
+    def end(self, by: str, now_us: int) -> None:
+        """End the trial under way, if there is one."""
+        if self.running is not None:
+            self._ended_us, self._ended_by = now_us, by
+
+    def take_label(self, example: LabelledExample) -> LabelledExample:
+        """Take a label in; return what the estimates may know of it.
+
+        Returns
+        -------
+        LabelledExample
+            Without the prediction, where a version on trial made it: those of the versions in force are scored, and
+            drift is found by theirs.
+        """
+        on_trial = example.calibration_version in self._numbers
+        if self._trial is not None and self._trial.mode == "canary" and example.label_requested:
+            routed_us = to_us(example.routed_at)
+            of_this = example.calibration_version == self._trial.version.version
+            within = routed_us >= to_us(self._trial.started_at) and routed_us <= (self._ended_us or routed_us)
+            if of_this or (within and not on_trial and example.calibration_version is not None):
+                self._keep(example, of_this)
+        return example.model_copy(update={"error_probability": None}) if on_trial else example
+
+    def _keep(self, example: LabelledExample, of_this: bool) -> None:
+        known = self._labels.get(example.query_id)
+        labelled_us = to_us(example.labelled_at)
+        # Of one query the highest revision counts; when all else is equal, withdrawing does.
+        if known is not None and (known.revision, known.labelled_us, not known.counts) >= (
+            example.revision,
+            labelled_us,
+            example.retracted,
+        ):
+            return
+        served = example.small if example.large is None or example.reason == "degraded" else example.large
+        exact = served.true_positives == served.predicted == example.gold_count
+        self._labels[example.query_id] = _Label(
+            example.revision,
+            labelled_us,
+            not example.retracted,
+            of_this,
+            min(served.true_positives, _PAIRS_MOST),
+            min(served.predicted + example.gold_count, _PAIRS_MOST),
+            not exact,
+            example.label_probability,
+        )
+        while len(self._labels) > KEPT_LABELS:
+            del self._labels[next(iter(self._labels))]
+
+    def take_traffic(self, summary: TrafficSummary) -> None:
+        """Add the queries for which this trial's version decided too."""
+        trial = self._trial
+        for part in summary.trials:
+            if trial is not None and part.version == trial.version.version:
+                for counted in fields(_Tally):
+                    total = getattr(self._tally, counted.name) + getattr(part, counted.name)
+                    setattr(self._tally, counted.name, min(MAX_INTEGER, total))
+
+    def status(
+        self, current: CalibrationVersion | None, policies: Policies | None, costs: ModelCosts | None
+    ) -> TrialStatus | None:
+        """Compare the trial with what is in force; None before the first trial.
+
+        Parameters
+        ----------
+        current : CalibrationVersion or None
+            In force.
+        policies : Policies or None
+            What the fit expects of each threshold now.
+        costs : ModelCosts or None
+        """
+        trial, tally = self._trial, self._tally
+        if trial is None:
+            return None
+        if self.running is None:
+            current = None  # what is in force by now is not what was compared with
+        content_of = trial.version.evidence.details.get("content_of")
+        return TrialStatus(
+            mode=trial.mode,
+            share=trial.share,
+            version=trial.version.version,
+            content_of=content_of if isinstance(content_of, int) else None,
+            base_version=trial.base_version,
+            started_at=trial.started_at,
+            ended_at=None if self._ended_us is None else from_us(self._ended_us),
+            ended_by=self._ended_by,
+            issued_by=trial.issued_by,
+            reason=trial.reason,
+            compared=tally.queries,
+            agreement=_share(tally.agreeing, tally.queries),
+            trial=self._arm(trial.version, tally.escalated, tally.acted, policies, costs, on_trial=True),
+            base=self._arm(
+                current, tally.base_escalated, max(0, tally.queries - tally.acted), policies, costs, on_trial=False
+            ),
+        )
+
+    def _arm(
+        self,
+        version: CalibrationVersion | None,
+        escalated: int,
+        queries: int,
+        policies: Policies | None,
+        costs: ModelCosts | None,
+        *,
+        on_trial: bool,
+    ) -> TrialArm:
+        rate = _share(escalated, self._tally.queries)
+        cost: CostRate | None = None if costs is None or rate is None else expected_cost(costs, rate)
+        estimated = None
+        if policies is not None and version is not None:
+            estimated = micro_f1_interval(policies, policies.index(version.uncertainty_threshold), _Z95)
+        labels = [one for one in self._labels.values() if one.counts and one.on_trial is on_trial]
+        micro_f1, error_rate = _scores(labels)
+        return TrialArm(
+            version=None if version is None else version.version,
+            escalation_rate=rate,
+            cost=cost,
+            estimated_micro_f1=estimated,
+            queries=queries,
+            labels=len(labels),
+            micro_f1=micro_f1,
+            error_rate=error_rate,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return all as JSON values."""
+        return {
+            "trial": None if self._trial is None else self._trial.model_dump(mode="json"),
+            "ended_us": self._ended_us,
+            "ended_by": self._ended_by,
+            "tally": astuple(self._tally),
+            "labels": [[query_id, *label] for query_id, label in self._labels.items()],
+            "numbers": self._numbers,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take a former :meth:`state` back."""
+        trial = state["trial"]
+        self._trial = None if trial is None else CalibrationTrial.model_validate(trial)
+        self._ended_us, self._ended_by = state["ended_us"], state["ended_by"]
+        self._tally = _Tally(*state["tally"])
+        self._labels = {query_id: _Label(*label) for query_id, *label in state["labels"]}
+        self._numbers = list(state["numbers"])
+
+
+def _share(part: int, whole: int) -> float | None:
+    return min(1.0, part / whole) if whole else None
+
+
+def _scores(labels: list[_Label]) -> tuple[Interval | None, Interval | None]:
+    """Return micro-F1 and error rate of served answers: ratios of sums weighted by inverse label propensity."""
+    if len(labels) < _LEAST_LABELS:
+        return None, None
+    weight = 1.0 / np.maximum(np.array([one.label_probability for one in labels]), LEAST_PROPENSITY)
+    hits = 2.0 * np.array([one.hits for one in labels], dtype=np.float64)
+    size = np.array([one.size for one in labels], dtype=np.float64)
+    wrong = np.array([one.wrong for one in labels], dtype=np.float64)
+    return _ratio(weight, hits, size), _ratio(weight, wrong, np.ones(len(labels)))
+
+
+def _ratio(weight: NDArray[np.float64], part: NDArray[np.float64], whole: NDArray[np.float64]) -> Interval | None:
+    """Return sum(w part) / sum(w whole) with a 95 % interval, by the delta method."""
+    total = float(weight @ whole)
+    if total <= 0.0:
+        return None
+    ratio = float(weight @ part) / total
+    error = float(np.linalg.norm(weight * (part - ratio * whole))) / total
+    return Interval(
+        estimate=min(1.0, ratio), lower=max(0.0, ratio - _Z95 * error), upper=min(1.0, ratio + _Z95 * error)
+    )

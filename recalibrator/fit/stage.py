@@ -1,0 +1,396 @@
+"""Observations in, calibration versions and statuses out: the fit's loop, and the only writer of versions.
+
+A version is committed the moment it is made, together with the offset of the observation that led to it; then the
+cores are stored with that offset. A restart restores them and folds what lies between the stored and the group's
+offset with its outputs held back: the fold is deterministic, so what would come out is in the topics already.
+
+The one input that is not in the log, versions of foreign writers, is taken only between two stored states, never
+within what a restart would fold again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from recalibrator.dead_letter import dead_letter
+from recalibrator.decoding import decode_observation
+from recalibrator.errors import Rewind
+from recalibrator.fit.publish.publication import publication, trial_publication
+from recalibrator.ports import (
+    Core,
+    EndReached,
+    EventLog,
+    FitState,
+    Lag,
+    Observation,
+    Record,
+    SnapshotStore,
+    Stage,
+    Transactions,
+    VersionLog,
+)
+from schemas.errors import DecodeError
+from ucci_runtime.broker.records import Count, Input, OutputRecord
+from ucci_runtime.clock import Clock
+
+STAGE = "fit"
+STATUS_INTERVAL_S = 1.0
+"""Shortest time between two statuses of one workload."""
+
+SNAPSHOT_INTERVAL_S = 5.0
+"""How much folding a restart may have to repeat, in seconds of folding."""
+
+KEPT_VERSIONS = 1_000
+"""Versions of one workload that stay in the history topic."""
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class FitTopics:
+    """The topics of the fit, by full name; without that of trials, none reaches the routers."""
+
+    observations: str
+    calibration: str
+    history: str
+    status: str
+    dead_letters: str
+    trial: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FitLimits:
+    """The fit's bounds.
+
+    Parameters
+    ----------
+    commit_interval_s : float
+        How long offsets and dead letters may wait for a commit; versions never wait.
+    kept_versions : int
+        Versions of one workload that stay in the history topic.
+    max_record_bytes : int
+        Largest record that every output topic takes.
+    """
+
+    commit_interval_s: float = 0.25
+    kept_versions: int = KEPT_VERSIONS
+    max_record_bytes: int = 1_000_000
+
+
+@dataclass(slots=True)
+class _Fold:
+    """The workloads of one partition of the observations.
+
+    ``position`` is the next offset to take, ``committed`` the one that the group knows, ``limit`` the one below which
+    outputs are in the topics already, ``stored`` the one that the snapshot stands at.
+    """
+
+    source: Input
+    position: int
+    limit: int
+    committed: int
+    stored: int
+    cores: dict[str, Core]
+    history: dict[str, list[int]]
+    is_live: bool = False
+    touched: set[str] = field(default_factory=set)
+
+
+class FitStage(Stage):
+    """The fit; driven by one thread through :meth:`turn`.
+
+    Parameters
+    ----------
+    workloads : collection of str
+    topics : FitTopics
+    limits : FitLimits
+    log, transactions, snapshots, versions : the ports
+    clock : Clock
+    count : callable
+    """
+
+    def __init__(
+        self,
+        workloads: frozenset[str],
+        topics: FitTopics,
+        limits: FitLimits,
+        *,
+        log: EventLog,
+        transactions: Transactions,
+        snapshots: SnapshotStore,
+        versions: VersionLog,
+        clock: Clock,
+        count: Count,
+    ) -> None:
+        self._workloads = workloads
+        self._topics = topics
+        self._limits = limits
+        self._log = log
+        self._transactions = transactions
+        self._snapshots = snapshots
+        self._versions = versions
+        self._clock = clock
+        self._count = count
+        self._folds: dict[int, _Fold] = {}
+        self._outputs: list[OutputRecord] = []
+        self._due_s = math.inf
+        self._status_due_s: dict[str, float] = {}
+        self._snapshot_due_s = clock.monotonic() + SNAPSHOT_INTERVAL_S
+        self._is_assigned = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether partitions are assigned and all have caught up with the group."""
+        return self._is_assigned and all(fold.is_live for fold in self._folds.values())
+
+    def lag(self) -> Mapping[Input, Lag]:
+        """Return how far behind each input is."""
+        return self._log.lag()
+
+    def start(self) -> None:
+        """Join the group."""
+        self._log.subscribe(self)
+
+    def turn(self) -> None:
+        """Take what has come and commit what is due; blocks up to 0.1 s, or for a transaction."""
+        items = self._log.poll(min(self._due_in_s(), _POLL_S))
+        try:
+            self._heed_foreign_versions(self._versions.news())
+            self._go_live()
+            for item in items:
+                self._take(item)
+            self._go_live()
+            if self._due_in_s() <= 0.0:
+                self._commit()
+            if self._clock.monotonic() >= self._snapshot_due_s:
+                self._commit()
+                self._store(self._folds.values())
+        except Rewind:
+            self._drop()
+            self._log.rewind()
+
+    def close(self) -> None:
+        """Commit and store the rest, and leave."""
+        try:
+            self._commit()
+            self._store(self._folds.values())
+        except Rewind:
+            self._drop()
+        self._log.close()
+        self._transactions.close()
+        self._versions.close()
+
+    # --- told by the event log, from within poll ---
+
+    def assigned(self, committed: Mapping[Input, int | None]) -> Mapping[Input, int]:
+        """Take over these partitions: restore their cores, hold outputs back up to what is committed."""
+        self._drop()
+        for source, offset in committed.items():
+            state = self._snapshots.load(source.partition)
+            start = 0 if state is None else state.offset
+            self._folds[source.partition] = _Fold(
+                source,
+                position=start,
+                # A group whose offsets were lost is behind the snapshot, whose versions are committed all the same.
+                limit=max(offset or 0, start),
+                committed=offset or 0,
+                stored=start,
+                cores={} if state is None else dict(state.cores),
+                history={} if state is None else {name: list(kept) for name, kept in state.history.items()},
+            )
+        self._is_assigned = True
+        return {fold.source: fold.position for fold in self._folds.values()}
+
+    def revoked(self) -> None:
+        """Commit and store while the group still takes it from us."""
+        try:
+            self._commit()
+            self._store(self._folds.values())
+        except Rewind:
+            # Whoever owns the partitions next folds the rest.
+            self._count("fit_notes", note="revoked_uncommitted")
+        self.lost()
+
+    def lost(self) -> None:
+        """Forget what is not stored."""
+        self._drop()
+        self._is_assigned = False
+
+    # --- folding ---
+
+    def _take(self, item: Record | EndReached) -> None:
+        fold = self._folds.get(item.source.partition)
+        if fold is None:
+            return
+        if isinstance(item, EndReached):
+            self._reach_end(fold, item)
+            return
+        if item.offset < fold.position:
+            # The log was made anew and its offsets begin again: nothing of it was folded.
+            self._count("fit_notes", note="log_went_back")
+            fold.limit = item.offset
+        if not fold.is_live and item.offset >= fold.limit:
+            self._begin(fold)
+        try:
+            event = decode_observation(item.value, self._workloads)
+        except DecodeError as error:
+            self._move(fold, item.offset + 1)
+            self._bury(fold, item, error)
+            return
+        core = fold.cores.get(event.workload) or self._begin_workload(fold, event.workload)
+        self._move(fold, item.offset + 1)
+        self._observe(fold, core, event)
+
+    def _move(self, fold: _Fold, position: int) -> None:
+        fold.position = position
+        self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
+
+    def _observe(self, fold: _Fold, core: Core, event: Observation) -> None:
+        before, version = core.trial, core.observe(event)
+        fold.touched.add(event.workload)
+        if fold.is_live:
+            self._count("observations", workload=event.workload, kind=event.kind)
+        if version is None and event.kind != "command":
+            return
+        kept, most = fold.history.setdefault(event.workload, []), self._limits.kept_versions
+        topics = self._topics
+        records = trial_publication(
+            before, core.trial, event, kept, trial=topics.trial, history=topics.history, most=most
+        )
+        if version is not None:
+            records += publication(version, kept, calibration=topics.calibration, history=topics.history, most=most)
+        if topics.trial is None and core.trial is not before:
+            self._count("fit_notes", note="trial_without_topic")
+        if fold.is_live and records:
+            self._outputs.extend(records)
+            self._commit(is_urgent=True)
+            self._store([fold])
+            if version is not None:
+                self._count("versions", workload=version.workload, trigger=version.evidence.trigger)
+
+    def _reach_end(self, fold: _Fold, end: EndReached) -> None:
+        if not fold.is_live and end.offset < fold.limit:
+            self._count("fit_notes", note="log_shorter_than_committed")
+            fold.limit = end.offset
+        if end.offset > fold.position:
+            # Beyond the last record stand transaction markers only; committed, they show as lag no longer.
+            self._move(fold, end.offset)
+
+    def _bury(self, fold: _Fold, record: Record, error: DecodeError) -> None:
+        if not fold.is_live:
+            return
+        self._count("dead_letters", stage=STAGE, reason=error.reason)
+        letter = dead_letter(
+            self._topics.dead_letters,
+            record,
+            stage=STAGE,
+            reason=error.reason,
+            error=str(error),
+            max_record_bytes=self._limits.max_record_bytes,
+        )
+        self._outputs.append(letter)
+
+    # --- foreign versions ---
+
+    def _go_live(self) -> None:
+        for fold in self._folds.values():
+            if not fold.is_live and fold.position >= fold.limit:
+                self._begin(fold)
+
+    def _begin(self, fold: _Fold) -> None:
+        """Let outputs out from here on, numbered above whatever a former owner or a foreign writer has published."""
+        fold.is_live = True
+        fold.position = max(fold.position, fold.limit)
+        fold.committed = fold.limit
+        # A status that a crash has swallowed would otherwise wait for the next observation.
+        fold.touched.update(fold.cores)
+        self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
+        self._heed_in(fold, self._versions.highest())
+
+    def _begin_workload(self, fold: _Fold, workload: str) -> Core:
+        """Make the core of a workload's first observation here, numbered above all that is published."""
+        if not fold.is_live:
+            core = fold.cores[workload] = self._snapshots.new(workload)
+            return core
+        highest = self._versions.highest().get(workload)
+        if highest is not None:
+            self._commit(is_urgent=True)
+        core = fold.cores[workload] = self._snapshots.new(workload)
+        if highest is not None:
+            core.raise_version_floor(highest)
+            self._store([fold], changed=True)
+        return core
+
+    def _heed_foreign_versions(self, highest: Mapping[str, int]) -> None:
+        for fold in self._folds.values() if highest else ():
+            if fold.is_live:
+                self._heed_in(fold, highest)
+
+    def _heed_in(self, fold: _Fold, highest: Mapping[str, int]) -> None:
+        above = {
+            core: number
+            for workload, number in highest.items()
+            if (core := fold.cores.get(workload)) is not None and number > core.version_floor
+        }
+        if not above:
+            return
+        # Committed before and stored after: a restart folds nothing of before under another floor.
+        self._commit(is_urgent=True)
+        for core, number in above.items():
+            core.raise_version_floor(number)
+            self._count("fit_notes", note="foreign_version")
+        self._store([fold], changed=True)
+
+    # --- committing ---
+
+    def _due_in_s(self) -> float:
+        return max(self._due_s - self._clock.monotonic(), 0.0)
+
+    def _commit(self, *, is_urgent: bool = False) -> None:
+        """Commit outputs and offsets; what is urgent does not wait for statuses to be made."""
+        offsets = {
+            fold.source: fold.position
+            for fold in self._folds.values()
+            if fold.is_live and fold.position != fold.committed
+        }
+        statuses = [] if is_urgent else self._statuses()
+        records = [*self._outputs, *(record for _, _, record in statuses)]
+        if offsets or records:
+            self._transactions.commit(records, offsets, self._log.group())
+        for fold in self._folds.values():
+            if fold.source in offsets:
+                fold.committed = fold.position
+        for fold, workload, _ in statuses:
+            fold.touched.discard(workload)
+            self._status_due_s[workload] = self._clock.monotonic() + STATUS_INTERVAL_S
+        self._outputs = []
+        waiting = [self._status_due_s.get(w, 0.0) for f in self._folds.values() if f.is_live for w in f.touched]
+        self._due_s = min(waiting, default=math.inf)
+
+    def _statuses(self) -> list[tuple[_Fold, str, OutputRecord]]:
+        """Return the statuses that are due."""
+        now_s, lag = self._clock.monotonic(), self._log.lag()
+        found = []
+        for fold in self._folds.values():
+            for workload in sorted(fold.touched) if fold.is_live else ():
+                if self._status_due_s.get(workload, 0.0) > now_s:
+                    continue
+                behind = {"observations": lag[fold.source].records if fold.source in lag else 0}
+                status = fold.cores[workload].status()
+                status = status.model_copy(update={"lag": behind, "updated_at": self._clock.now()})
+                found.append((fold, workload, OutputRecord(self._topics.status, workload.encode(), status.to_json())))
+        return found
+
+    def _store(self, folds: Iterable[_Fold], *, changed: bool = False) -> None:
+        for fold in folds:
+            if fold.is_live and fold.position == fold.committed and (changed or fold.position != fold.stored):
+                self._snapshots.save(fold.source.partition, FitState(fold.position, fold.cores, fold.history))
+                fold.stored = fold.position
+        self._snapshot_due_s = self._clock.monotonic() + SNAPSHOT_INTERVAL_S
+
+    def _drop(self) -> None:
+        self._folds = {}
+        self._outputs = []
+        self._due_s = math.inf

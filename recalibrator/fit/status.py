@@ -1,0 +1,281 @@
+"""The status: what is known of a workload flows in, one word, one sentence and the numbers behind them flow out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import JsonValue
+
+from recalibrator.fit.data.instants import from_us
+from recalibrator.fit.data.label_table import Change, LabelWindow
+from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
+from recalibrator.fit.data.table import COUNTS, ROUTED_US
+from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
+from recalibrator.fit.decide.threshold import Policies
+from recalibrator.fit.drift.monitors import Panel
+from recalibrator.fit.estimate.estimate import Support
+from recalibrator.fit.label_quality.labeler_watch import LabelerWatch
+from recalibrator.fit.label_quality.state_machine import LabelGate
+from recalibrator.fit.method_constants import Tuning
+from recalibrator.fit.publish.commands import Holds
+from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
+from recalibrator.fit.publish.trial import Trials
+from schemas.calibration import CalibrationVersion, CostRate, Interval
+from schemas.event import MAX_INTEGER
+from schemas.settings import WorkloadSettings
+from schemas.status import DriftState, Frontier, LabelStatus, OutageStatus, Saving, WorkloadState, WorkloadStatus
+
+_Z95 = 1.959963984540054
+_LEAST_LABELS_TO_QUOTE = 50
+_LABELS_OF_RATE = 500
+_SECONDS_PER_HOUR = 3600.0
+_TOLERANCE = 0.005
+"""Of micro-F1; an estimate so little below the target still counts as holding it."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has come in so far."""
+
+    added: int = 0
+    corrected: int = 0
+    withdrawn: int = 0
+    duplicate: int = 0
+    overruled: int = 0
+    too_late: int = 0
+    unrequested: int = 0
+    requested_since_label: float = 0.0
+    effective_labels: float = 0.0
+    last_command: str | None = None
+
+    def count(self, change: Change, requested: bool) -> None:
+        """Count one labelled example by what became of it."""
+        if change == "added":
+            if requested:
+                self.added += 1
+                self.requested_since_label = 0.0
+            else:
+                self.unrequested += 1
+        elif change == "corrected":
+            self.corrected += 1
+        elif change == "withdrawn":
+            self.withdrawn += 1
+        elif change == "overruled":
+            self.overruled += 1
+        elif change == "duplicate":
+            self.duplicate += 1
+        else:
+            self.too_late += 1
+
+    def details(self) -> dict[str, JsonValue]:
+        """Return what has no place of its own in the status."""
+        return {
+            "labels_corrected": self.corrected,
+            "labels_withdrawn": self.withdrawn,
+            "labels_duplicate": self.duplicate,
+            "labels_overruled": self.overruled,
+            "labels_too_late": self.too_late,
+            "labels_unrequested": self.unrequested,
+            "last_command": self.last_command,
+        }
+
+    def on_traffic(self, labels_requested: float) -> None:
+        """Count labels asked for."""
+        self.requested_since_label += labels_requested
+
+
+def workload_status(
+    settings: WorkloadSettings,
+    current: CalibrationVersion | None,
+    support: Support | None,
+    policies: Policies | None,
+    *,
+    window: LabelWindow,
+    traffic: TrafficWindow,
+    panel: Panel,
+    gate: LabelGate,
+    labelers: LabelerWatch,
+    holds: Holds,
+    counters: Counters,
+    now_us: int,
+    tuning: Tuning,
+    trials: Trials,
+) -> WorkloadStatus:
+    """Put the status together; micro-F1 is that of the version in force, with a 95 % interval."""
+    effective = 0.0 if support is None else support.effective_labels
+    stale = counters.requested_since_label >= tuning.stale_requests
+    suspected = gate.suspicion is not None or (panel.labels_suspected and gate.is_unanswered)
+    state = _state(current, holds, suspected, effective, stale, tuning)
+    quality = _quality(current, support, policies)
+    cost = _cost(settings, traffic)
+    said = _sentence(state, settings, current, quality, effective, holds, counters, tuning)
+    known: DriftState | None = "insufficient_labels" if effective < tuning.minimum_labels else None
+    return WorkloadStatus(
+        workload=settings.name,
+        state=state,
+        sentence=_during(outage := _outage(traffic)) + (said or gate.sentence(window)) + labelers.sentence(window),
+        **_in_force(current),
+        target=settings.target,
+        micro_f1=quality,
+        per_field=served_per_field(window, tuning.half_life_fast),
+        escalation_rate=traffic.escalation_rate,
+        cost=cost,
+        labels=_labels(window, traffic, counters, effective),
+        drift=panel.status("stale" if stale else known),
+        calibration_error=calibration_error(window, tuning.half_life_fast),
+        queries=min(MAX_INTEGER, int(traffic.total["queries"])),
+        updated_at=from_us(now_us) if now_us else None,
+        details=counters.details()
+        | {"label_audit": gate.details(window), "labelers_set_aside": labelers.details(window)},
+        saving=_saving(cost),
+        uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
+        frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
+        trial=trials.status(current, None if quality is None else policies, costs(settings, traffic)),
+        outage=outage,
+    )
+
+
+def _in_force(current: CalibrationVersion | None) -> dict[str, Any]:
+    """Return what the status says of the version in force."""
+    if current is None:
+        return {}
+    return {
+        "calibration_version": current.version,
+        "uncertainty_threshold": current.uncertainty_threshold,
+        "threshold": current.threshold,
+    }
+
+
+def _outage(traffic: TrafficWindow) -> OutageStatus | None:
+    small, large = traffic.small_failures, traffic.large_failures
+    if not (small.is_out or large.is_out):
+        return None
+    return OutageStatus(small_failing=small.recent, large_failing=large.recent)
+
+
+def _during(outage: OutageStatus | None) -> str:
+    """Say first that a model server fails, whatever else there is to say."""
+    if outage is None:
+        return ""
+    if outage.small_failing > outage.large_failing:
+        return (
+            f"The small model fails on {outage.small_failing:.0%} of recent queries, which the large model answers: "
+            "the threshold stands still. "
+        )
+    return (
+        f"The large model fails on {outage.large_failing:.0%} of its recent calls, so that small answers are served: "
+        "no new version asks for more of its calls. "
+    )
+
+
+def _quality(current: CalibrationVersion | None, support: Support | None, policies: Policies | None) -> Interval | None:
+    """Return the micro-F1 of the version in force; nothing is quoted on a handful of labels."""
+    if policies is None or support is None or support.labels < _LEAST_LABELS_TO_QUOTE:
+        return None
+    index = 0 if current is None else policies.index(current.uncertainty_threshold)
+    return micro_f1_interval(policies, index, _Z95)
+
+
+def _state(
+    current: CalibrationVersion | None, holds: Holds, suspected: bool, effective: float, stale: bool, tuning: Tuning
+) -> WorkloadState:
+    rules: tuple[tuple[bool, WorkloadState], ...] = (
+        (current is None, "cold_start"),
+        (holds.paused, "paused"),
+        (holds.pinned, "pinned"),
+        (suspected, "bad_labels_suspected"),
+        (current is not None and current.state == "infeasible", "infeasible"),
+        (effective < tuning.minimum_labels, "label_starved"),
+        (stale, "stale"),
+    )
+    return next((state for holds_true, state in rules if holds_true), "active")
+
+
+def _labels(window: LabelWindow, traffic: TrafficWindow, counters: Counters, effective: float) -> LabelStatus:
+    """Count labels asked for and got; pending are those asked for since traffic was first seen and not yet in."""
+    requested = min(MAX_INTEGER, int(traffic.total["labels_requested"]))
+    answered = requested
+    if traffic.first_us is not None:
+        answered = window.labels_since(traffic.first_us) + window.set_aside_since(traffic.first_us)
+    return LabelStatus(
+        since=None if traffic.first_us is None else from_us(traffic.first_us),
+        requested=requested,
+        received=counters.added,
+        effective=effective,
+        pending=max(0, requested - answered),
+        delay_s=label_delay(window),
+        per_hour=_labels_per_hour(window),
+        requested_share=_share(traffic.recent["labels_requested"], traffic.recent["queries"]),
+    )
+
+
+def _labels_per_hour(window: LabelWindow) -> float | None:
+    """Return how many labels an hour of routed queries has brought lately; None where they share one time."""
+    table = window.table
+    routed_us = table[table[:, COUNTS] > 0.0, ROUTED_US]
+    latest = np.sort(routed_us)[-_LABELS_OF_RATE:]
+    span_s = float(latest[-1] - latest[0]) / 1e6 if len(latest) else 0.0
+    return (len(latest) - 1) / span_s * _SECONDS_PER_HOUR if span_s > 0.0 else None
+
+
+def _share(part: float, whole: float) -> float | None:
+    return min(1.0, max(0.0, part / whole)) if whole > 0.0 else None
+
+
+def _frontier(
+    settings: WorkloadSettings, current: CalibrationVersion | None, policies: Policies, traffic: TrafficWindow
+) -> Frontier:
+    chosen = None if current is None else policies.index(current.uncertainty_threshold)
+    sampling = settings.sampling if current is None else current
+    return frontier(policies, chosen, costs(settings, traffic), sampling.exploration_probability)
+
+
+def _cost(settings: WorkloadSettings, traffic: TrafficWindow) -> CostRate | None:
+    """Return the mean costs of recent queries as the routers have counted them."""
+    model_costs, queries = costs(settings, traffic), traffic.recent["queries"]
+    if model_costs is None or not queries:
+        return None
+    return CostRate(
+        sequential=max(0.0, traffic.recent["cost_sequential"] / queries),
+        paper=max(0.0, traffic.recent["cost_paper"] / queries),
+        large_only=model_costs.large,
+    )
+
+
+def _saving(cost: CostRate | None) -> Saving | None:
+    if cost is None or cost.large_only <= 0.0:
+        return None
+    return Saving(sequential=1.0 - cost.sequential / cost.large_only, paper=1.0 - cost.paper / cost.large_only)
+
+
+def _sentence(
+    state: WorkloadState,
+    settings: WorkloadSettings,
+    current: CalibrationVersion | None,
+    quality: Interval | None,
+    effective: float,
+    holds: Holds,
+    counters: Counters,
+    tuning: Tuning,
+) -> str:
+    """Say in one plain sentence how it stands; nothing where labels are suspected, of which the gate knows more."""
+    goal = f"micro-F1 {settings.target.micro_f1:g}"
+    now = "not yet known" if quality is None else f"{quality.estimate:.3f} ({quality.lower:.3f} to {quality.upper:.3f})"
+    number = 0 if current is None else current.version
+    need = max(0, round(tuning.minimum_labels - effective))
+    first = "new versions are paused" if holds.paused else f"a first version needs about {need} labels more"
+    holding = quality is None or quality.estimate >= settings.target.micro_f1 - _TOLERANCE
+    asked = round(counters.requested_since_label)
+    sentences = {
+        "cold_start": f"Both models answer every query: {first}.",
+        "paused": f"New versions are paused; version {number} decides, with an estimated micro-F1 of {now}.",
+        "pinned": f"Version {number} is pinned, with an estimated micro-F1 of {now} for a target of {goal}.",
+        "infeasible": f"No threshold reaches {goal}: queries escalate where it helps, for an estimated {now}.",
+        "label_starved": f"{effective:.0f} effective labels are too few to move the threshold; "
+        f"{tuning.minimum_labels:g} are needed.",
+        "stale": f"No label has come in for the last {asked} requests; version {number} stays as it is.",
+        "active": f"Version {number} {'holds' if holding else 'is below'} its target of {goal}: estimated {now}.",
+    }
+    return sentences.get(state, "")

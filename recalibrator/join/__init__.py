@@ -1,0 +1,1 @@
+"""Results and late feedback in; labelled examples, traffic summaries and requests for labels out."""

@@ -1,0 +1,54 @@
+"""What people are asked to label → the records that ask them, and that take the question back.
+
+What is known of a query before and after an event flows in; a request, its withdrawal or nothing flows out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from recalibrator.join.query_state import JoinState
+from recalibrator.ports import RequestKey
+from schemas.label_requested import LabelRequested
+from ucci_runtime.broker.records import OutputRecord
+
+Outcome = Literal["opened", "answered", "too_large"]
+
+
+class RequestChange(NamedTuple):
+    """What became of a label request; no record where it is too large for the topic and nobody can be asked."""
+
+    outcome: Outcome
+    workload: str
+    record: OutputRecord | None
+
+
+def request_change(topic: str, before: JoinState, after: JoinState, max_record_bytes: int) -> RequestChange | None:
+    """Return what an event changed about a query's label request, or None.
+
+    Parameters
+    ----------
+    topic : str
+        Of the requests.
+    before, after : JoinState
+        The same query, before the event and after it.
+    max_record_bytes : int
+        Largest record that the topic takes.
+    """
+    if before.awaits_label == after.awaits_label:
+        return None
+    routed = after.routed
+    assert routed is not None
+    key = routed.query_id.encode()
+    if not after.awaits_label:
+        return RequestChange("answered", routed.workload, OutputRecord(topic, key, None))
+    record = OutputRecord(topic, key, LabelRequested.from_result(routed).to_json())
+    if record.size_bytes > max_record_bytes:
+        return RequestChange("too_large", routed.workload, None)
+    return RequestChange("opened", routed.workload, record)
+
+
+def closing_records(topic: str, keys: Iterable[RequestKey]) -> list[OutputRecord]:
+    """Return the records that end requests which nobody is asked any more."""
+    return [OutputRecord(topic, key.query_id.encode(), None) for key in keys]

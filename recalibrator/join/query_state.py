@@ -1,0 +1,306 @@
+"""One query's result and all that labelers said of it → the labelled example that stands now.
+
+What is known of a query and one more event flow in; what is known then, and what to tell the fit, flow out. Results
+and feedback may come in any interleaving: the end is the same. A query's contribution is never counted twice: each
+example carries a ``revision`` above all those before it, and says whose opinion it is.
+
+The rules: a feedback event is taken once (by its id); of each labeler the highest revision stands, among equals the
+last to arrive; among labelers the latest ``labelled_at``. A withdrawn or skipped opinion does not stand, and lets the
+earlier one stand again. Of several results under one query_id the first is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from recalibrator.join.compact import compact, comparable, reduced
+from schemas.entities import Entities, equal
+from schemas.event import Count, Part, Timestamp
+from schemas.feedback import MAX_REVISION, FeedbackEvent
+from schemas.labelled import LabelledExample
+from schemas.routed import RoutedEvent
+
+MAX_LABELERS = 64
+"""Opinions kept of one query; beyond it the one labelled first is forgotten."""
+
+MAX_OPINION_BYTES = 100_000
+"""Bytes of all opinions kept of one query; beyond it those labelled first are forgotten, never the one that stands."""
+
+MAX_SEEN = 256
+"""Feedback ids remembered for one query."""
+
+_ID_CHARS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRules:
+    """By what a workload's labels are read.
+
+    Parameters
+    ----------
+    fields : tuple of str
+        Entities in others do not count.
+    trusted_labelers : frozenset of str
+        Those whose answers to an audit decide; empty where nobody is named.
+    """
+
+    fields: tuple[str, ...]
+    trusted_labelers: frozenset[str] = frozenset()
+
+
+Rules = Mapping[str, LabelRules]
+"""The rules of each workload."""
+
+
+class Opinion(Part):
+    """What one labeler says of one query at last.
+
+    Parameters
+    ----------
+    entities : dict or None
+        Long values as digests; None when it was withdrawn or skipped.
+    skipped : bool
+        Whether the labeler looked and left it.
+    revision : int
+        The labeler's own count.
+    order : int
+        As which of the query's feedback events it was taken.
+    """
+
+    labeler: str | None = None
+    entities: Entities | None = None
+    skipped: bool = False
+    labelled_at: Timestamp
+    revision: Annotated[int, Field(ge=1)] = 1
+    order: Annotated[int, Field(ge=1)]
+
+
+class JoinState(Part):
+    """All that is kept of one query.
+
+    Parameters
+    ----------
+    routed : RoutedEvent or None
+        The result, without what the fit does not need; None while only feedback has come.
+    opinions : tuple of Opinion
+        One for each labeler, in order of labeler.
+    received : int
+        Feedback events taken; the revision of the next example.
+    seen : tuple of str
+        Short hashes of the ids of the feedback events taken, oldest first.
+    asked_at : datetime or None
+        When the result came, if its label was requested: the age of a request does not rest on the router's clock.
+    """
+
+    routed: RoutedEvent | None = None
+    opinions: tuple[Opinion, ...] = ()
+    received: Count = 0
+    seen: tuple[str, ...] = ()
+    asked_at: Timestamp | None = None
+
+    @property
+    def standing(self) -> Opinion | None:
+        """The opinion that counts, if any does."""
+        return _standing(self.opinions)
+
+    @property
+    def awaits_label(self) -> bool:
+        """Whether a label was requested and nobody has given one or skipped; a withdrawal leaves it awaited again."""
+        if self.routed is None or not self.routed.label.requested:
+            return False
+        return not any(opinion.entities is not None or opinion.skipped for opinion in self.opinions)
+
+
+class Joined(NamedTuple):
+    """What one event led to.
+
+    ``notes`` name what is worth counting: ``duplicate_result``, ``duplicate_feedback``, ``stale_revision``,
+    ``disagreement``, ``skipped``, ``withdrawn``, ``withdrawn_unknown``, ``forgotten_labeler``, ``unknown_fields``,
+    ``unknown_workload`` (a label of a workload that the settings no longer name).
+    """
+
+    state: JoinState
+    example: LabelledExample | None = None
+    notes: tuple[str, ...] = ()
+
+
+NOTHING_KNOWN = JoinState()
+
+
+class _Verdict(NamedTuple):
+    """Which opinion stands, and how many other labelers hold another."""
+
+    opinion: Opinion | None
+    disputed: int
+
+
+_NO_VERDICT = _Verdict(None, 0)
+
+
+def take_result(state: JoinState, routed: RoutedEvent, rules: Rules, arrived_at: datetime | None = None) -> Joined:
+    """Take a query's result.
+
+    Parameters
+    ----------
+    state : JoinState
+        What is known of this query; ``NOTHING_KNOWN`` where nothing is.
+    routed : RoutedEvent
+        Of a workload in ``rules``.
+    rules : mapping of workload to its rules
+    arrived_at : datetime, optional
+        When its record came; the age of its label request counts from then.
+
+    Returns
+    -------
+    Joined
+        With an example when a label has waited for this result.
+    """
+    if state.routed is not None:
+        return Joined(state, None, ("duplicate_result",))
+    asked_at = arrived_at if routed.label.requested else None
+    following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at})
+    return _change(following, _NO_VERDICT, rules[routed.workload], ())
+
+
+def take_feedback(state: JoinState, feedback: FeedbackEvent, arrived_at: datetime, rules: Rules) -> Joined:
+    """Take what a labeler said.
+
+    Parameters
+    ----------
+    state : JoinState
+        What is known of this query; ``NOTHING_KNOWN`` where nothing is.
+    feedback : FeedbackEvent
+    arrived_at : datetime
+        Stands in for a missing ``labelled_at``.
+    rules : mapping of workload to its rules
+
+    Returns
+    -------
+    Joined
+        With an example when the result is known, and the standing opinion or the number of those against it changed.
+    """
+    # An id is its labeler's own: nobody can spend the id that somebody else is going to send.
+    whose = "" if feedback.labeler is None else feedback.labeler
+    identity = sha256(f"{len(whose)}:{whose}{feedback.identity()}".encode()).hexdigest()[:_ID_CHARS]
+    if identity in state.seen:
+        return Joined(state, None, ("duplicate_feedback",))
+    earlier = next((o for o in state.opinions if o.labeler == feedback.labeler), None)
+    # Rows of earlier releases may hold revisions beyond what is taken now, which nothing could ever follow.
+    if earlier is not None and feedback.revision < earlier.revision <= MAX_REVISION:
+        return Joined(state, None, ("stale_revision",))
+    taken = Opinion(
+        labeler=feedback.labeler,
+        entities=None if feedback.retracted or feedback.entities is None else reduced(feedback.entities),
+        skipped=not feedback.retracted and feedback.entities is None,
+        labelled_at=feedback.labelled_at or arrived_at,
+        revision=feedback.revision,
+        order=state.received + 1,
+    )
+    others = tuple(o for o in state.opinions if o.labeler != feedback.labeler)
+    kept, notes = _bounded((*others, taken))
+    following = state.model_copy(
+        update={
+            "opinions": tuple(sorted(kept, key=lambda o: (o.labeler is not None, o.labeler or ""))),
+            "received": state.received + 1,
+            "seen": (*state.seen, identity)[-MAX_SEEN:],
+        }
+    )
+    notes += _remarks(feedback, taken, earlier, others)
+    if state.routed is None:
+        return Joined(following, None, notes)
+    ours = rules.get(state.routed.workload)
+    if ours is None:
+        return Joined(following, None, (*notes, "unknown_workload"))
+    return _change(following, _verdict(state, ours), ours, notes)
+
+
+def _standing(opinions: Iterable[Opinion]) -> Opinion | None:
+    valid = [opinion for opinion in opinions if opinion.entities is not None]
+    return max(valid, key=lambda opinion: (opinion.labelled_at, opinion.order), default=None)
+
+
+def _bounded(opinions: tuple[Opinion, ...]) -> tuple[tuple[Opinion, ...], tuple[str, ...]]:
+    """Forget those labelled first while there are too many or too long ones."""
+    stands = _standing(opinions)
+    sizes = {opinion.order: _bytes(opinion) for opinion in opinions}
+    total = sum(sizes.values())
+    for oldest in sorted(opinions, key=lambda o: (o.labelled_at, o.order)):
+        if len(sizes) <= MAX_LABELERS and total <= MAX_OPINION_BYTES:
+            break
+        if oldest is not stands:
+            total -= sizes.pop(oldest.order)
+    kept = tuple(opinion for opinion in opinions if opinion.order in sizes)
+    return kept, ("forgotten_labeler",) * (len(opinions) - len(kept))
+
+
+def _bytes(opinion: Opinion) -> int:
+    """Return about how many bytes the opinion's entities take as JSON, quotes and commas included."""
+    entities = opinion.entities or {}
+    values = ((value,) if isinstance(value, str) else value or () for value in entities.values())
+    return sum(len(text.encode()) + 3 for texts in (entities, *values) for text in texts)
+
+
+def _remarks(
+    feedback: FeedbackEvent, taken: Opinion, earlier: Opinion | None, others: tuple[Opinion, ...]
+) -> tuple[str, ...]:
+    if feedback.retracted:
+        known = earlier is not None and earlier.entities is not None
+        return ("withdrawn",) if known else ("withdrawn_unknown",)
+    if taken.entities is None:
+        return ("skipped",)
+    differs = any(o.entities is not None and not equal(o.entities, taken.entities) for o in others)
+    return ("disagreement",) if differs else ()
+
+
+def _verdict(state: JoinState, rules: LabelRules) -> _Verdict:
+    stands = state.standing
+    if stands is None:
+        return _NO_VERDICT
+    others = (o.entities for o in state.opinions if o.order != stands.order and o.entities is not None)
+    return _Verdict(stands, sum(not equal(other, stands.entities, rules.fields) for other in others))
+
+
+def _change(state: JoinState, told: _Verdict, rules: LabelRules, notes: tuple[str, ...]) -> Joined:
+    """Say what changed for the fit, which counts the verdict ``told`` as of now."""
+    stands, disputed = verdict = _verdict(state, rules)
+    if stands is None:
+        if told.opinion is None:
+            return Joined(state, None, notes)
+        withdrawal = max(state.opinions, key=lambda o: o.order)
+        # It carries the labeler whose opinion stood, who need not be who said the last word.
+        return Joined(state, _example(state, told, rules, withdrawn_at=withdrawal.labelled_at), notes)
+    is_new = told.opinion is None or told.opinion.order != stands.order
+    if not is_new and told.disputed == disputed:
+        return Joined(state, None, notes)
+    if is_new and any(name not in rules.fields for name in stands.entities or ()):
+        notes = (*notes, "unknown_fields")
+    return Joined(state, _example(state, verdict, rules), notes)
+
+
+def _example(
+    state: JoinState, verdict: _Verdict, rules: LabelRules, withdrawn_at: datetime | None = None
+) -> LabelledExample:
+    opinion = verdict.opinion
+    assert state.routed is not None
+    assert opinion is not None
+    feedback = FeedbackEvent(
+        query_id=state.routed.query_id,
+        entities=opinion.entities,
+        labeler=opinion.labeler,
+        labelled_at=withdrawn_at or opinion.labelled_at,
+        retracted=withdrawn_at is not None,
+    )
+    return LabelledExample.from_events(
+        comparable(state.routed),
+        feedback,
+        fields=rules.fields,
+        revision=state.received,
+        trusted_labelers=rules.trusted_labelers,
+        disputed=0 if withdrawn_at is not None else verdict.disputed,
+    )

@@ -1,0 +1,399 @@
+"""The join's rows and offsets in one SQLite file: stored together, so that neither is ever ahead of the other.
+
+A file that cannot be read is set aside, and the topics tell it all again. Rows have four kinds, in the order in which
+they are given up where the file is full: a label without its result, a result that nobody was asked about, a joined
+row, a result whose label was requested and has not come.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import structlog
+from pydantic import ValidationError
+
+from recalibrator.errors import StoreDamaged
+from recalibrator.join import sqlite_labeler_rows as labeler_rows
+from recalibrator.join.broker_time import to_ms
+from recalibrator.join.query_state import JoinState
+from recalibrator.join.row_codec import decoded, encoded
+from recalibrator.ports import LabelerKey, RequestKey, StoredRow
+from schemas.status import LabelerCounts, LabelerStatus
+from ucci_runtime.broker.records import Input
+
+_log = structlog.get_logger()
+
+_ROW_BYTES = 100
+"""What a row takes in the file besides its state and twice its query id: in the table, in the index and as slack."""
+
+
+def _size(row: str) -> str:
+    return f"(length({row}state) + 2 * length({row}query_id) + {_ROW_BYTES})"
+
+
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS rows (
+    partition INTEGER NOT NULL,
+    query_id TEXT NOT NULL,
+    kind INTEGER NOT NULL,
+    touched_ms INTEGER NOT NULL,
+    state BLOB NOT NULL,
+    PRIMARY KEY (partition, query_id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS rows_by_kind ON rows (kind, touched_ms);
+CREATE TABLE IF NOT EXISTS totals (
+    kind INTEGER NOT NULL PRIMARY KEY,
+    rows INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+);
+INSERT OR IGNORE INTO totals (kind, rows, bytes) VALUES (0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 0, 0);
+CREATE TRIGGER IF NOT EXISTS row_added AFTER INSERT ON rows BEGIN
+    UPDATE totals SET rows = rows + 1, bytes = bytes + {_size("NEW.")} WHERE kind = NEW.kind;
+END;
+CREATE TRIGGER IF NOT EXISTS row_changed AFTER UPDATE ON rows BEGIN
+    UPDATE totals SET rows = rows - 1, bytes = bytes - {_size("OLD.")} WHERE kind = OLD.kind;
+    UPDATE totals SET rows = rows + 1, bytes = bytes + {_size("NEW.")} WHERE kind = NEW.kind;
+END;
+CREATE TRIGGER IF NOT EXISTS row_removed AFTER DELETE ON rows BEGIN
+    UPDATE totals SET rows = rows - 1, bytes = bytes - {_size("OLD.")} WHERE kind = OLD.kind;
+END;
+CREATE TABLE IF NOT EXISTS requests (
+    partition INTEGER NOT NULL,
+    query_id TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    requested_ms INTEGER NOT NULL,
+    PRIMARY KEY (partition, query_id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS requests_by_age ON requests (workload, requested_ms);
+CREATE TABLE IF NOT EXISTS offsets (
+    topic TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    next_offset INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+"""  # noqa: S608 no value from outside
+_FORMAT = 2
+_FROM_FORMAT_1 = f"""
+BEGIN;
+UPDATE rows SET kind = 3
+WHERE kind = 1 AND (partition, query_id) IN (SELECT partition, query_id FROM requests);
+DROP INDEX IF EXISTS rows_by_age;
+UPDATE totals SET rows = 0, bytes = 0;
+REPLACE INTO totals SELECT kind, count(*), sum({_size("")}) FROM rows GROUP BY kind;
+PRAGMA user_version = 2;
+COMMIT;
+"""  # noqa: S608 no value from outside
+_PUT = """
+INSERT INTO rows (partition, query_id, kind, touched_ms, state) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET
+    kind = excluded.kind, touched_ms = max(touched_ms, excluded.touched_ms), state = excluded.state
+"""
+_OLDEST = "SELECT partition, query_id FROM rows WHERE kind = ? AND touched_ms < ? ORDER BY touched_ms LIMIT ?"
+_LEAST_KEPT = f"""
+SELECT partition, query_id, {_size("")} FROM rows WHERE kind = ? ORDER BY touched_ms LIMIT ?
+"""  # noqa: S608 no value from outside
+_ASKED_AT_ONCE = 500
+_EXPIRED_AT_ONCE = 20_000
+_OVERDUE = """
+SELECT partition, query_id, workload FROM (
+    SELECT *, row_number() OVER (PARTITION BY workload ORDER BY requested_ms DESC, query_id DESC) AS place FROM requests
+    WHERE partition IN (SELECT value FROM json_each(?))
+) AS open WHERE requested_ms < ? OR place > ? OR NOT EXISTS (
+    SELECT 1 FROM rows WHERE rows.partition = open.partition AND rows.query_id = open.query_id
+) ORDER BY requested_ms LIMIT ?
+"""
+KINDS = ("feedback_without_result", "result_without_label", "joined", "requested_without_label")
+"""In the order in which they are given up."""
+
+_SPARED = 0.1
+"""Share of the bounds up to which a kind is spared for the sake of those after it: without it, requests that nobody
+answers would fill the file, and no other label would find its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowBounds:
+    """Most rows, and most bytes that they take."""
+
+    rows: int
+    bytes: int
+
+
+class SqliteJoinStore:
+    """The join's state on disk; used by the join's thread alone.
+
+    Parameters
+    ----------
+    path : Path
+        The file; created where missing.
+    bounds : RowBounds
+        Of :meth:`expire`.
+    """
+
+    def __init__(self, path: Path, bounds: RowBounds) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._bounds = bounds
+        try:
+            self._database = _open(path)
+        except StoreDamaged as error:
+            _set_aside(path, error)
+            self._database = _open(path)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows stored."""
+        return sum(rows for rows, _ in self._totals().values())
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that the rows take."""
+        return sum(size for _, size in self._totals().values())
+
+    def _totals(self) -> dict[int, tuple[int, int]]:
+        """Return (rows, bytes) of each kind."""
+        found = self._database.execute("SELECT kind, rows, bytes FROM totals")
+        return {kind: (rows, size) for kind, rows, size in found}
+
+    def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, JoinState]:
+        """Return the stored states of those queries that have one.
+
+        Raises
+        ------
+        StoreDamaged
+        """
+        with self._guarded():
+            return self._load(partition, list(query_ids))
+
+    def _load(self, partition: int, wanted: list[str]) -> dict[str, JoinState]:
+        found: dict[str, JoinState] = {}
+        for start in range(0, len(wanted), _ASKED_AT_ONCE):
+            ids = wanted[start : start + _ASKED_AT_ONCE]
+            marks = ",".join("?" * len(ids))
+            query = f"SELECT query_id, state FROM rows WHERE partition = ? AND query_id IN ({marks})"  # noqa: S608 marks are question marks
+            for query_id, state in self._database.execute(query, (partition, *ids)):
+                found[query_id] = decoded(state)
+        return found
+
+    def offsets(self) -> dict[Input, int]:
+        """Return the offsets up to which the rows are complete."""
+        rows = self._database.execute("SELECT topic, partition, next_offset FROM offsets")
+        return {Input(topic, partition): next_offset for topic, partition, next_offset in rows}
+
+    def commit(
+        self,
+        rows: Mapping[tuple[int, str], StoredRow],
+        offsets: Mapping[Input, int],
+        judged: Mapping[LabelerKey, LabelerCounts] = MappingProxyType({}),
+    ) -> None:
+        """Store rows and offsets, and add to the labelers' counts, in one transaction.
+
+        A row's time of touch never moves backwards, whatever time a late record carries.
+
+        Raises
+        ------
+        StoreDamaged
+        OSError
+            When the disk takes no more.
+        """
+        with self._writing():
+            self._database.executemany(
+                _PUT,
+                (
+                    (partition, query_id, _kind(row.state), row.touched_ms, encoded(row.state))
+                    for (partition, query_id), row in rows.items()
+                ),
+            )
+            self._note_requests(rows)
+            self._database.executemany(
+                "INSERT OR REPLACE INTO offsets (topic, partition, next_offset) VALUES (?, ?, ?)",
+                ((source.topic, source.partition, offset) for source, offset in offsets.items()),
+            )
+            labeler_rows.add(self._database, judged)
+
+    def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
+        """Return the busiest labelers of these partitions, by workload.
+
+        Raises
+        ------
+        StoreDamaged
+        """
+        with self._guarded():
+            return labeler_rows.read(self._database, partitions)
+
+    def expire(self, before_ms: int, most: int) -> Mapping[str, int]:
+        """Delete rows not touched since, and rows above the bounds.
+
+        Above the bounds, rows go in the order of the kinds, within one the longest untouched first; a kind is spared
+        once it holds no more than a tenth of what is bounded.
+
+        Parameters
+        ----------
+        before_ms : int
+            Unix time in milliseconds.
+        most : int
+            Rows of each of both to delete at most.
+
+        Returns
+        -------
+        mapping of kind to count
+        """
+        with self._writing():
+            overdue = {kind: self._overdue(kind, before_ms, most) for kind in range(len(KINDS))}
+            counts = {KINDS[kind]: self._delete(keys) for kind, keys in overdue.items()}
+            for kind, keys in self._above_bounds(most):
+                counts[KINDS[kind]] += self._delete(keys)
+        return counts
+
+    def expire_labelers(self, before_ms: int) -> None:
+        """Forget the counts of labelers who have been silent since, and of the longest silent beyond 2,000."""
+        with self._writing():
+            labeler_rows.expire(self._database, before_ms)
+
+    @property
+    def open_requests(self) -> dict[str, int]:
+        """Number of label requests held for open, by workload."""
+        return dict(self._database.execute("SELECT workload, count(*) FROM requests GROUP BY workload").fetchall())
+
+    def overdue_requests(self, partitions: Iterable[int], before_ms: int, most: int) -> list[RequestKey]:
+        """Return open label requests that should be open no longer; at most 20,000 at a time, oldest first.
+
+        Parameters
+        ----------
+        partitions : iterable of int
+            Where to look; others may know more of theirs.
+        before_ms : int
+            Unix time in milliseconds: requests older than it.
+        most : int
+            The oldest beyond so many of a workload.
+
+        Raises
+        ------
+        StoreDamaged
+        """
+        with self._guarded():
+            arguments = (json.dumps(sorted(partitions)), before_ms, most, _EXPIRED_AT_ONCE)
+            return [RequestKey(*found) for found in self._database.execute(_OVERDUE, arguments)]
+
+    def close_requests(self, keys: Iterable[RequestKey]) -> None:
+        """Hold these label requests no longer for open.
+
+        Raises
+        ------
+        StoreDamaged
+        OSError
+            When the disk takes no more.
+        """
+        with self._writing():
+            self._delete_requests((key.partition, key.query_id) for key in keys)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold a transaction that writes, rolled back where the block fails."""
+        with self._guarded(), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            yield
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Set a damaged file aside, so that the next start rebuilds it; a full disk damages nothing."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise OSError(f"{self._path}: {error}") from None
+        except (sqlite3.DatabaseError, zlib.error, ValidationError) as error:
+            self._database.close()
+            damaged = StoreDamaged(f"{self._path}: {error}; start again to have it read anew from the topics")
+            _set_aside(self._path, damaged)
+            raise damaged from None
+
+    def _note_requests(self, rows: Mapping[tuple[int, str], StoredRow]) -> None:
+        """Bring the open label requests up to date with the rows; they follow from them alone."""
+        opened, closed = [], []
+        for (partition, query_id), (state, touched_ms) in rows.items():
+            if state.routed is None or not state.routed.label.requested:
+                continue
+            if state.awaits_label:
+                # By the broker's clock, where the row knows it: a router whose clock is behind would have its requests
+                # closed at once, and one whose clock is ahead would keep them open for longer.
+                requested_ms = min(to_ms(state.asked_at or state.routed.routed_at), touched_ms)
+                opened.append((partition, query_id, state.routed.workload, requested_ms))
+            else:
+                closed.append((partition, query_id))
+        insert = "INSERT OR REPLACE INTO requests (partition, query_id, workload, requested_ms) VALUES (?, ?, ?, ?)"
+        self._database.executemany(insert, opened)
+        self._delete_requests(closed)
+
+    def _delete_requests(self, keys: Iterable[tuple[int, str]]) -> None:
+        self._database.executemany("DELETE FROM requests WHERE partition = ? AND query_id = ?", keys)
+
+    def _overdue(self, kind: int, before_ms: int, most: int) -> list[tuple[int, str]]:
+        return self._database.execute(_OLDEST, (kind, before_ms, most)).fetchall()
+
+    def _above_bounds(self, most: int) -> Iterator[tuple[int, list[tuple[int, str]]]]:
+        """Yield (kind, keys) to delete until the bounds hold, or until there are ``most``."""
+        totals, bounds = self._totals(), self._bounds
+        rows_over = sum(rows for rows, _ in totals.values()) - bounds.rows
+        bytes_over = sum(size for _, size in totals.values()) - bounds.bytes
+        for kind, (rows, size) in sorted(totals.items()):
+            keys: list[tuple[int, str]] = []
+            spare_rows, spare_bytes = rows - _SPARED * bounds.rows, size - _SPARED * bounds.bytes
+            if max(rows_over, bytes_over) > 0 and most > 0:
+                for partition, query_id, taken in self._database.execute(_LEAST_KEPT, (kind, most)):
+                    if not ((rows_over > 0 and spare_rows > 0) or (bytes_over > 0 and spare_bytes > 0)):
+                        break
+                    keys.append((partition, query_id))
+                    rows_over, spare_rows = rows_over - 1, spare_rows - 1
+                    bytes_over, spare_bytes = bytes_over - taken, spare_bytes - taken
+            most -= len(keys)
+            yield kind, keys
+
+    def _delete(self, keys: Sequence[tuple[int, str]]) -> int:
+        self._database.executemany("DELETE FROM rows WHERE partition = ? AND query_id = ?", keys)
+        return len(keys)
+
+
+def _set_aside(path: Path, error: StoreDamaged) -> None:
+    aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+    _log.warning("the join's state is set aside and read again from the topics", error=str(error), kept=str(aside))
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        database.execute("PRAGMA journal_mode = WAL")
+        # A power cut may lose the last commits, never tear them; what is lost is read again from the topics.
+        database.execute("PRAGMA synchronous = NORMAL")
+        found = int(database.execute("PRAGMA user_version").fetchone()[0])
+        if not 0 <= found <= _FORMAT:
+            raise StoreDamaged(f"{path}: is of format {found}, this version reads {_FORMAT}")
+        database.executescript(_SCHEMA + labeler_rows.SCHEMA)
+        if found == 1:
+            database.executescript(_FROM_FORMAT_1)
+        database.execute(f"PRAGMA user_version = {_FORMAT}")
+    except sqlite3.DatabaseError as error:
+        raise StoreDamaged(f"{path}: {error}") from None
+    return database
+
+
+def _kind(state: JoinState) -> int:
+    if state.routed is None:
+        return KINDS.index("feedback_without_result")
+    if state.awaits_label:
+        return KINDS.index("requested_without_label")
+    return KINDS.index("joined" if state.opinions else "result_without_label")

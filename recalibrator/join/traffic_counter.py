@@ -1,0 +1,154 @@
+"""The join stage's summary of traffic: routed queries flow in one by one, additive counts flow out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+
+from recalibrator.fit.method_constants import DEFAULT
+from recalibrator.grid import Grid
+from schemas.entities import equal
+from schemas.routed import RoutedEvent, TrialDecision
+from schemas.settings import WorkloadSettings
+from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Counts of the queries that one version routed."""
+
+    count: Counter[int] = field(default_factory=Counter)
+    pairs: Counter[int] = field(default_factory=Counter)
+    agreeing: Counter[int] = field(default_factory=Counter)
+    pairs_explored: Counter[int] = field(default_factory=Counter)
+    queries: int = 0
+    escalated: int = 0
+    explored: int = 0
+    small_failed: int = 0
+    degraded: int = 0
+    labels_requested: int = 0
+    small_calls: int = 0
+    large_calls: int = 0
+    cost_sequential: float = 0.0
+    cost_paper: float = 0.0
+    small_latency_s: float = 0.0
+    large_latency_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _TrialTally:
+    """Counts of the queries for which one version on trial decided too."""
+
+    queries: int = 0
+    escalated: int = 0
+    base_escalated: int = 0
+    agreeing: int = 0
+    acted: int = 0
+
+    def add(self, told: TrialDecision) -> None:
+        self.queries += 1
+        self.escalated += told.escalated
+        self.base_escalated += told.base_escalated
+        self.agreeing += told.escalated == told.base_escalated
+        self.acted += told.acted
+
+
+class TrafficSummarizer:
+    """Adds up the traffic of one workload between two takes.
+
+    Parameters
+    ----------
+    settings : WorkloadSettings
+    grid : GridSpec, optional
+    """
+
+    def __init__(self, settings: WorkloadSettings, grid: GridSpec = DEFAULT.grid) -> None:
+        self._settings = settings
+        self._grid = Grid(grid)
+        self._tallies: dict[int | None, _Tally] = {}
+        self._trials: dict[int, _TrialTally] = {}
+        self._first: datetime | None = None
+        self._last: datetime | None = None
+
+    def add(self, routed: RoutedEvent) -> None:
+        """Count one routed query; the caller sees to it that none comes twice."""
+        decision = routed.decision
+        self._first = routed.routed_at if self._first is None else min(self._first, routed.routed_at)
+        self._last = routed.routed_at if self._last is None else max(self._last, routed.routed_at)
+        version = decision.calibration_version
+        tally = self._tallies.get(version)
+        if tally is None:
+            tally = self._tallies[version] = _Tally()
+        tally.queries += 1
+        tally.escalated += decision.escalated
+        tally.explored += decision.reason == "exploration"
+        tally.small_failed += decision.reason == "small_failed"
+        tally.degraded += decision.reason == "degraded"
+        tally.labels_requested += routed.label.requested
+        tally.cost_sequential += routed.cost.sequential
+        tally.cost_paper += routed.cost.paper
+        if decision.trial is not None:
+            self._trials.setdefault(decision.trial.version, _TrialTally()).add(decision.trial)
+        self._add_runs(tally, routed)
+
+    def _add_runs(self, tally: _Tally, routed: RoutedEvent) -> None:
+        small, large, uncertainty = routed.small, routed.large, routed.decision.uncertainty
+        if small is not None:
+            tally.small_calls += 1
+            tally.small_latency_s += small.latency_s
+        if large is not None:
+            tally.large_calls += 1
+            tally.large_latency_s += large.latency_s
+        if uncertainty is None:
+            return
+        cell = self._grid.index(uncertainty)
+        tally.count[cell] += 1
+        if small is not None and large is not None and small.valid and large.valid:
+            tally.pairs[cell] += 1
+            tally.agreeing[cell] += equal(small.entities, large.entities, self._settings.fields)
+            tally.pairs_explored[cell] += routed.decision.reason in ("exploration", "cold_start")
+
+    def take(self) -> TrafficSummary | None:
+        """Return what was added since the last take, and start anew; None when nothing was."""
+        if self._first is None or self._last is None:
+            return None
+        summary = TrafficSummary(
+            workload=self._settings.name,
+            first_routed_at=self._first,
+            last_routed_at=self._last,
+            grid=self._grid.spec,
+            versions=tuple(
+                _traffic(version, self._tallies[version])
+                for version in sorted(self._tallies, key=lambda number: -1 if number is None else number)
+            ),
+            trials=tuple(
+                TrialTraffic(version=version, **asdict(tally)) for version, tally in sorted(self._trials.items())
+            ),
+        )
+        self._tallies, self._trials, self._first, self._last = {}, {}, None, None
+        return summary
+
+
+def _traffic(version: int | None, tally: _Tally) -> VersionTraffic:
+    cells = sorted(tally.count)
+    return VersionTraffic(
+        calibration_version=version,
+        queries=tally.queries,
+        cell=tuple(cells),
+        count=tuple(tally.count[cell] for cell in cells),
+        pairs=tuple(tally.pairs[cell] for cell in cells),
+        agreeing=tuple(tally.agreeing[cell] for cell in cells),
+        pairs_explored=tuple(tally.pairs_explored[cell] for cell in cells),
+        escalated=tally.escalated,
+        explored=tally.explored,
+        small_failed=tally.small_failed,
+        degraded=tally.degraded,
+        labels_requested=tally.labels_requested,
+        small_calls=tally.small_calls,
+        large_calls=tally.large_calls,
+        cost_sequential=tally.cost_sequential,
+        cost_paper=tally.cost_paper,
+        small_latency_s=tally.small_latency_s,
+        large_latency_s=tally.large_latency_s,
+    )

@@ -1,0 +1,1 @@
+"""What people are asked to label next, and how annotations become feedback."""

@@ -1,0 +1,226 @@
+"""The topic of label requests → what to label next, newest first. A fold; no I/O, no clock.
+
+Records flow in from one thread, pages flow out to any. What is held is bounded by number and by bytes for each
+workload: the newest stay, and nobody labels what lies behind ten thousand of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import NamedTuple, Self
+
+from recalibrator.fit.data.instants import to_us
+from recalibrator.labelling.budget import LabelBudget
+from schemas.errors import DecodeError
+from schemas.label_requested import LabelRequested, RequestReason
+from schemas.settings import Settings
+from schemas.topics import LABEL_REQUESTS
+
+MAX_BYTES = 64_000_000
+"""Of the records of one workload that are held."""
+
+Place = tuple[int, str]
+"""Where a request stands in the queue: microseconds since 1970, query_id."""
+
+
+class QueuePage(NamedTuple):
+    """Some open requests of a workload, newest first.
+
+    ``open`` counts all of them, ``by_reason`` by why they were requested; ``next`` is the cursor of the following
+    page, None on the last.
+    """
+
+    workload: str
+    open: int
+    by_reason: dict[RequestReason, int]
+    requests: tuple[LabelRequested, ...]
+    next: str | None
+
+
+class _Held(NamedTuple):
+    workload: str
+    place: Place
+    reason: RequestReason
+    value: bytes
+
+
+@dataclass(slots=True)
+class _Line:
+    """The places of one workload's requests, oldest first."""
+
+    places: list[Place] = field(default_factory=list)
+    reasons: Counter[RequestReason] = field(default_factory=Counter)
+    size_bytes: int = 0
+
+
+class LabelQueue:
+    """The open label requests.
+
+    Parameters
+    ----------
+    workloads : sequence of str
+        The configured ones; others on the topic are left alone.
+    prefix : str
+        Of the topics.
+    retention_s : float
+        Requests older than this, in seconds, are not shown, should nobody have ended them.
+    most : int
+        Requests of one workload that are held.
+    max_bytes : int
+        Bytes of one workload's requests that are held.
+    """
+
+    def __init__(
+        self, workloads: Sequence[str], prefix: str, *, retention_s: float, most: int, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._lock = Lock()
+        self._topic = LABEL_REQUESTS.name(prefix)
+        self._retention = timedelta(seconds=retention_s)
+        self._most = most
+        self._max_bytes = max_bytes
+        self._lines = {name: _Line() for name in sorted(workloads)}
+        self._held: dict[str, _Held] = {}
+
+    @classmethod
+    def configured(cls, settings: Settings) -> Self:
+        """Return an empty queue of all configured workloads, bounded as configured."""
+        options = settings.recalibrator
+        return cls(
+            tuple(settings.workloads),
+            settings.topics.prefix,
+            retention_s=options.label_request_retention_s,
+            most=options.label_requests_max,
+        )
+
+    def take(self, topic: str, key: bytes | None, value: bytes | None) -> bool:
+        """Take one record; returns False where it is not what the topic holds."""
+        if topic != self._topic or key is None:
+            return False
+        try:
+            query_id = key.decode()
+            request = None if value is None else LabelRequested.from_json(value)
+        except (DecodeError, UnicodeDecodeError):
+            return False
+        if request is not None and request.query_id != query_id:
+            return False
+        with self._lock:
+            self._drop(query_id)
+            if request is not None and value is not None and request.workload in self._lines:
+                self._hold(request, value)
+        return True
+
+    def page(
+        self,
+        workload: str,
+        now: datetime,
+        limit: int,
+        *,
+        reason: RequestReason | None = None,
+        cursor: str | None = None,
+    ) -> QueuePage:
+        """Return what to label next.
+
+        Parameters
+        ----------
+        workload : str
+            A configured one.
+        now : datetime
+        limit : int
+            Requests on the page, from 1.
+        reason : str, optional
+            Only requests of this reason.
+        cursor : str, optional
+            ``next`` of the page before; requests that came meanwhile do not move what follows it.
+
+        Raises
+        ------
+        ValueError
+            When the cursor is none.
+        """
+        with self._lock:
+            line = self._lines[workload]
+            oldest = bisect_left(line.places, (to_us(now - self._retention), ""))
+            for _, query_id in line.places[:oldest]:
+                self._drop(query_id)
+            end = len(line.places) if cursor is None else bisect_left(line.places, _place(cursor))
+            matching = (
+                self._held[query_id]
+                for _, query_id in reversed(line.places[:end])
+                if reason is None or self._held[query_id].reason == reason
+            )
+            found = [held for held, _ in zip(matching, range(limit + 1), strict=False)]
+            counts = +line.reasons
+        shown = found[:limit]
+        return QueuePage(
+            workload=workload,
+            open=counts.total(),
+            by_reason=dict(sorted(counts.items())),
+            requests=tuple(LabelRequested.from_json(held.value) for held in shown),
+            next=_cursor(shown[-1].place) if len(found) > limit else None,
+        )
+
+    def _hold(self, request: LabelRequested, value: bytes) -> None:
+        line, place = self._lines[request.workload], (to_us(request.requested_at), request.query_id)
+        insort(line.places, place)
+        line.reasons[request.reason] += 1
+        line.size_bytes += len(value)
+        self._held[request.query_id] = _Held(request.workload, place, request.reason, value)
+        while len(line.places) > self._most or line.size_bytes > self._max_bytes:
+            self._drop(line.places[0][1])
+
+    def _drop(self, query_id: str) -> None:
+        held = self._held.pop(query_id, None)
+        if held is None:
+            return
+        line = self._lines[held.workload]
+        del line.places[bisect_left(line.places, held.place)]
+        line.reasons[held.reason] -= 1
+        line.size_bytes -= len(held.value)
+
+
+class Audits(NamedTuple):
+    """The open audits of a workload: how many, and who should answer them."""
+
+    open: int
+    trusted_labelers: tuple[str, ...]
+    note: str
+
+
+def audits_of(page: QueuePage, trusted_labelers: Sequence[str]) -> Audits:
+    """Return what a page of the queue tells of audits.
+
+    Parameters
+    ----------
+    page : QueuePage
+    trusted_labelers : sequence of str
+        The workload's.
+    """
+    if trusted_labelers:
+        note = f"only {', '.join(trusted_labelers)} should answer audits; all others leave them"
+    else:
+        note = (
+            "only people who gave none of the suspected labels should answer audits; "
+            f"workloads.{page.workload}.trusted_labelers can name them"
+        )
+    return Audits(page.by_reason.get("audit", 0), tuple(trusted_labelers), note)
+
+
+def queue_document(page: QueuePage, budget: LabelBudget, trusted_labelers: Sequence[str]) -> dict[str, object]:
+    """Return a page, the budget and who should answer audits as they are shown to programs."""
+    return {**page._asdict(), "budget": budget, "audits": audits_of(page, trusted_labelers)._asdict()}
+
+
+def _cursor(place: Place) -> str:
+    return f"{place[0]}:{place[1]}"
+
+
+def _place(cursor: str) -> Place:
+    moment, separator, query_id = cursor.partition(":")
+    if not (separator and moment.isascii() and moment.isdigit()):
+        raise ValueError(f"{cursor[:60]!r} is not the `next` of an earlier page")
+    return int(moment), query_id

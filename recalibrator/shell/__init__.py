@@ -1,1 +1,0 @@
-"""Everything of the recalibrator that touches Kafka, files, HTTP or the clock."""

@@ -1,0 +1,96 @@
+"""A stage's thread: built, started, turned until closed, then closed; an error that ends it is handed on, once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Event, Thread
+
+import structlog
+
+from recalibrator.errors import Rewind
+from recalibrator.ports import Lag, Stage
+from recalibrator.prometheus_metrics import Metrics
+from schemas.status import LabelerStatus
+from ucci_runtime.broker.errors import AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall
+from ucci_runtime.broker.records import Input
+
+_log = structlog.get_logger()
+_MEASURE_INTERVAL_S = 1.0
+_CUT_SHORT = (AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall, Rewind)
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """A stage as its thread saw it last."""
+
+    is_ready: bool = False
+    lag: Mapping[Input, Lag] = field(default_factory=dict)
+    labelers: Mapping[str, tuple[LabelerStatus, ...]] = field(default_factory=dict)
+
+
+class StageThread(Thread):
+    """The thread of one stage.
+
+    Parameters
+    ----------
+    name : str
+        Of the stage.
+    build : callable
+        Makes the stage; called in the thread, since clients belong to one.
+    closing : threading.Event
+        Set by the service when it ends.
+    on_failure : callable
+        Called with the error that ended this thread.
+    metrics : Metrics
+    """
+
+    def __init__(
+        self,
+        name: str,
+        build: Callable[[], Stage],
+        *,
+        closing: Event,
+        on_failure: Callable[[BaseException], None],
+        metrics: Metrics,
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._build = build
+        self._closing = closing
+        self._on_failure = on_failure
+        self._metrics = metrics
+        self.is_ready = False
+        self.report = StageReport()
+
+    def run(self) -> None:
+        """Turn until closed."""
+        try:
+            stage = self._build()
+            stage.start()
+            due_s = 0.0
+            while not self._closing.is_set():
+                stage.turn()
+                self.is_ready = stage.is_ready
+                if time.monotonic() >= due_s:
+                    self._measure(stage)
+                    due_s = time.monotonic() + _MEASURE_INTERVAL_S
+            self.is_ready = False
+            stage.close()
+        except Exception as error:  # noqa: BLE001 handed on: the service ends with it
+            self.is_ready = False
+            if self._closing.is_set() and isinstance(error, _CUT_SHORT):
+                # What was not committed is read again at the next start: no reason to end as a failure.
+                _log.warning("ended without a last commit", stage=self.name, error=str(error))
+            else:
+                self._on_failure(error)
+
+    def _measure(self, stage: Stage) -> None:
+        self._metrics.gauge("ready", float(stage.is_ready), stage=self.name)
+        self.report = StageReport(stage.is_ready, stage.lag(), stage.labelers())
+        for source, behind in self.report.lag.items():
+            labels = {"stage": self.name, "topic": source.topic, "partition": str(source.partition)}
+            self._metrics.gauge("lag", behind.records, **labels)
+            self._metrics.gauge("lag_seconds", behind.seconds or 0.0, **labels)
+        for name, value in stage.gauges().items():
+            self._metrics.gauge(name, value)

@@ -1,0 +1,1 @@
+"""The calibration in force and the one on trial, from their topics."""

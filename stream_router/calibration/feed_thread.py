@@ -1,0 +1,139 @@
+"""The calibration topics, read from their beginning and then on: every router reads all of them, in no group.
+
+Each record is offered to the active versions or to the trials. The first query is routed only when the topics were read
+to their ends as of the start, so that a restart never routes by a version older than it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+
+import structlog
+from confluent_kafka import KafkaException, Message
+
+from schemas.settings import Settings
+from schemas.topics import CALIBRATION, CALIBRATION_TRIAL
+from stream_router.calibration.active_versions import Adopted, Adoption, Refusal, Refused
+from stream_router.kafka_properties import calibration_properties
+from stream_router.prometheus_metrics import Metrics
+from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
+from ucci_runtime.broker.kafka_topic_readers import CompactedReader
+from ucci_runtime.clock import Clock
+
+_log = structlog.get_logger()
+_POLL_S = 0.2
+
+
+class CalibrationFeed(Thread):
+    """The thread that reads calibration versions.
+
+    Parameters
+    ----------
+    settings : Settings
+    adoption : Adoption
+        What judges them, and what the answerer asks for the version in force.
+    clock : Clock
+    on_failure : callable
+        Called once with the error that ended this thread.
+    metrics : Metrics
+
+    Attributes
+    ----------
+    with_trials : bool
+        Whether there is a trial topic to read; to be set before the thread starts.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        adoption: Adoption,
+        *,
+        clock: Clock,
+        on_failure: Callable[[BaseException], None],
+        metrics: Metrics,
+    ) -> None:
+        super().__init__(name="calibration-feed", daemon=True)
+        self._properties = calibration_properties(settings)
+        self._topic = CALIBRATION.name(settings.topics.prefix)
+        self._trial_topic = CALIBRATION_TRIAL.name(settings.topics.prefix)
+        self.with_trials = True
+        self._adoption = adoption
+        self._clock = clock
+        self._on_failure = on_failure
+        self._metrics = metrics
+        self._caught_up = Event()
+        self._closing = Event()
+        for workload in settings.workloads:
+            metrics.version.labels(workload).set(0)
+            metrics.trial_version.labels(workload).set(0)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the topic was read to its end once."""
+        return self._caught_up.is_set()
+
+    def await_caught_up(self, timeout_s: float) -> bool:
+        """Block until the topic was read to its end once; False when the time is over first."""
+        return self._caught_up.wait(timeout_s)
+
+    def close(self) -> None:
+        """Let the thread end after its present poll; :meth:`join` waits for it."""
+        self._closing.set()
+
+    def run(self) -> None:
+        """Read until closed. An error that ends the thread is handed on."""
+        try:
+            reader = CompactedReader(
+                "calibration",
+                [self._topic, *([self._trial_topic] if self.with_trials else [])],
+                self._properties,
+                self._metrics.count,
+                on_final=self._on_failure,
+                closing=self._closing,
+            )
+            while not self._closing.is_set():
+                for message in reader.poll(_POLL_S):
+                    if message.topic() == self._trial_topic:
+                        self._offer_trial(message)
+                    else:
+                        self._offer(message)
+                if reader.has_reached_ends:
+                    self._caught_up.set()
+            reader.close()
+        except KafkaException as error:
+            self._on_failure(translate(kafka_error(error), Side.CONSUMER))
+        except Exception as error:  # noqa: BLE001 handed on: the service ends with it
+            self._on_failure(error)
+
+    def _offer(self, message: Message) -> None:
+        outcome = self._adoption.offer(message.key(), message.value(), self._clock.now())
+        if isinstance(outcome, Adopted):
+            version = outcome.version
+            self._metrics.adopted.labels(version.workload).inc()
+            self._metrics.version.labels(version.workload).set(version.version)
+            _log.info("calibration in force", workload=version.workload, version=version.version, state=version.state)
+        elif isinstance(outcome, Refused):
+            self._metrics.rejected.labels(outcome.reason.value).inc()
+            expected = outcome.reason in (Refusal.UNKNOWN_WORKLOAD, Refusal.DELETED)
+            level = _log.debug if expected else _log.warning
+            level(
+                "calibration refused; the last good one stays",
+                reason=outcome.reason.value,
+                error=outcome.error,
+                offset=message.offset(),
+            )
+
+    def _offer_trial(self, message: Message) -> None:
+        change = self._adoption.trials.offer(message.key(), message.value())
+        if change is None:
+            return
+        trial = change.trial
+        self._metrics.trial_version.labels(change.workload).set(0 if trial is None else trial.version.version)
+        if change.problem is not None:
+            self._metrics.trials_rejected.inc()
+            _log.warning("trial refused; none runs", error=change.problem, offset=message.offset())
+        elif trial is None:
+            _log.info("no trial", workload=change.workload)
+        else:
+            _log.info("trial", workload=change.workload, mode=trial.mode, version=trial.version.version)

@@ -1,0 +1,1 @@
+"""One query: small model, decision, large model where it is called for."""

@@ -1,0 +1,242 @@
+"""The cascade at work: one query in, its result out; asks the models as :mod:`~stream_router.cascade` says.
+
+Never returns while neither server can answer, never asks a model again whose answer it has, and may be cancelled at
+any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from schemas.calibration import CalibrationVersion, ModelCosts
+from schemas.errors import ConfigError
+from schemas.query import QueryEvent
+from schemas.routed import ModelRole, RoutedEvent
+from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
+from schemas.status import ModelHealth
+from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve
+from stream_router.errors import ModelsFailed
+from stream_router.model_client.answer import failed_run, judge
+from stream_router.model_client.http_call import CallError
+from stream_router.model_client.http_client import BusyError, ModelCallMetrics, ModelServer, ServerDownError, ServerName
+from stream_router.model_client.request import build_probe, build_request
+from stream_router.otel_tracing import PassedOn
+from stream_router.ports import Calibrations, ModelCall, Tracing
+from ucci_runtime.clock import Clock
+
+UNMEASURED_COST_RATIO = 3.0
+"""Stands in for large over small, where no cost is configured, until both models have answered something."""
+
+
+class CascadeAnswerer:
+    """Answers queries with the small and, where it must be, the large model of their workload.
+
+    Parameters
+    ----------
+    settings : Settings
+    calibrations : Calibrations
+        Read at the moment when a small answer arrives.
+    clock : Clock
+    instance_id : str
+        ``routed_by`` of the results.
+    metrics : ModelCallMetrics, optional
+        Called in the event loop with every attempt and every change of health; must not block.
+    tracing : Tracing, optional
+        Follows the model calls; by default a query's trace context is passed on as it is given.
+
+    Raises
+    ------
+    ConfigError
+        When a workload lacks one of its models.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        calibrations: Calibrations,
+        clock: Clock,
+        instance_id: str,
+        metrics: ModelCallMetrics | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._tracing = tracing or PassedOn()
+        self._calibrations = calibrations
+        self._clock = clock
+        self._instance_id = instance_id
+        self._large_outage = settings.router.large_outage
+        self._models = {name: _Models(workload, clock, metrics) for name, workload in settings.workloads.items()}
+
+    async def start(self) -> None:
+        """Open the connections and see which servers listen; takes 2 s at most."""
+        await asyncio.gather(*(server.start() for models in self._models.values() for server in models.servers))
+
+    async def close(self) -> None:
+        """Close all connections; answers still under way must have been cancelled."""
+        for models in self._models.values():
+            for server in models.servers:
+                await server.close()
+
+    def health(self) -> Mapping[str, Mapping[str, ModelHealth]]:
+        """Return each workload's model servers as seen from here, by role."""
+        return {
+            name: {role: server.health() for role, server in models.by_role.items()}
+            for name, models in self._models.items()
+        }
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether every workload has at least one model server that is up."""
+        return all(any(server.is_up for server in models.servers) for models in self._models.values())
+
+    @property
+    def outages(self) -> Mapping[str, str]:
+        """Why servers are down, in a line each, by ``workload/role``; empty while all are up."""
+        return {
+            f"{name}/{role}": server.why_down or "no answer"
+            for name, models in self._models.items()
+            for role, server in models.by_role.items()
+            if not server.is_up
+        }
+
+    async def answer(self, query: QueryEvent, workload: str, headers: Mapping[str, str] | None = None) -> RoutedEvent:
+        """Run the cascade for one query.
+
+        Waits, however long, while neither model server can answer; may be cancelled at any time.
+
+        Parameters
+        ----------
+        query : QueryEvent
+        workload : str
+            A configured one.
+        headers : mapping of str to str, optional
+            The query's W3C trace context, for the models.
+
+        Raises
+        ------
+        ModelsFailed
+            When both models fail on this query while the servers answer others.
+        """
+        models = self._models[workload]
+        cascade = QueryCascade(query, workload, models.settings.sampling, self._large_outage)
+        asking = _Asking(models, query.text, headers, self._clock, self._tracing)
+        while True:
+            step = cascade.next_step()
+            if isinstance(step, Serve):
+                assert cascade.drawn is not None
+                return cascade.result(step.role, models.costs(cascade.drawn.version), self._instance_id)
+            if isinstance(step, GiveUp):
+                raise ModelsFailed(_error_of(cascade.small), _error_of(cascade.large))
+            role = step.role if isinstance(step, Ask) else await models.first_up(step.roles)
+            asked = await asking.ask(role, may_give_up=role == "large" and cascade.can_do_without_large)
+            if role == "small":
+                version, trial = self._calibrations.in_force(workload), self._calibrations.trial(workload)
+                cascade.small_ended(asked, version, self._clock.now(), trial)
+            else:
+                cascade.large_ended(asked)
+
+
+class _Models:
+    """The two model servers of one workload."""
+
+    def __init__(self, settings: WorkloadSettings, clock: Clock, metrics: ModelCallMetrics | None) -> None:
+        self.settings = settings
+        self.endpoints = _endpoints(settings)
+        self.by_role: dict[ModelRole, ModelServer] = {
+            role: ModelServer(
+                ServerName(settings.name, role),
+                endpoint,
+                build_probe(settings, endpoint),
+                max_tokens=settings.max_tokens,
+                clock=clock,
+                metrics=metrics,
+            )
+            for role, endpoint in self.endpoints.items()
+        }
+        self.servers = tuple(self.by_role.values())
+
+    async def first_up(self, roles: tuple[ModelRole, ...]) -> ModelRole:
+        """Wait until one of these servers is up; of several, the first named."""
+        while True:
+            for role in roles:
+                if self.by_role[role].is_up:
+                    return role
+            waits = [asyncio.ensure_future(self.by_role[role].wait_up()) for role in roles]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+
+    def costs(self, version: CalibrationVersion | None) -> ModelCosts:
+        """Return the configured costs, else the version's, else the ratio of the mean latencies seen here."""
+        if self.settings.cost is not None:
+            return self.settings.cost
+        if version is not None and version.costs is not None:
+            return version.costs
+        small, large = (self.by_role[role].mean_latency_s for role in ("small", "large"))
+        return ModelCosts(small=1.0, large=large / small if small and large else UNMEASURED_COST_RATIO)
+
+
+class _Asking:
+    """The calls made for one query; remembers at how many outages of each server it was in flight there."""
+
+    __slots__ = ("_clock", "_headers", "_models", "_rounds", "_text", "_tracing")
+
+    def __init__(
+        self, models: _Models, text: str, headers: Mapping[str, str] | None, clock: Clock, tracing: Tracing
+    ) -> None:
+        self._models = models
+        self._text = text
+        self._headers = headers
+        self._clock = clock
+        self._tracing = tracing
+        self._rounds: dict[ModelRole, int] = {"small": 0, "large": 0}
+
+    async def ask(self, role: ModelRole, *, may_give_up: bool) -> Asked:
+        """Ask one model; what went wrong is part of the run.
+
+        Parameters
+        ----------
+        role : str
+        may_give_up : bool
+            Whether the query can do without the answer, so that it queues no longer than one call may take.
+        """
+        operation = "chat" if self._models.settings.api == "chat" else "text_completion"
+        call = ModelCall(role, self._models.endpoints[role].model, operation)
+        with self._tracing.calling(call, self._headers) as trace:
+            asked = await self._ask(role, trace.headers, may_give_up=may_give_up)
+            trace.ended(asked.run)
+            return asked
+
+    async def _ask(self, role: ModelRole, headers: Mapping[str, str] | None, *, may_give_up: bool) -> Asked:
+        settings, endpoint = self._models.settings, self._models.endpoints[role]
+        request = build_request(settings, endpoint, self._text)
+        server = self._models.by_role[role]
+        began_s = self._clock.monotonic()
+        try:
+            answered = await server.call(
+                request,
+                headers,
+                earlier_rounds=self._rounds[role],
+                patience_s=endpoint.timeout_s if may_give_up else None,
+            )
+        except CallError as error:
+            if isinstance(error, ServerDownError):
+                self._rounds[role] += error.after_attempts
+            end = RunEnd.DOWN if isinstance(error, ServerDownError | BusyError) else RunEnd.FAILED
+            return Asked(failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s), end)
+        run = judge(endpoint.model, answered.reply, settings.fields, answered.latency_s)
+        return Asked(run, RunEnd.VALID if run.valid else RunEnd.FAILED)
+
+
+def _error_of(asked: Asked | None) -> str:
+    return (asked.run.error if asked is not None else None) or "failed"
+
+
+def _endpoints(workload: WorkloadSettings) -> dict[ModelRole, ModelEndpoint]:
+    if workload.small is None or workload.large is None:
+        raise ConfigError(
+            [f"workloads.{workload.name}: a router needs both small and large; give base_url and model of each"]
+        )
+    return {"small": workload.small, "large": workload.large}

@@ -1,0 +1,1 @@
+"""Outcomes to one transaction a tick: which offsets are done, and what becomes of the rest."""

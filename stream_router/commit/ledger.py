@@ -1,0 +1,314 @@
+"""The whole assignment's bookkeeping: which queries are asked, answered, in a transaction, committed.
+
+Assignments, deliveries, answers and the ends of transactions flow in; batches to commit, and queries to give up,
+flow out. Every delivered offset is in exactly one batch that is committed, and in none before its answer is there.
+
+An entry's life::
+
+    delivered ─► IN_FLIGHT ─finished─► FINISHED ─take─► TAKEN ─committed─► gone
+                                          ▲───────aborted──┘
+
+Entries outlive their partition's assignment until the next one: whoever gets the partition back asks no model twice,
+and whoever does not drops them. A partition that is not assigned is in no batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from stream_router.commit.completion import Frontier
+from stream_router.commit.done_offsets import OffsetRange, encode, fits
+from stream_router.commit.outcome import Outcome
+from ucci_runtime.broker.records import OffsetCommit
+
+
+class RecordId(NamedTuple):
+    """Where an input record stands."""
+
+    partition: int
+    offset: int
+
+
+class Committed(NamedTuple):
+    """What the group has committed for one partition: the next offset, None at first, and what is done beyond it."""
+
+    offset: int | None
+    done: tuple[OffsetRange, ...] = ()
+
+    def covers(self, offset: int) -> bool:
+        """Whether the offset's result is committed."""
+        if self.offset is None:
+            return False
+        return offset < self.offset or any(first <= offset <= last for first, last in self.done)
+
+
+class State(Enum):
+    """Where an entry is in its life."""
+
+    IN_FLIGHT = "in_flight"
+    FINISHED = "finished"
+    TAKEN = "taken"
+
+
+@dataclass(slots=True)
+class _Entry:
+    state: State = State.IN_FLIGHT
+    outcome: Outcome | None = None
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one transaction commits.
+
+    Parameters
+    ----------
+    ids : tuple of RecordId
+        The input records whose results it holds.
+    outcomes : tuple of Outcome
+        Parallel to ``ids``.
+    offsets : mapping of partition to OffsetCommit
+    """
+
+    ids: tuple[RecordId, ...]
+    outcomes: tuple[Outcome, ...]
+    offsets: Mapping[int, OffsetCommit]
+
+
+class Ledger:
+    """Bookkeeping of all partitions of one topic that this instance owns, or has just lost."""
+
+    def __init__(self) -> None:
+        self._frontiers: dict[int, Frontier] = {}
+        self._entries: dict[int, dict[int, _Entry]] = {}
+        self._finished: dict[int, dict[int, _Entry]] = {}
+        self._last_commit: dict[int, OffsetCommit] = {}
+        self._congested: frozenset[int] = frozenset()
+        self._in_flight = 0
+        self._uncommitted = 0
+        self._uncommitted_bytes = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Queries being answered."""
+        return self._in_flight
+
+    @property
+    def uncommitted(self) -> int:
+        """Queries answered and not committed."""
+        return self._uncommitted
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """Bytes held by answers that are not committed."""
+        return self._uncommitted_bytes
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Partitions assigned now."""
+        return frozenset(self._frontiers)
+
+    @property
+    def congested(self) -> frozenset[int]:
+        """Partitions whose done offsets no longer fit the commit metadata: to be consumed no further until they do."""
+        return self._congested
+
+    def committable(self, partition: int) -> int | None:
+        """Return the next offset that the partition's last commit asks for, None before any."""
+        last = self._last_commit.get(partition)
+        return None if last is None else last.offset
+
+    def assigned(self, assignment: Mapping[int, Committed]) -> tuple[RecordId, ...]:
+        """Replace the assignment.
+
+        Parameters
+        ----------
+        assignment : mapping of partition to Committed
+            All partitions owned from now on, with what the group has committed for each.
+
+        Returns
+        -------
+        tuple of RecordId
+            Queries in flight that are no longer ours, or that another instance has finished: give them up.
+        """
+        elsewhere = [
+            RecordId(partition, offset)
+            for partition, entries in self._entries.items()
+            for offset in entries
+            if partition not in assignment or assignment[partition].covers(offset)
+        ]
+        given_up = [record_id for record_id in elsewhere if self._drop(*record_id).state is State.IN_FLIGHT]
+        self._frontiers = {partition: Frontier(*committed) for partition, committed in assignment.items()}
+        self._last_commit = {
+            partition: OffsetCommit(committed.offset, encode(committed.offset, committed.done))
+            for partition, committed in assignment.items()
+            if committed.offset is not None
+        }
+        self._congested = frozenset()
+        return tuple(given_up)
+
+    def released(self) -> None:
+        """Note that no partition is ours until the next assignment; entries stay, in case it comes back."""
+        self._frontiers = {}
+        self._last_commit = {}
+        self._congested = frozenset()
+
+    def delivered(self, partition: int, offset: int) -> bool:
+        """Note a delivery.
+
+        Returns
+        -------
+        bool
+            Whether to ask the models; False when it is committed already, or known from before a rebalance.
+
+        Raises
+        ------
+        OffsetsWentBack
+            See :meth:`Frontier.deliver`.
+        KeyError
+            When the partition is not assigned.
+        """
+        if not self._frontiers[partition].deliver(offset):
+            return False
+        entries = self._entries.setdefault(partition, {})
+        if offset in entries:
+            return False
+        entries[offset] = _Entry()
+        self._in_flight += 1
+        return True
+
+    def advance(self, positions: Mapping[int, int]) -> None:
+        """Note the consumer's positions: everything below has been delivered."""
+        for partition, position in positions.items():
+            if partition in self._frontiers:
+                self._frontiers[partition].advance(position)
+
+    def finished(self, outcome: Outcome) -> bool:
+        """Note a query's outcome.
+
+        Returns
+        -------
+        bool
+            False when it was given up meanwhile: the outcome is dropped.
+        """
+        partition, offset = outcome.source.partition, outcome.source.offset
+        entry = self._entries.get(partition, {}).get(offset)
+        if entry is None or entry.state is not State.IN_FLIGHT:
+            return False
+        entry.state, entry.outcome, entry.size_bytes = State.FINISHED, outcome, outcome.size_bytes
+        self._finished.setdefault(partition, {})[offset] = entry
+        self._in_flight -= 1
+        self._uncommitted += 1
+        self._uncommitted_bytes += entry.size_bytes
+        return True
+
+    def take(self) -> Batch | None:
+        """Take everything that one transaction can commit now; None when there is nothing.
+
+        A result whose offset cannot be expressed in the commit metadata stays behind, and its partition is congested.
+        The caller answers for the batch with :meth:`committed`, :meth:`aborted` or :meth:`settled`.
+        """
+        ids: list[RecordId] = []
+        outcomes: list[Outcome] = []
+        offsets: dict[int, OffsetCommit] = {}
+        congested = set()
+        for partition, frontier in self._frontiers.items():
+            ready = self._ready(partition, frontier)
+            done, commit = _expressible(frontier, ready)
+            if len(done) < len(ready):
+                congested.add(partition)
+            if commit is None or (not done and self._last_commit.get(partition, commit) == commit):
+                continue
+            offsets[partition] = commit
+            for offset in done:
+                entry = self._finished[partition].pop(offset)
+                entry.state = State.TAKEN
+                ids.append(RecordId(partition, offset))
+                assert entry.outcome is not None
+                outcomes.append(entry.outcome)
+        self._congested = frozenset(congested)
+        return Batch(tuple(ids), tuple(outcomes), offsets) if offsets else None
+
+    def committed(self, batch: Batch) -> None:
+        """Note that the batch's transaction is committed."""
+        for record_id in batch.ids:
+            self._done(record_id)
+        for partition, commit in batch.offsets.items():
+            if partition in self._frontiers:
+                self._last_commit[partition] = commit
+
+    def aborted(self, batch: Batch) -> None:
+        """Note that nothing of the batch is committed; its results go into the next one."""
+        for record_id in batch.ids:
+            self._return(record_id)
+
+    def settled(self, batch: Batch, group: Mapping[int, Committed]) -> None:
+        """Find out from the group's committed offsets how a batch ended whose transaction's end was not seen.
+
+        Parameters
+        ----------
+        group : mapping of partition to Committed
+            Read after the transaction came to its end; partitions that are missing count as not committed.
+        """
+        nothing = Committed(None)
+        for record_id in batch.ids:
+            if group.get(record_id.partition, nothing).covers(record_id.offset):
+                self._done(record_id)
+            else:
+                self._return(record_id)
+
+    def _ready(self, partition: int, frontier: Frontier) -> list[int]:
+        """Finished offsets that this assignment has delivered, increasing; those it has passed over are dropped."""
+        ready = []
+        for offset in sorted(self._finished.get(partition, ())):
+            if frontier.is_unfinished(offset):
+                ready.append(offset)
+            elif frontier.position is not None and offset < frontier.position:
+                self._drop(partition, offset)
+        return ready
+
+    def _done(self, record_id: RecordId) -> None:
+        partition, offset = record_id
+        entry = self._entries.get(partition, {}).get(offset)
+        if entry is None or entry.state is not State.TAKEN:
+            return
+        self._drop(partition, offset)
+        frontier = self._frontiers.get(partition)
+        if frontier is not None and frontier.is_unfinished(offset):
+            frontier.done(offset)
+
+    def _return(self, record_id: RecordId) -> None:
+        entry = self._entries.get(record_id.partition, {}).get(record_id.offset)
+        if entry is not None and entry.state is State.TAKEN:
+            entry.state = State.FINISHED
+            self._finished.setdefault(record_id.partition, {})[record_id.offset] = entry
+
+    def _drop(self, partition: int, offset: int) -> _Entry:
+        entry = self._entries[partition].pop(offset)
+        self._finished.get(partition, {}).pop(offset, None)
+        if entry.state is State.IN_FLIGHT:
+            self._in_flight -= 1
+        else:
+            self._uncommitted -= 1
+            self._uncommitted_bytes -= entry.size_bytes
+        return entry
+
+
+def _expressible(frontier: Frontier, ready: list[int]) -> tuple[list[int], OffsetCommit | None]:
+    """Return the longest halving prefix of ``ready`` whose commit fits the metadata, and that commit."""
+    done = ready
+    while True:
+        commit = _commit(frontier, done)
+        if commit is None or fits(commit.metadata):
+            return done, commit
+        if not done:
+            return [], None
+        done = done[: len(done) // 2]
+
+
+def _commit(frontier: Frontier, done: Iterable[int]) -> OffsetCommit | None:
+    found = frontier.commit(also_done=frozenset(done))
+    return None if found is None else OffsetCommit(found[0], encode(*found))

@@ -1,0 +1,170 @@
+"""The ledger that three threads share: intake delivers, the loop finishes, the transaction thread takes.
+
+This is the only lock between them, and it is held for bookkeeping alone, never over a call to the broker. With each
+batch goes the group's metadata as it was when the batch was taken: a batch of an older generation is refused by the
+coordinator rather than committed under the newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from threading import Condition, Lock
+from typing import NamedTuple
+
+from stream_router.commit.ledger import Batch, Committed, Ledger, RecordId
+from stream_router.commit.outcome import InputRecord, Outcome
+
+MAX_UNCOMMITTED_BYTES = 64 * 1024 * 1024
+"""Answers held while they cannot be committed; intake stops above it."""
+
+_MIN_UNCOMMITTED = 10_000
+_MANY_SHARE = 4
+_MANY_WAIT_S = 0.02
+
+
+class Taken(NamedTuple):
+    """A batch, and the group metadata that it must be committed under (an object of the client library)."""
+
+    batch: Batch
+    group: object
+
+
+class Load(NamedTuple):
+    """How much the router holds now."""
+
+    in_flight: int
+    uncommitted: int
+    uncommitted_bytes: int
+    partitions: int
+
+
+class SharedLedger:
+    """A :class:`Ledger` behind one lock, and the waits of those who depend on it.
+
+    Parameters
+    ----------
+    max_in_flight : int
+        Most queries asked of the models at once.
+    """
+
+    def __init__(self, max_in_flight: int) -> None:
+        self._ledger = Ledger()
+        self._max_in_flight = max_in_flight
+        self._max_uncommitted = max(_MIN_UNCOMMITTED, 4 * max_in_flight)
+        self._group: object = None
+        self._assigned = False
+        lock = Lock()
+        self._lock = lock
+        self._slot_freed = Condition(lock)
+        self._idle = Condition(lock)
+
+    # --- called by the consumer's thread ---
+
+    def assigned(self, assignment: Mapping[int, Committed], group: object) -> tuple[RecordId, ...]:
+        """Replace the assignment; return the queries in flight to give up."""
+        with self._lock:
+            self._group, self._assigned = group, True
+            return self._ledger.assigned(assignment)
+
+    def released(self) -> None:
+        """Note that nothing is ours until the next assignment."""
+        with self._lock:
+            self._assigned = False
+            self._ledger.released()
+
+    def delivered(self, records: Iterable[InputRecord], group: object) -> list[InputRecord]:
+        """Note deliveries; return those to ask the models about."""
+        with self._lock:
+            self._group = group
+            return [record for record in records if self._ledger.delivered(record.partition, record.offset)]
+
+    def advance(self, positions: Mapping[int, int], group: object) -> None:
+        """Note the consumer's positions."""
+        with self._lock:
+            self._group = group
+            self._ledger.advance(positions)
+
+    def await_slots(self, timeout_s: float) -> int:
+        """Return how many queries may be taken on; blocks up to ``timeout_s`` for the first slot.
+
+        A short wait for a quarter of the slots keeps a full router from taking queries on one by one.
+        """
+        with self._lock:
+            many = max(1, self._max_in_flight // _MANY_SHARE)
+            if not self._slot_freed.wait_for(lambda: self._free() >= many, min(timeout_s, _MANY_WAIT_S)):
+                self._slot_freed.wait_for(lambda: self._free() > 0, timeout_s)
+            return self._free()
+
+    def await_idle(self, timeout_s: float) -> bool:
+        """Block until no query is in flight; False when the time is over first."""
+        with self._lock:
+            return self._idle.wait_for(lambda: self._ledger.in_flight == 0, timeout_s)
+
+    @property
+    def congested(self) -> frozenset[int]:
+        """Partitions to be consumed no further for now."""
+        return self._ledger.congested
+
+    def committable(self, partition: int) -> int | None:
+        """Return the offset of the partition's last commit."""
+        with self._lock:
+            return self._ledger.committable(partition)
+
+    # --- called by the loop ---
+
+    def finished(self, outcome: Outcome) -> bool:
+        """Note a query's outcome; False when it was given up meanwhile."""
+        with self._lock:
+            kept = self._ledger.finished(outcome)
+            self._wake()
+            return kept
+
+    # --- called by the transaction's thread ---
+
+    def take(self) -> Taken | None:
+        """Take what one transaction can commit now."""
+        with self._lock:
+            batch = self._ledger.take()
+            return None if batch is None else Taken(batch, self._group)
+
+    def committed(self, batch: Batch) -> None:
+        """Note that the batch is committed."""
+        with self._lock:
+            self._ledger.committed(batch)
+            self._wake()
+
+    def aborted(self, batch: Batch) -> None:
+        """Note that nothing of the batch is committed."""
+        with self._lock:
+            self._ledger.aborted(batch)
+
+    def settled(self, batch: Batch, group: Mapping[int, Committed]) -> None:
+        """Find out from the group's offsets how the batch ended."""
+        with self._lock:
+            self._ledger.settled(batch, group)
+            self._wake()
+
+    # --- called by anyone ---
+
+    @property
+    def is_assigned(self) -> bool:
+        """Whether the group has given this instance its partitions (there may be none)."""
+        return self._assigned
+
+    def load(self) -> Load:
+        """Return how much is held."""
+        with self._lock:
+            ledger = self._ledger
+            return Load(ledger.in_flight, ledger.uncommitted, ledger.uncommitted_bytes, len(ledger.partitions))
+
+    def _free(self) -> int:
+        ledger = self._ledger
+        if ledger.uncommitted_bytes >= MAX_UNCOMMITTED_BYTES:
+            return 0
+        free = min(self._max_in_flight - ledger.in_flight, self._max_uncommitted - ledger.uncommitted)
+        return max(free, 0)
+
+    def _wake(self) -> None:
+        self._slot_freed.notify()
+        if self._ledger.in_flight == 0:
+            self._idle.notify_all()

@@ -1,1 +1,0 @@
-"""The router's decisions and bookkeeping: pure, no I/O, no clock, no chance."""

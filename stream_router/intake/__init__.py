@@ -1,0 +1,1 @@
+"""Query records in: bytes to queries or faults, with flow control."""

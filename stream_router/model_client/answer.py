@@ -1,0 +1,139 @@
+"""A model's reply → its run: entities, or why it is not an answer. Pure.
+
+An answer is one JSON object with nothing around it but white space. Keys beyond the workload's fields are dropped,
+"" is null, numbers become their text; nested objects and booleans make it invalid.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES
+from schemas.routed import ModelRun
+from stream_router.model_client.uncertainty import Reply
+
+MAX_ANSWER_CHARS = 32_768
+"""As long as a query may be; keeps a result, which holds an answer up to five times, below a record's limit."""
+
+_WHOLE = "stop"
+
+EntityAnswer = dict[str, str | tuple[str, ...] | None]
+
+
+class InvalidAnswerError(ValueError):
+    """The text is not an answer; the message says why."""
+
+
+class _Number(str):
+    """The text of a JSON number, told apart from a string."""
+
+    __slots__ = ()
+
+
+def judge(model: str, reply: Reply, fields: Sequence[str], latency_s: float) -> ModelRun:
+    """Return one model's run: valid when the answer is whole, has probabilities, and is one JSON object.
+
+    Parameters
+    ----------
+    model : str
+    reply : Reply
+    fields : sequence of str
+        The workload's fields.
+    latency_s : float
+    """
+    entities = None
+    error = _defect(reply)
+    if error is None:
+        try:
+            entities = read_entities(reply.text, fields)
+        except InvalidAnswerError as invalid:
+            error = str(invalid)
+    return ModelRun(
+        model=model,
+        raw=reply.text[:MAX_ANSWER_CHARS],
+        entities=entities,
+        valid=error is None,
+        uncertainty=reply.uncertainty if error is None else None,
+        completion_tokens=reply.completion_tokens,
+        finish_reason=reply.finish_reason,
+        latency_s=latency_s,
+        error=error,
+    )
+
+
+def failed_run(model: str, error: str, latency_s: float = 0.0) -> ModelRun:
+    """Return the run of a model that gave no reply."""
+    return ModelRun(model=model, valid=False, error=error, latency_s=latency_s)
+
+
+def _defect(reply: Reply) -> str | None:
+    if reply.finish_reason != _WHOLE:
+        return f"the answer was cut (finish_reason {reply.finish_reason})"
+    if reply.uncertainty is None:
+        return "the reply holds no token probabilities"
+    if len(reply.text) > MAX_ANSWER_CHARS:
+        return f"the answer has {len(reply.text)} characters, at most {MAX_ANSWER_CHARS} are taken"
+    return None
+
+
+def read_entities(text: str, fields: Sequence[str]) -> EntityAnswer:
+    """Parse a model's text.
+
+    Parameters
+    ----------
+    text : str
+    fields : sequence of str
+        The workload's fields.
+
+    Returns
+    -------
+    dict
+        Every field, in order; null where the answer leaves it out.
+
+    Raises
+    ------
+    InvalidAnswerError
+        When the text is no such object.
+
+    Examples
+    --------
+    >>> read_entities(' {"iso": 100, "lens": "", "mood": "sad"}', ("iso", "lens", "camera"))
+    {'iso': '100', 'lens': None, 'camera': None}
+    """
+    try:
+        document = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_refuse)
+    except RecursionError:
+        raise InvalidAnswerError("the answer is nested too deeply") from None
+    except ValueError as error:
+        raise InvalidAnswerError(f"the answer is not one JSON object: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidAnswerError("the answer is JSON but not an object")
+    return {field: _value(field, document.get(field)) for field in fields}
+
+
+def _value(field: str, value: Any) -> str | tuple[str, ...] | None:
+    if value is None or isinstance(value, str):
+        return _text(field, value)
+    if not isinstance(value, list):
+        raise InvalidAnswerError(f"{field}: is a {type(value).__name__}, expected text, a list of texts or null")
+    if len(value) > MAX_VALUES:
+        raise InvalidAnswerError(f"{field}: holds {len(value)} values, at most {MAX_VALUES} are taken")
+    if not all(item is None or isinstance(item, str) for item in value):
+        raise InvalidAnswerError(f"{field}: the list holds something other than texts")
+    return tuple(text for item in value if (text := _text(field, item)) is not None) or None
+
+
+def _text(field: str, value: str | None) -> str | None:
+    if not value:
+        return None
+    if len(value) > MAX_VALUE_CHARS:
+        raise InvalidAnswerError(f"{field}: a value of {len(value)} characters, at most {MAX_VALUE_CHARS} are taken")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise InvalidAnswerError(f"{field}: holds half a surrogate pair, which is no text")
+    return str(value)
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,176 @@
+"""One attempt over HTTP: a request goes in, a reply or the class of its failure comes out. No retries, no memory.
+
+Waits at most the endpoint's time-out and holds at most a bounded reply in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import aiohttp
+
+from schemas.settings import ModelEndpoint
+from stream_router.model_client.request import ModelRequest
+from stream_router.model_client.uncertainty import MalformedReplyError, Reply, read_reply
+
+KEEPALIVE_S = 4.0
+"""Below the 5 s after which vLLM closes idle connections: else a call may meet a closing one."""
+
+_CONNECT_S = 5.0
+_GREETING_S = 2.0
+_BASE_REPLY_BYTES = 1_000_000
+_BYTES_A_TOKEN = 2_000
+"""Of a reply with log-probabilities; vLLM 0.32 was seen to send 100 (completions) and 242 (chat)."""
+
+_OK = 200
+_TOO_MUCH = frozenset({429, 503})
+"""vLLM sends 503 when its queue is full; one that is going away does too, and is told by answering nobody."""
+_TOO_LATE = frozenset({408, 504})
+"""A proxy waited in vain for the server behind it."""
+_REDIRECTS = range(300, 400)
+_REFUSALS = frozenset({400, 413, 422})
+_MISCONFIGURED = frozenset({401, 403, 404, 405})
+_ABORTED = "abort"
+_SHOWN_CHARS = 200
+
+
+class CallError(Exception):
+    """A model did not answer; the subclass says whose fault it is."""
+
+
+class RefusedError(CallError):
+    """The server refused this very request; asking again would be refused again."""
+
+
+class MisconfiguredError(CallError):
+    """The server will answer nobody as configured: a wrong address, model name or key."""
+
+
+class TransientError(CallError):
+    """One attempt failed; another may not."""
+
+
+class OverloadedError(TransientError):
+    """The server has too much to do: by itself no sign of an outage, and none of a fault of the query."""
+
+
+class TimedOutError(TransientError):
+    """No answer in time: the server has too much to do, or hangs, or hangs on this query alone."""
+
+
+class UnreachableError(TransientError):
+    """No connection: the server never saw the query, which therefore cannot be at fault."""
+
+
+class ModelConnection:
+    """The connections to one model server.
+
+    Parameters
+    ----------
+    endpoint : ModelEndpoint
+    max_connections : int
+    max_tokens : int
+        Of a reply; bounds its size.
+    """
+
+    def __init__(self, endpoint: ModelEndpoint, max_connections: int, max_tokens: int) -> None:
+        self._base_url = endpoint.base_url.rstrip("/")
+        self._timeout_s = endpoint.timeout_s
+        self._max_bytes = _BASE_REPLY_BYTES + _BYTES_A_TOKEN * max_tokens
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if endpoint.api_key is not None:
+            headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=KEEPALIVE_S),
+            # The whole call is timed by asyncio: aiohttp 3.14 loses a cancellation that comes in the moment of its own
+            # total time-out, and the cancelled query goes on.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(_CONNECT_S, self._timeout_s)),
+            headers=headers,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    async def greet(self) -> None:
+        """Ask for the list of models, whatever the answer.
+
+        Answering costs the server nothing, and proves only that somebody listens.
+
+        Raises
+        ------
+        UnreachableError, TimedOutError, TransientError
+            When nothing came back.
+        """
+        timeout_s = min(_GREETING_S, self._timeout_s)
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.get(f"{self._base_url}/models", allow_redirects=False),
+            ):
+                pass
+        except TimeoutError:
+            raise TimedOutError(f"no answer within {timeout_s:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _failure(error) from None
+
+    async def attempt(self, request: ModelRequest, headers: Mapping[str, str] | None = None) -> Reply:
+        """Make one call.
+
+        Raises
+        ------
+        RefusedError, MisconfiguredError, OverloadedError, TimedOutError, UnreachableError, TransientError
+            See there.
+        """
+        status, body = await self._post(request, headers)
+        if status in _REFUSALS:
+            raise RefusedError(f"HTTP {status}: {_shown(body)}")
+        if status in _MISCONFIGURED or status in _REDIRECTS:
+            raise MisconfiguredError(
+                f"HTTP {status} from {self._base_url}{request.path}: {_shown(body)}; check base_url, model and api_key"
+            )
+        if status in _TOO_MUCH:
+            raise OverloadedError(f"HTTP {status}: {_shown(body)}")
+        if status in _TOO_LATE:
+            raise TimedOutError(f"HTTP {status}: {_shown(body)}")
+        if status != _OK:
+            raise TransientError(f"HTTP {status}: {_shown(body)}")
+        try:
+            reply = read_reply(body)
+        except MalformedReplyError as error:
+            raise TransientError(f"HTTP 200, but {error}") from None
+        if reply.finish_reason == _ABORTED:
+            raise TransientError("the server is shutting down and sent half an answer (finish_reason abort)")
+        return reply
+
+    async def _post(self, request: ModelRequest, headers: Mapping[str, str] | None) -> tuple[int, bytes]:
+        url = self._base_url + request.path
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response,
+            ):
+                return response.status, await self._read(response)
+        except TimeoutError:
+            raise TimedOutError(f"no answer within {self._timeout_s:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _failure(error) from None
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        chunks, size = [], 0
+        async for chunk in response.content.iter_any():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > self._max_bytes:
+                raise TransientError(f"the reply is longer than {self._max_bytes} bytes")
+        return b"".join(chunks)
+
+
+def _failure(error: Exception) -> TransientError:
+    line = f"{type(error).__name__}: {error}"
+    return UnreachableError(line) if isinstance(error, aiohttp.ClientConnectorError) else TransientError(line)
+
+
+def _shown(body: bytes) -> str:
+    return " ".join(body[:_SHOWN_CHARS].decode(errors="replace").split()) or "empty body"

@@ -1,0 +1,493 @@
+"""One model server as the router sees it: a request goes in, a reply or the reason why there is none comes out.
+
+Three questions are kept apart, since each has another answer:
+
+- Is the server *there*? :mod:`.server_health` decides by whether it answers anybody. While it is absent, calls fail at
+  once, and a probe, a real completion of one token, is sent until one is answered.
+- Is it *overloaded*? :mod:`.concurrency_limit` sets how many calls are in flight; the others queue
+  here, in turn. A caller that can do without the answer says how long it is ready to queue, and has its retries
+  counted by :mod:`.retry_budget`. A caller that cannot queues for as long as the server is there:
+  its retries queue like any call, so that they add nothing to what the server has to do at a time.
+- Is the *query* at fault? It is once its attempts are used up while the server answers others, a probe if need be.
+  Attempts that end by overload are nobody's fault, and a query has ``MAX_ROUNDS`` times as many of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from schemas.routed import ModelRole
+from schemas.settings import ModelEndpoint
+from schemas.status import ModelHealth
+from stream_router.model_client.call_slots import CallSlots, NoPlaceError
+from stream_router.model_client.concurrency_limit import ConcurrencyLimit
+from stream_router.model_client.http_call import (
+    CallError,
+    MisconfiguredError,
+    ModelConnection,
+    OverloadedError,
+    RefusedError,
+    TimedOutError,
+    TransientError,
+    UnreachableError,
+)
+from stream_router.model_client.latency import LatencyWindow
+from stream_router.model_client.request import ModelRequest
+from stream_router.model_client.retry_budget import RetryBudget
+from stream_router.model_client.server_health import Breaker, Event, State
+from stream_router.model_client.uncertainty import Reply
+from ucci_runtime.clock import Clock
+
+_log = structlog.get_logger()
+
+MAX_ROUNDS = 3
+"""Outages at which a query may have been in flight before it counts as their cause. Also, how many times as many
+attempts may end by overload as may fail otherwise: where half of all attempts do, 1 query in 512 is wrongly blamed."""
+
+MAX_PROBES = 32
+"""Probes in flight. They overlap, since what a hung server was sent may stay unanswered for good."""
+
+_FULL_PAUSE_S = 1.0
+_BACKOFF_S = 0.1
+_MAX_BACKOFF_S = 2.0
+
+
+class FailedError(CallError):
+    """Out of attempts on this query, while the server answers others."""
+
+
+class ServerDownError(CallError):
+    """The server is down; nothing is said about the query.
+
+    Parameters
+    ----------
+    after_attempts : bool
+        Whether an attempt of this query had reached the server before it went down.
+    """
+
+    def __init__(self, message: str, *, after_attempts: bool = False) -> None:
+        self.after_attempts = after_attempts
+        super().__init__(message)
+
+
+class BusyError(CallError):
+    """The server answers others, and had no time for this query while the caller was ready to wait."""
+
+
+class ModelCallMetrics(Protocol):
+    """What is counted of the calls; called in the event loop, and must not block."""
+
+    def model_call(self, workload: str, role: ModelRole, outcome: str, seconds: float) -> None:
+        """Count one attempt: ``answered``, ``refused``, ``misconfigured``, ``overloaded`` or ``failed``."""
+        ...
+
+    def model_health(self, workload: str, role: ModelRole, health: str) -> None:
+        """Take a change of health: ``up``, ``probing`` or ``down``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerName:
+    """Whose server it is."""
+
+    workload: str
+    role: ModelRole
+
+    def __str__(self) -> str:
+        return f"{self.workload}/{self.role}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A reply, and how long it took: from the first attempt on, retries and the queue for a place included."""
+
+    reply: Reply
+    latency_s: float
+
+
+def _longest_pause_s(attempt: int, failure: TransientError) -> float:
+    """Return the most that may be waited before an attempt; the pause is drawn below it, so that callers spread."""
+    if isinstance(failure, OverloadedError):
+        return _MAX_BACKOFF_S
+    return min(_MAX_BACKOFF_S, _BACKOFF_S * 2.0**attempt)
+
+
+_OUTCOMES: dict[type[CallError], str] = {
+    RefusedError: "refused",
+    MisconfiguredError: "misconfigured",
+    OverloadedError: "overloaded",
+    TimedOutError: "failed",
+    UnreachableError: "failed",
+    TransientError: "failed",
+}
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """What became of one query's attempts.
+
+    Parameters
+    ----------
+    began_s : float
+    successes : int
+        Of the server when the first attempt began; -1 before.
+    failed, overloaded : int
+        Attempts that may be the query's fault, and those that ended by overload.
+    delivered : bool
+        Whether the server saw any of them.
+    last : TransientError, optional
+    """
+
+    began_s: float
+    successes: int = -1
+    failed: int = 0
+    overloaded: int = 0
+    delivered: bool = False
+    last: TransientError | None = None
+
+    def add(self, error: TransientError, *, by_overload: bool) -> None:
+        self.last = error
+        self.failed += not by_overload
+        self.overloaded += by_overload
+        self.delivered |= not isinstance(error, UnreachableError)
+
+    @property
+    def last_was_overload(self) -> bool:
+        return isinstance(self.last, OverloadedError | TimedOutError)
+
+
+class ModelServer:
+    """A client of one model server.
+
+    Parameters
+    ----------
+    name : ServerName
+    endpoint : ModelEndpoint
+    probe : ModelRequest
+        The smallest completion.
+    max_tokens : int
+        Of a reply; bounds its size.
+    clock : Clock
+    metrics : ModelCallMetrics, optional
+    limit : ConcurrencyLimit, optional
+        By default one up to the endpoint's ``max_concurrency``.
+    """
+
+    def __init__(
+        self,
+        name: ServerName,
+        endpoint: ModelEndpoint,
+        probe: ModelRequest,
+        *,
+        max_tokens: int,
+        clock: Clock,
+        metrics: ModelCallMetrics | None = None,
+        limit: ConcurrencyLimit | None = None,
+    ) -> None:
+        self._name = name
+        self._endpoint = endpoint
+        self._probe_request = probe
+        self._max_tokens = max_tokens
+        self._clock = clock
+        self._metrics = metrics
+        # Silence takes the limit back to 1 when a call has timed out. A time-out later the calls sent before that are
+        # gone from the server, and another one later a probe has had its time at a server without load.
+        self._breaker = Breaker(patience_s=2.0 * endpoint.timeout_s)
+        self._limit = limit or ConcurrencyLimit(endpoint.max_concurrency, endpoint.timeout_s)
+        self._slots = CallSlots(self._limit.current)
+        self._retries = RetryBudget()
+        self._connection: ModelConnection | None = None
+        self._prober: asyncio.Task[None] | None = None
+        self._last_failure = "no answer"
+        self._is_up, self._is_settled = asyncio.Event(), asyncio.Event()
+        self._is_sure, self._is_in_doubt = asyncio.Event(), asyncio.Event()
+        self._announce()
+        self._latencies = LatencyWindow()
+        self._calls = self._failures = 0
+
+    async def start(self) -> None:
+        """Open the connections and see whether somebody listens; blocks for 2 s at most."""
+        connections = self._endpoint.max_concurrency + MAX_PROBES
+        self._connection = ModelConnection(self._endpoint, connections, self._max_tokens)
+        self._prober = asyncio.create_task(self._keep_probing())
+        try:
+            await self._connection.greet()
+        except UnreachableError as error:
+            self._advance(Event.OUTAGE, str(error))
+        except TransientError as error:
+            self._advance(Event.FAILURE, str(error))
+
+    async def close(self) -> None:
+        """End the probes and close all connections."""
+        if self._prober is not None:
+            self._prober.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._prober
+        if self._connection is not None:
+            await self._connection.close()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether calls are let through."""
+        return self._breaker.lets_through
+
+    @property
+    def why_down(self) -> str | None:
+        """One line for people while the server is down."""
+        return None if self.is_up else self._last_failure
+
+    @property
+    def mean_latency_s(self) -> float | None:
+        """Mean of the recent attempts that were answered, without queue and retries; None before the first."""
+        return self._latencies.mean_s
+
+    def health(self) -> ModelHealth:
+        """Return what is known of the server; counts and latencies are of attempts, probes included in the counts."""
+        return ModelHealth(
+            state=self._breaker.health,
+            calls=self._calls,
+            failures=self._failures,
+            latency_s=self._latencies.quantiles_s(),
+            overloaded=self.is_up and self._limit.is_lowered and self._slots.queued > 0,
+            concurrency_limit=self._limit.current,
+            in_flight=self._slots.taken,
+            queued=self._slots.queued,
+        )
+
+    async def wait_up(self) -> None:
+        """Wait until the server is up."""
+        await self._is_up.wait()
+
+    async def call(
+        self,
+        request: ModelRequest,
+        headers: Mapping[str, str] | None = None,
+        *,
+        earlier_rounds: int = 0,
+        patience_s: float | None = None,
+    ) -> Answered:
+        """Ask the model.
+
+        Parameters
+        ----------
+        request : ModelRequest
+        headers : mapping, optional
+            Trace context to pass on.
+        earlier_rounds : int
+            Calls for this query that ended with ``after_attempts``.
+        patience_s : float, optional
+            How long each attempt may queue for a place; for callers that can do without the answer. By default a call
+            queues while the server is up.
+
+        Raises
+        ------
+        RefusedError
+            The server refused this request.
+        FailedError
+            The attempts are used up, and the server answers others.
+        ServerDownError
+            The server is down, known from others or from this query's own attempts.
+        BusyError
+            The server is overloaded, and patience or the budget of retries is used up.
+        """
+        attempts = _Attempts(self._clock.monotonic())
+        while True:
+            if attempts.last is not None:
+                await self._prepare_retry(attempts, earlier_rounds, may_give_up=patience_s is not None)
+            try:
+                async with self._place(attempts, earlier_rounds, patience_s):
+                    answered = self._breaker.successes
+                    reply = await self._attempt(request, headers)
+            except TransientError as error:
+                attempts.add(error, by_overload=self._is_overload(error, answered))
+            except MisconfiguredError as error:
+                raise ServerDownError(f"{self._name} is down: {error}") from None
+            else:
+                self._retries.earn()
+                return Answered(reply, self._clock.monotonic() - attempts.began_s)
+
+    def _is_overload(self, error: TransientError, answered: int) -> bool:
+        """Say whether an attempt ended by overload; ``answered`` are the successes at its begin.
+
+        A time-out did if nobody was answered meanwhile, or others are slow too. A call that times out at a limit of 1
+        while a probe is answered has only itself to blame.
+        """
+        if isinstance(error, TimedOutError):
+            is_silent = self._breaker.successes == answered
+            return is_silent or (self._limit.is_congested and self._limit.current > 1)
+        return isinstance(error, OverloadedError)
+
+    @asynccontextmanager
+    async def _place(self, attempts: _Attempts, earlier_rounds: int, patience_s: float | None) -> AsyncIterator[None]:
+        """Hold a place at the server."""
+        try:
+            has_place = self.is_up and await self._slots.acquire(patience_s)
+        except NoPlaceError:
+            raise BusyError(f"{self._name} is overloaded: no place for a call within {patience_s:g} s") from None
+        if not has_place:
+            raise self._down(attempts, earlier_rounds)
+        try:
+            if not self.is_up:
+                raise self._down(attempts, earlier_rounds)
+            if attempts.successes < 0:
+                attempts.successes = self._breaker.successes
+            yield
+        finally:
+            self._slots.release()
+
+    async def _prepare_retry(self, attempts: _Attempts, earlier_rounds: int, *, may_give_up: bool) -> None:
+        """Wait before another attempt, or raise why there is none."""
+        assert attempts.last is not None
+        most = self._endpoint.max_attempts
+        if attempts.failed < most and attempts.overloaded < MAX_ROUNDS * most:
+            if not may_give_up or self._retries.take():
+                tried = attempts.failed + attempts.overloaded
+                await asyncio.sleep(random.uniform(0.0, _longest_pause_s(tried, attempts.last)))
+                return
+            if attempts.last_was_overload:
+                raise BusyError(f"{self._name} is overloaded: {attempts.last}")
+        if self._breaker.successes == attempts.successes:
+            # Nothing was answered since this query's first attempt: wait until a probe has settled who is to blame.
+            await self._is_settled.wait()
+            if not self.is_up:
+                raise self._down(attempts, earlier_rounds)
+        raise FailedError(str(attempts.last))
+
+    def _down(self, attempts: _Attempts, earlier_rounds: int) -> CallError:
+        """Return the end of a query that meets an outage: one that was in flight at several takes the blame."""
+        if attempts.delivered and earlier_rounds + 1 >= MAX_ROUNDS:
+            return FailedError(str(attempts.last))
+        return ServerDownError(f"{self._name} is down: {self._last_failure}", after_attempts=attempts.delivered)
+
+    async def _attempt(
+        self, request: ModelRequest, headers: Mapping[str, str] | None, *, is_probe: bool = False
+    ) -> Reply:
+        """Make one attempt, count it, and record what it says of the server."""
+        assert self._connection is not None, "start() comes before call()"
+        self._calls += 1
+        began_s, answered = self._clock.monotonic(), self._breaker.successes
+        try:
+            reply = await self._connection.attempt(request, headers)
+        except CallError as error:
+            self._failures += 1
+            self._count(_OUTCOMES[type(error)], self._clock.monotonic() - began_s)
+            if isinstance(error, OverloadedError | TimedOutError) and not is_probe:
+                self._limit_by(began_s, overloaded=True)
+            if isinstance(error, TimedOutError) and self._breaker.successes == answered:
+                self._restart_limit()
+            self._suspect(error, is_probe=is_probe)
+            raise
+        seconds = self._clock.monotonic() - began_s
+        self._count("answered", seconds)
+        if not is_probe:
+            self._latencies.add(seconds)
+            self._limit_by(began_s, overloaded=False)
+        self._advance(Event.SUCCESS)
+        return reply
+
+    def _suspect(self, error: CallError, *, is_probe: bool) -> None:
+        """Tell the breaker of a failed attempt."""
+        if isinstance(error, MisconfiguredError):
+            self._advance(Event.OUTAGE, str(error))
+        elif isinstance(error, RefusedError):
+            # A refused query says nothing of health: the server's front may refuse while the engine behind it hangs.
+            # A refused probe is all that can be had of a server that refuses requests of one token.
+            if is_probe:
+                self._advance(Event.SUCCESS)
+        elif is_probe:
+            delayed = isinstance(error, OverloadedError | TimedOutError)
+            self._advance(Event.PROBE_DELAYED if delayed else Event.PROBE_FAILED, str(error))
+        else:
+            self._advance(Event.UNREACHABLE if isinstance(error, UnreachableError) else Event.FAILURE, str(error))
+
+    def _limit_by(self, began_s: float, *, overloaded: bool) -> None:
+        """Let the end of a call move the number of places."""
+        self._limit.ended(
+            began_s=began_s,
+            now_s=self._clock.monotonic(),
+            overloaded=overloaded,
+            in_flight=self._slots.taken,
+        )
+        self._slots.resize(self._limit.current)
+
+    def _restart_limit(self) -> None:
+        self._limit.restart(self._clock.monotonic())
+        self._slots.resize(self._limit.current)
+
+    def _count(self, outcome: str, seconds: float) -> None:
+        if self._metrics is not None:
+            self._metrics.model_call(self._name.workload, self._name.role, outcome, seconds)
+
+    def _advance(self, event: Event, failure: str | None = None) -> None:
+        """Tell the breaker what happened, and everybody who waits what came of it."""
+        before, was_up = self._breaker.health, self.is_up
+        self._breaker.advance(event, self._clock.monotonic())
+        if failure is not None:
+            self._last_failure = failure
+        self._announce()
+        if was_up and not self.is_up:
+            _log.warning(
+                "model server down", server=str(self._name), url=self._endpoint.base_url, reason=self._last_failure
+            )
+            self._slots.turn_away()
+        elif self.is_up and not was_up:
+            _log.info("model server up", server=str(self._name))
+            self._restart_limit()
+        if self._metrics is not None and self._breaker.health != before:
+            self._metrics.model_health(self._name.workload, self._name.role, self._breaker.health)
+
+    def _announce(self) -> None:
+        """Wake those who wait for the state that the breaker is in."""
+        is_sure = self._breaker.is_closed
+        for event, holds in (
+            (self._is_up, self.is_up),
+            (self._is_settled, self._breaker.state is not State.SUSPECT),
+            (self._is_sure, is_sure),
+            (self._is_in_doubt, not is_sure),
+        ):
+            if holds:
+                event.set()
+            else:
+                event.clear()
+
+    async def _keep_probing(self) -> None:
+        while True:
+            await self._is_in_doubt.wait()
+            async with asyncio.TaskGroup() as probes:
+                running = await self._probe_until_answered(probes)
+                for probe in running:
+                    probe.cancel()
+
+    async def _probe_until_answered(self, probes: asyncio.TaskGroup) -> set[asyncio.Task[None]]:
+        """Send a probe whenever one is due; return those still unanswered once there is no doubt."""
+        running: set[asyncio.Task[None]] = set()
+        while not self._breaker.is_closed:
+            if due_in_s := self._breaker.probe_in_s(self._clock.monotonic()):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(due_in_s):
+                        await self._is_sure.wait()
+            elif len(running) >= MAX_PROBES:
+                await asyncio.wait(running, timeout=_FULL_PAUSE_S, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                self._advance(Event.PROBE_SENT)
+                probe = probes.create_task(self._probe())
+                running.add(probe)
+                probe.add_done_callback(running.discard)
+        return running
+
+    async def _probe(self) -> None:
+        """Send one probe; the attempt records what comes of it."""
+        try:
+            await self._attempt(self._probe_request, None, is_probe=True)
+        except CallError:
+            pass
+        except Exception:  # noqa: BLE001 whatever breaks one probe, the next must follow, or the server stays down
+            _log.exception("a probe broke; the next one follows", server=str(self._name))
+            self._advance(Event.PROBE_FAILED)

@@ -1,1 +1,0 @@
-"""Where the router touches the world: Kafka, the model servers, HTTP."""

@@ -1,0 +1,35 @@
+"""The demo's figures are those of its observations."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.support.versions import sealed_version
+from ucci_stream.demo.scenario import Scenario
+from ucci_stream.demo.summary import Observations, SeenVersion, first_use, micro_f1, phase_bounds
+
+
+def test_micro_f1_of_nothing_is_not_a_number() -> None:
+    assert math.isnan(micro_f1(0, 0, 0))
+    assert micro_f1(2, 2, 2) == 1.0
+
+
+def test_phases_lie_on_their_side_of_the_drift() -> None:
+    scenario = Scenario(queries=10_000)
+    bounds = phase_bounds(scenario)
+    assert bounds["before_drift"] == (0, scenario.drift_index)
+    assert bounds["just_after_drift"][0] == scenario.drift_index
+    assert bounds["after_recovery"][1] == 10_000
+    assert bounds["just_after_drift"][1] < bounds["after_recovery"][0]
+
+
+def test_a_version_that_came_while_a_router_was_dead_does_not_count_against_that_router() -> None:
+    seen = Observations(killed_router="router-1", killed_s=50.0, first_commit_after_kill_s=52.0)
+    for published_s, delays in ((0.0, (9.0, 9.0)), (10.0, (0.02, 0.03)), (51.0, (0.04, 1.5)), (60.0, (0.05, 0.06))):
+        first = {f"router-{n}": published_s + delay for n, delay in enumerate(delays)}
+        seen.versions.append(SeenVersion(sealed_version(), published_s, first))
+    found = first_use(seen)
+    assert (found["p50"], found["p99"]) == (pytest.approx(0.04), pytest.approx(0.06))
+    assert found["samples"] == 5

@@ -1,0 +1,127 @@
+"""What to label next, on a real broker: told by any replica of the API and by the command, until the label comes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.broker import produce, read_all
+from tests.support.recalibrator_events import feedback, routed
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
+from ucci_stream.cli import app
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.processes import free_port
+
+pytestmark = pytest.mark.broker
+
+DEADLINE_S = 60.0
+
+
+class Stack:
+    """A join with its fit, and an API alone, each a process with a state of its own."""
+
+    def __init__(self, bootstrap: str, prefix: str, directory: Path) -> None:
+        self.bootstrap, self.prefix = bootstrap, prefix
+        self.port = free_port()
+        parts = {"joiner": ("join", "fit"), "replica": ("api",)}
+        self.processes = {}
+        for name, stages in parts.items():
+            path = directory / f"{name}.toml"
+            self.config = write_recalibrator_config(path, bootstrap, prefix, directory / name)
+            text = path.read_text().replace("http_port = 0", f"http_port = {self.port}")
+            path.write_text(text.replace("[workloads.photo]", "label_requests_max = 3\n[workloads.photo]"))
+            process = RecalibratorProcess(path, name, directory / f"{name}.log")
+            process.stages = stages
+            self.processes[name] = process
+
+    def start(self) -> None:
+        for process in self.processes.values():
+            process.start()
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.close()
+
+    async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Ask the replica until its answer is as wanted."""
+        document: dict[str, Any] = {}
+        url = f"http://127.0.0.1:{self.port}/v1/label-requests/photo"
+        async with aiohttp.ClientSession() as session:
+            try:
+                async with asyncio.timeout(DEADLINE_S):
+                    while not (document and holds(document)):
+                        try:
+                            async with session.get(url) as answer:
+                                document = await answer.json()
+                        except aiohttp.ClientConnectorError:
+                            await asyncio.sleep(0.05)
+            except TimeoutError:
+                raise AssertionError(f"last answer: {document}") from None
+        return document
+
+
+@pytest.fixture
+def stack(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> Iterator[Stack]:
+    create_all_topics(broker.bootstrap, topic_prefix)
+    made = Stack(broker.bootstrap, topic_prefix, tmp_path)
+    yield made
+    made.close()
+
+
+def ids(document: dict[str, Any]) -> list[str]:
+    return [request["query_id"] for request in document["requests"]]
+
+
+async def test_a_replica_alone_and_the_command_list_what_to_label_until_it_is_labelled(stack: Stack) -> None:
+    now = datetime.now(UTC)
+    results = [routed(number, routed_at=now.replace(microsecond=number)) for number in range(3)]
+    await asyncio.to_thread(
+        produce, stack.bootstrap, f"{stack.prefix}.results", [(one.query_id, one.to_json()) for one in results]
+    )
+    stack.start()
+    first = await stack.until(lambda document: document["open"] == 3)
+    assert ids(first) == ["q-2", "q-1", "q-0"]
+    assert first["requests"][0]["text"] == "query 2"
+    assert first["requests"][0]["entities"] == json.loads(results[2].to_json())["entities"]
+
+    label = feedback(1, labelled_at=now)
+    produce(stack.bootstrap, f"{stack.prefix}.feedback", [("q-1", label.to_json())])
+    assert ids(await stack.until(lambda document: document["open"] == 2)) == ["q-2", "q-0"]
+
+    withdrawal = label.model_copy(update={"revision": 2, "retracted": True})
+    produce(stack.bootstrap, f"{stack.prefix}.feedback", [("q-1", withdrawal.to_json())])
+    again = await stack.until(lambda document: document["open"] == 3)
+    assert again["requests"] == first["requests"]
+    budgeted = await stack.until(lambda document: document["budget"]["requested"] == 3)
+
+    shown = await asyncio.to_thread(CliRunner().invoke, app, ["label-queue", "--config", str(stack.config), "--json"])
+    document = json.loads(shown.stdout)
+    assert document["requests"] == budgeted["requests"]
+    assert document["budget"]["requested"] == 3
+
+
+@pytest.mark.slow
+async def test_the_oldest_beyond_the_bound_are_withdrawn_from_the_topic(stack: Stack) -> None:
+    now = datetime.now(UTC)
+    results = [routed(number, routed_at=now.replace(microsecond=number)) for number in range(8)]
+    # Age goes by the broker's clock: what is acknowledged before the rest is sent is older.
+    for part in (results[:5], results[5:]):
+        records = [(one.query_id, one.to_json()) for one in part]
+        await asyncio.to_thread(produce, stack.bootstrap, f"{stack.prefix}.results", records)
+    stack.start()
+    open_requests: set[bytes | None] = set()
+    async with asyncio.timeout(DEADLINE_S):
+        told = 0
+        while told < len(results) or len(open_requests) > 3:
+            found = await asyncio.to_thread(read_all, stack.bootstrap, f"{stack.prefix}.label-requests")
+            last = {message.key(): message.value() for message in found}
+            told, open_requests = len(last), {key for key, value in last.items() if value is not None}
+    assert open_requests == {b"q-5", b"q-6", b"q-7"}

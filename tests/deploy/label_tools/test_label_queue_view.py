@@ -1,0 +1,50 @@
+"""The label queue as people see it in a terminal."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+
+import pytest
+from rich.console import Console
+
+from recalibrator.api.read_model.status_documents import unseen
+from recalibrator.labelling.budget import label_budget
+from recalibrator.labelling.queue import LabelQueue
+from schemas.label_requested import LabelRequested, RequestReason
+from schemas.settings import WorkloadSettings
+from ucci_stream.label_tools.label_queue import Queue, show_queue
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": ["camera"], "target": {"micro_f1": 0.9}})
+
+
+def shown(reason: RequestReason, *trusted: str) -> str:
+    queue = LabelQueue(["photo"], "ucci", retention_s=60.0, most=9)
+    request = LabelRequested(
+        query_id="q-1",
+        workload="photo",
+        text="canon",
+        entities={},
+        answered_by="small",
+        reason=reason,
+        probability=0.1,
+        requested_at=NOW,
+    )
+    assert queue.take("ucci.label-requests", b"q-1", request.to_json())
+    console = Console(file=io.StringIO(), width=120)
+    show_queue(Queue(queue.page("photo", NOW, 9), label_budget(unseen(PHOTO)), trusted), console, as_json=False)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_people_see_which_requests_are_audits_and_that_only_trusted_labelers_should_answer_them() -> None:
+    text = shown("audit", "ada", "bob")
+    assert "audit" in text
+    assert "only ada, bob" in text
+    assert "none of the suspected labels" in shown("audit")
+
+
+@pytest.mark.parametrize("reason", ["monitoring", "exploration"])
+def test_nothing_is_said_of_audits_where_none_is_open(reason: RequestReason) -> None:
+    assert "audit" not in shown(reason, "ada")

@@ -1,0 +1,101 @@
+"""The client: both kinds of token, whole listings, and one clear line for whatever goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+import pytest
+
+from schemas.errors import ConfigError
+from tests.support.scripted_label_studio import (
+    LEGACY_TOKEN,
+    PERSONAL_TOKEN,
+    ScriptedLabelStudio,
+    scripted_label_studio,
+)
+from ucci_stream.label_tools.label_studio_client import PAGE_SIZE, Interrupted, LabelStudio, LabelStudioFailed
+from ucci_stream.local.processes import free_port
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedLabelStudio]:
+    async with scripted_label_studio() as running:
+        yield running
+
+
+async def test_a_personal_token_buys_access_and_buys_it_again_when_it_has_run_out(server: ScriptedLabelStudio) -> None:
+    server.allows_legacy = False
+    async with LabelStudio(server.url, PERSONAL_TOKEN) as studio:
+        await studio.projects("x")
+        await studio.projects("x")
+        server.expire_access()
+        assert await studio.projects("x") == []
+    assert server.requests.count("POST /api/token/refresh/") == 2
+
+
+async def test_a_legacy_token_is_sent_as_it_is(server: ScriptedLabelStudio) -> None:
+    async with LabelStudio(server.url + "/", LEGACY_TOKEN) as studio:
+        assert await studio.projects("x") == []
+    assert server.requests == ["GET /api/projects/"]
+
+
+@pytest.mark.parametrize("token", ["wrong", LEGACY_TOKEN, "a.b.c"])
+async def test_a_refused_token_is_one_line_that_says_what_to_check(server: ScriptedLabelStudio, token: str) -> None:
+    server.allows_legacy = False
+    async with LabelStudio(server.url, token) as studio:
+        with pytest.raises(LabelStudioFailed, match=r"401.*check --token"):
+            await studio.projects("x")
+
+
+async def test_a_listing_is_whole_however_many_tasks_there_are(server: ScriptedLabelStudio) -> None:
+    count = 2 * PAGE_SIZE + 1
+    async with LabelStudio(server.url, LEGACY_TOKEN) as studio:
+        project = int((await studio.create_project({"title": "x"}))["id"])
+        assert await studio.create_tasks(project, [{"data": {"query_id": f"q-{n}"}} for n in range(count)]) == count
+        listed = [task["id"] async for task in studio.tasks(project)]
+        changed_at = datetime.fromisoformat(server.tasks[listed[-2]]["updated_at"])
+        changed = [task["id"] async for task in studio.tasks(project, changed_at)]
+    assert listed == sorted(server.tasks)
+    assert changed == listed[-1:]
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "said"),
+    [
+        (400, '{"validation_errors": {"title": ["too short"]}}', r"400: .*too short"),
+        (500, "<html>\n  oops\n</html>", r"500: <html> oops </html>"),
+        (200, "<html>", r"is no JSON; check --url"),
+    ],
+)
+async def test_an_answer_that_is_none_is_one_line(
+    server: ScriptedLabelStudio, status: int, text: str, said: str
+) -> None:
+    server.answer = (status, text)
+    async with LabelStudio(server.url, LEGACY_TOKEN) as studio:
+        with pytest.raises(LabelStudioFailed, match=said) as caught:
+            await studio.project(1)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_server_that_is_away_is_one_line_with_its_address() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    async with LabelStudio(url, LEGACY_TOKEN) as studio:
+        with pytest.raises(LabelStudioFailed, match=rf"no answer from Label Studio at {url} .*check --url"):
+            await studio.projects("x")
+
+
+def test_an_address_that_is_none_is_a_fault_of_the_call() -> None:
+    with pytest.raises(ConfigError, match="--url: 'localhost:8080' is not an address"):
+        LabelStudio("localhost:8080", LEGACY_TOKEN)
+
+
+async def test_nothing_more_is_asked_once_the_command_is_to_end(server: ScriptedLabelStudio) -> None:
+    closing = asyncio.Event()
+    async with LabelStudio(server.url, LEGACY_TOKEN, closing) as studio:
+        await studio.projects("x")
+        closing.set()
+        with pytest.raises(Interrupted):
+            await studio.projects("x")
+    assert len(server.requests) == 1

@@ -1,0 +1,145 @@
+"""Setting up: made once, brought up to date, and never over what people have changed unless asked to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from schemas.errors import ConfigError
+from schemas.settings import Settings, WorkloadSettings
+from tests.support.recalibrator_events import FIELDS
+from tests.support.scripted_label_studio import LEGACY_TOKEN, ScriptedLabelStudio, scripted_label_studio
+from ucci_stream.label_tools.label_studio_client import LabelStudio, LabelStudioFailed
+from ucci_stream.label_tools.label_studio_labeling import labeling_config
+from ucci_stream.label_tools.label_studio_project import (
+    SetUp,
+    hook_address,
+    hook_headers,
+    project_title,
+    require_project,
+    set_up,
+)
+
+PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
+HOOK = ("http://127.0.0.1:8080/v1/hooks/label-studio", {"X-Api-Key": "k"})
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedLabelStudio]:
+    async with scripted_label_studio() as running:
+        yield running
+
+
+@pytest.fixture
+async def studio(server: ScriptedLabelStudio) -> AsyncIterator[LabelStudio]:
+    async with LabelStudio(server.url, LEGACY_TOKEN) as client:
+        yield client
+
+
+async def test_it_is_made_once_and_repeated_changes_nothing(server: ScriptedLabelStudio, studio: LabelStudio) -> None:
+    first = await set_up(studio, PHOTO, hook=HOOK)
+    assert first == SetUp(1, "ucci-stream: photo", created=True, config="generated", webhook="created")
+    before = (repr(server.projects), repr(server.webhooks))
+    again = await set_up(studio, PHOTO, hook=HOOK)
+    assert again == SetUp(1, "ucci-stream: photo", created=False, config="generated", webhook="unchanged")
+    assert (repr(server.projects), repr(server.webhooks)) == before
+    assert server.projects[1]["label_config"] == labeling_config(FIELDS)
+    (hook,) = server.webhooks.values()
+    assert hook["headers"] == {"X-Api-Key": "k"}
+    assert hook["send_payload"]
+    assert hook["actions"] == ["ANNOTATIONS_DELETED", "ANNOTATION_CREATED", "ANNOTATION_UPDATED"]
+    assert await require_project(studio, "photo", None) == 1
+
+
+async def test_a_changed_configuration_is_kept_unless_it_is_to_be_replaced(
+    server: ScriptedLabelStudio, studio: LabelStudio
+) -> None:
+    await set_up(studio, PHOTO)
+    server.projects[1]["label_config"] = "<View/>"
+    assert (await set_up(studio, PHOTO)).config == "kept"
+    assert server.projects[1]["label_config"] == "<View/>"
+    assert (await set_up(studio, PHOTO, replace_config=True)).config == "replaced"
+    assert server.projects[1]["label_config"] == labeling_config(FIELDS)
+
+
+async def test_a_new_key_or_a_hook_that_was_switched_off_is_mended(
+    server: ScriptedLabelStudio, studio: LabelStudio
+) -> None:
+    await set_up(studio, PHOTO, hook=HOOK)
+    (hook,) = server.webhooks.values()
+    hook["is_active"] = False
+    assert (await set_up(studio, PHOTO, hook=(HOOK[0], {"X-Api-Key": "new"}))).webhook == "changed"
+    assert hook["is_active"]
+    assert hook["headers"] == {"X-Api-Key": "new"}
+    assert len(server.webhooks) == 1
+
+
+async def test_an_existing_project_can_be_used(server: ScriptedLabelStudio, studio: LabelStudio) -> None:
+    mine = await studio.create_project({"title": "mine", "label_config": "<View/>"})
+    done = await set_up(studio, PHOTO, project=mine["id"], hook=HOOK)
+    assert (done.title, done.config, len(server.projects)) == ("mine", "kept", 1)
+    assert await require_project(studio, "photo", mine["id"]) == mine["id"]
+    with pytest.raises(LabelStudioFailed, match="404"):
+        await set_up(studio, PHOTO, project=99)
+
+
+async def test_a_title_that_only_begins_alike_is_another_project(studio: LabelStudio) -> None:
+    await studio.create_project({"title": "ucci-stream: photo two"})
+    with pytest.raises(LabelStudioFailed, match="label-studio setup"):
+        await require_project(studio, "photo", None)
+    assert (await set_up(studio, PHOTO)).created
+
+
+def test_long_names_have_titles_that_fit_and_differ() -> None:
+    titles = {project_title("w" * 60 + str(number)) for number in range(3)}
+    assert len(titles) == 3
+    assert all(len(title) <= 50 for title in titles)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("http://r:8080", "http://r:8080/v1/hooks/label-studio"),
+        ("https://r/", "https://r/v1/hooks/label-studio"),
+        ("http://r/behind/proxy", "http://r/behind/proxy"),
+    ],
+)
+def test_the_hooks_address_needs_no_path(given: str, meant: str) -> None:
+    assert hook_address(given) == meant
+
+
+@pytest.mark.parametrize("given", ["r:8080", "ftp://r", "http://", "/v1/hooks/label-studio"])
+def test_an_address_that_is_none_is_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match="--hook-url"):
+        hook_address(given)
+
+
+def settings(**keys: object) -> Settings:
+    return Settings.model_validate({"recalibrator": {"api_keys": keys}})
+
+
+def test_a_key_that_the_api_would_refuse_is_refused_at_once() -> None:
+    good, weak, bad = "good-key-01234567", "weak-key-01234567", "unknown-key-01234"
+    guarded = settings(studio={"key": good, "scopes": ["relay"]}, reader={"key": weak})
+    assert hook_headers(guarded, good) == {"X-Api-Key": good}
+    for key, said in ((None, "is not empty"), (bad, "not known"), (weak, "lacks the scope feedback")):
+        with pytest.raises(ConfigError, match=said) as caught:
+            hook_headers(guarded, key)
+        assert "--hook-key" in str(caught.value)
+    assert hook_headers(settings(), None) == {}
+
+
+def test_a_key_whose_labels_the_hook_would_all_refuse_is_refused_by_setup_with_the_remedy() -> None:
+    clerk, studio = "clerk-key-0123456", "studio-key-012345"
+    guarded = settings(
+        clerk={"key": clerk, "scopes": ["feedback"]},
+        studio={"key": studio, "scopes": ["feedback"], "labelers": ["ada", "label-studio:3"]},
+    )
+    with pytest.raises(ConfigError) as caught:
+        hook_headers(guarded, clerk)
+    for word in ("--hook-key", "label-studio:", "scope relay", "recalibrator.api_keys.clerk.scopes"):
+        assert word in str(caught.value)
+    assert clerk not in str(caught.value)
+    # Bound to annotators by name, a key needs no relay.
+    assert hook_headers(guarded, studio) == {"X-Api-Key": studio}

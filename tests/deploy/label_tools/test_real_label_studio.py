@@ -1,0 +1,280 @@
+"""Against the real server: labels made there move versions; what nobody heard of comes with the next sync, once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from schemas.calibration import CalibrationVersion
+from schemas.feedback import FeedbackEvent
+from tests.support.annotator import Annotator
+from tests.support.broker import produce, read_all, unique_prefix
+from tests.support.recalibrator_events import entities, feedback, routed
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
+from tests.support.router_processes import ROOT
+from tests.support.routers import value_of
+from ucci_stream.label_tools.label_studio_server import LabelStudioServer
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.processes import free_port
+
+pytestmark = [pytest.mark.label_studio, pytest.mark.broker]
+
+DEADLINE_S = 90.0
+HOOK_KEY = "hook-key-01234567"
+READ_KEY = "read-key-01234567"
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabelStudioServer]:
+    with LabelStudioServer(tmp_path_factory.mktemp("label-studio")) as running:
+        yield running
+
+
+@dataclass
+class Site:
+    """A recalibrator with its API, and Label Studio beside it."""
+
+    bootstrap: str
+    prefix: str
+    config: Path
+    port: int
+    server: LabelStudioServer
+    recalibrator: RecalibratorProcess
+    token: str
+
+    @property
+    def annotator(self) -> Annotator:
+        return Annotator(self.server.url, self.server.account.token)
+
+    def studio(self, *words: str) -> dict[str, Any]:
+        """Run a command of ``ucci-stream label-studio`` and return what it says."""
+        command = self.command(*words)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=self.environment(), cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    def command(self, *words: str) -> list[str]:
+        options = ["--config", str(self.config), "--json"]
+        return [sys.executable, "-m", "ucci_stream", "label-studio", *words, *options]
+
+    def environment(self) -> dict[str, str]:
+        ours = ("KAFKA_BOOTSTRAP_SERVERS", "UCCI_", "LABEL_STUDIO_")
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+        return kept | {"LABEL_STUDIO_URL": self.server.url, "LABEL_STUDIO_API_KEY": self.token}
+
+    def setup(self) -> int:
+        """Set the project up, webhook included; returns its number."""
+        hook = ["--hook-url", f"http://127.0.0.1:{self.port}", "--hook-key", HOOK_KEY]
+        return int(self.studio("setup", *hook)["project"])
+
+    def route(self, count: int) -> None:
+        """Have so many queries routed, each with its label requested."""
+        start = datetime.now(UTC) - timedelta(minutes=10)
+        results = [routed(number, routed_at=start + timedelta(seconds=number / 10)) for number in range(count)]
+        produce(self.bootstrap, f"{self.prefix}.results", [(one.query_id, one.to_json()) for one in results])
+
+    def label(self, numbers: range) -> None:
+        """Have so many queries labelled, not by Label Studio."""
+        now = datetime.now(UTC)
+        labels = [feedback(number, labelled_at=now) for number in numbers]
+        produce(self.bootstrap, f"{self.prefix}.feedback", [(one.query_id, one.to_json()) for one in labels])
+
+    def told(self) -> list[FeedbackEvent]:
+        """What Label Studio's annotators have said, in the topic, in order of arrival."""
+        messages = sorted(read_all(self.bootstrap, f"{self.prefix}.feedback"), key=lambda one: one.timestamp()[1])
+        events = [FeedbackEvent.from_json(value_of(message)) for message in messages]
+        return [event for event in events if event.source == "label-studio"]
+
+    def versions(self) -> list[CalibrationVersion]:
+        messages = read_all(self.bootstrap, f"{self.prefix}.calibration")
+        return [CalibrationVersion.from_json(value_of(message)) for message in messages]
+
+    async def queue(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Ask for the label queue until it is as wanted."""
+        url = f"http://127.0.0.1:{self.port}/v1/label-requests/photo?limit=500"
+        document: dict[str, Any] = {}
+        async with aiohttp.ClientSession(headers={"X-Api-Key": READ_KEY}) as session, asyncio.timeout(DEADLINE_S):
+            while not (document and holds(document)):
+                try:
+                    async with session.get(url) as answer:
+                        document = await answer.json()
+                except aiohttp.ClientConnectorError:
+                    await asyncio.sleep(0.05)
+        return document
+
+    async def until_told(self, count: int) -> list[FeedbackEvent]:
+        async with asyncio.timeout(DEADLINE_S):
+            while len(told := await asyncio.to_thread(self.told)) < count:
+                continue
+        return told
+
+
+@pytest.fixture
+def site(broker: LocalBroker, server: LabelStudioServer, tmp_path: Path) -> Iterator[Site]:
+    prefix, port = unique_prefix(), free_port()
+    create_all_topics(broker.bootstrap, prefix)
+    config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, tmp_path / "state")
+    keys = f"""http_port = {port}
+api_keys = {{ studio = {{ key = "{HOOK_KEY}", scopes = ["relay"] }}, tool = {{ key = "{READ_KEY}" }} }}"""
+    # The project is named after the workload: another prefix is another workload here.
+    text = config.read_text().replace("http_port = 0", keys)
+    config.write_text(text)
+    process = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log")
+    process.stages = ("join", "fit", "api")
+    made = Site(broker.bootstrap, prefix, config, port, server, process, server.account.token)
+    yield made
+    process.close()
+    for project in _projects(made):
+        Annotator(server.url, server.account.token)._call("DELETE", f"/api/projects/{project}/")
+
+
+def _projects(site: Site) -> list[int]:
+    return [one["id"] for one in site.annotator._call("GET", "/api/projects/?page_size=100")["results"]]
+
+
+async def test_a_label_made_in_label_studio_moves_a_new_version(site: Site) -> None:
+    project = site.setup()
+    assert site.setup() == project
+    assert len(site.annotator.webhooks(project)) == 1
+    await asyncio.to_thread(site.route, 320)
+    await asyncio.to_thread(site.label, range(245))
+    site.recalibrator.start()
+    await site.queue(lambda document: document["open"] == 75 and document["budget"]["requested"] == 320)
+    assert site.versions() == []
+
+    assert (await asyncio.to_thread(site.studio, "sync"))["pushed"] == 75
+    tasks = site.annotator.tasks(project)
+    shown = site.annotator.next_task(project)
+    query_id = shown["data"]["query_id"]
+    (served,) = shown["predictions"]
+    assert {one["from_name"]: one["value"]["text"] for one in served["result"]} == {
+        field: [value] for field, value in routed(int(query_id[2:])).entities.items()
+    }
+
+    published: list[CalibrationVersion] = []
+    for query_id, task in sorted(tasks.items()):
+        site.annotator.annotate(task["id"], entities(query_id))
+        if published := await asyncio.to_thread(site.versions):
+            break
+    async with asyncio.timeout(DEADLINE_S):
+        while not published:
+            published = await asyncio.to_thread(site.versions)
+    assert published[0].evidence.labels > 245
+    told = await asyncio.to_thread(site.told)
+    assert len({event.query_id for event in told}) == len(told) >= published[0].evidence.labels - 245
+    assert (await asyncio.to_thread(site.studio, "sync"))["new"] == 0
+    assert await asyncio.to_thread(site.told) == told
+
+
+async def test_fifty_annotations_made_while_nobody_listened_all_come_with_sync_and_none_twice(site: Site) -> None:
+    project = site.setup()
+    await asyncio.to_thread(site.route, 60)
+    site.recalibrator.start()
+    await site.queue(lambda document: document["open"] == 60)
+    assert (await asyncio.to_thread(site.studio, "sync"))["pushed"] == 60
+    tasks = sorted(site.annotator.tasks(project).items())
+    for query_id, task in tasks[:5]:
+        site.annotator.annotate(task["id"], entities(query_id))
+    heard = await site.until_told(5)
+
+    site.recalibrator.terminate()
+    assert await site.recalibrator.exit_code() == 0
+    for query_id, task in tasks[5:55]:
+        site.annotator.annotate(task["id"], entities(query_id))
+    assert await asyncio.to_thread(site.told) == heard
+
+    # One round after another, and one more process of them beside it, as an operator who is in a hurry.
+    assert (await asyncio.to_thread(site.studio, "sync"))["new"] == 50
+    assert (await asyncio.to_thread(site.studio, "sync"))["new"] == 0
+    told = await asyncio.to_thread(site.told)
+    assert Counter(event.query_id for event in told) == {query_id: 1 for query_id, _ in tasks[:55]}
+    assert all(event.entities == entities(event.query_id) for event in told)
+
+    site.recalibrator.start()
+    left = await site.queue(lambda document: document["open"] == 5)
+    assert {one["query_id"] for one in left["requests"]} == {query_id for query_id, _ in tasks[55:]}
+    again = await asyncio.to_thread(site.studio, "sync")
+    assert (again["pushed"], again["new"], again["waiting"]) == (0, 0, 5)
+
+
+async def test_corrections_skips_and_deletions_are_told_by_the_hook_or_found_by_sync(site: Site) -> None:
+    project = site.setup()
+    site.token = site.annotator.personal_token()
+    await asyncio.to_thread(site.route, 5)
+    site.recalibrator.start()
+    await site.queue(lambda document: document["open"] == 5)
+    assert (await asyncio.to_thread(site.studio, "sync"))["pushed"] == 5
+    tasks = site.annotator.tasks(project)
+    numbers = {query: site.annotator.annotate(task["id"], entities(query, wrong=True)) for query, task in tasks.items()}
+    await site.until_told(5)
+
+    # Heard: a correction, and a deletion that this process knows the query of.
+    site.annotator.correct(numbers["q-0"], entities("q-0"))
+    site.annotator.delete(numbers["q-1"])
+    told = await site.until_told(7)
+    assert {(event.query_id, event.retracted) for event in told[5:]} == {("q-0", False), ("q-1", True)}
+    await site.queue(lambda document: [one["query_id"] for one in document["requests"]] == ["q-1"])
+
+    # Not heard: another correction, deletions, and a skip.
+    site.recalibrator.terminate()
+    assert await site.recalibrator.exit_code() == 0
+    site.annotator.correct(numbers["q-2"], entities("q-2"))
+    site.annotator.delete(numbers["q-3"])
+    site.annotator.delete(numbers["q-4"])
+    site.annotator.skip(tasks["q-4"]["id"])
+    done = await asyncio.to_thread(site.studio, "sync")
+    assert {key: done[key] for key in ("new", "revised", "skipped", "retracted")} == {
+        "new": 0,
+        "revised": 1,
+        "skipped": 1,
+        "retracted": 1,
+    }
+    site.recalibrator.start()
+    await site.queue(lambda document: {one["query_id"] for one in document["requests"]} == {"q-1", "q-3"})
+    quiet = await asyncio.to_thread(site.studio, "sync")
+    assert not any(quiet[key] for key in ("pushed", "removed", "new", "revised", "skipped", "retracted", "faults"))
+
+
+async def test_rounds_repeat_until_sigterm_and_take_away_what_nobody_needs(site: Site) -> None:
+    project = site.setup()
+    await asyncio.to_thread(site.route, 3)
+    site.recalibrator.start()
+    await site.queue(lambda document: document["open"] == 3)
+    command = site.command("sync", "--every", "1", "--grace", "0")
+    running = await asyncio.to_thread(
+        subprocess.Popen, command, stdout=subprocess.PIPE, text=True, env=site.environment(), cwd=ROOT
+    )
+    assert running.stdout is not None
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            assert json.loads(await asyncio.to_thread(running.stdout.readline))["pushed"] == 3
+            for _ in range(3):
+                # The first listing is whole, those after it are of what has changed.
+                assert json.loads(await asyncio.to_thread(running.stdout.readline))["waiting"] == 3
+            await asyncio.to_thread(site.label, range(1))
+            removed = 0
+            while not removed:
+                removed = json.loads(await asyncio.to_thread(running.stdout.readline))["removed"]
+            site.annotator.annotate(site.annotator.tasks(project)["q-1"]["id"], entities("q-1"))
+            while json.loads(await asyncio.to_thread(running.stdout.readline))["waiting"] != 1:
+                continue
+        assert set(site.annotator.tasks(project)) == {"q-1", "q-2"}
+        running.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(running.wait, 20.0) == 0
+    finally:
+        running.kill()
+        running.wait()
+        running.stdout.close()

@@ -1,0 +1,211 @@
+"""Rounds on a real broker: tasks follow the requests, feedback follows the annotations, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
+from schemas.settings import Settings
+from tests.support.broker import produce, read_all
+from tests.support.recalibrator_events import routed
+from tests.support.recalibrator_processes import (
+    create_all_topics,
+    recalibrator_settings,
+    write_recalibrator_config,
+)
+from tests.support.router_processes import ROOT
+from tests.support.routers import value_of
+from tests.support.scripted_label_studio import LEGACY_TOKEN, ScriptedLabelStudio, scripted_label_studio
+from ucci_stream.cli import app
+from ucci_stream.label_tools.label_studio_client import LabelStudio
+from ucci_stream.label_tools.label_studio_project import set_up
+from ucci_stream.label_tools.sync import Synchroniser, SyncOptions
+from ucci_stream.label_tools.topics import SyncTopics
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.local.processes import free_port
+
+pytestmark = pytest.mark.broker
+
+
+class Site:
+    """A project, the topics, and what keeps them in step."""
+
+    def __init__(self, settings: Settings, server: ScriptedLabelStudio, studio: LabelStudio, project: int) -> None:
+        self.settings, self.server, self.project = settings, server, project
+        self.bootstrap, self.prefix = str(settings.kafka["bootstrap.servers"]), settings.topics.prefix
+        self.passed = timedelta()
+        self.topics = SyncTopics(settings, "photo", project)
+        self.keeper = Synchroniser(
+            studio,
+            project,
+            self.topics,
+            settings.workloads["photo"],
+            SyncOptions(most=10, grace_s=0.0),
+            join_retention_s=1e9,
+            now=lambda: datetime.now(UTC) + self.passed,
+        )
+
+    def ask(self, *numbers: int) -> None:
+        now = datetime.now(UTC)
+        requests = [
+            LabelRequested.from_result(routed(number, routed_at=now.replace(microsecond=number))) for number in numbers
+        ]
+        records = [(one.query_id, one.to_json()) for one in requests]
+        produce(self.bootstrap, f"{self.prefix}.label-requests", records)
+
+    def end(self, *numbers: int) -> None:
+        produce(self.bootstrap, f"{self.prefix}.label-requests", [(f"q-{number}", None) for number in numbers])
+
+    def tasks(self) -> dict[str, int]:
+        return {task["data"]["query_id"]: number for number, task in self.server.tasks.items()}
+
+    def told(self) -> list[FeedbackEvent]:
+        found = read_all(self.bootstrap, f"{self.prefix}.feedback")
+        return [FeedbackEvent.from_json(value_of(message)) for message in found]
+
+
+@pytest.fixture
+def settings(broker: LocalBroker, topic_prefix: str) -> Settings:
+    create_all_topics(broker.bootstrap, topic_prefix)
+    return recalibrator_settings(broker.bootstrap, topic_prefix)
+
+
+@pytest.fixture
+async def site(settings: Settings) -> AsyncIterator[Site]:
+    async with scripted_label_studio() as server, LabelStudio(server.url, LEGACY_TOKEN) as studio:
+        project = (await set_up(studio, settings.workloads["photo"])).project
+        made = Site(settings, server, studio, project)
+        yield made
+        made.topics.close()
+
+
+async def test_requests_become_tasks_once_and_leave_when_they_are_over(site: Site) -> None:
+    site.ask(*range(12))
+    first = await site.keeper.round()
+    assert (first.pushed, first.waiting) == (10, 10)
+    assert set(site.tasks()) == {f"q-{number}" for number in range(2, 12)}
+    again = await site.keeper.round()
+    assert (again.pushed, again.removed, again.waiting) == (0, 0, 10)
+    site.end(11, 10)
+    later = await site.keeper.round()
+    assert (later.pushed, later.removed) == (2, 2)
+    assert set(site.tasks()) == {f"q-{number}" for number in range(10)}
+
+
+async def test_annotations_are_told_once_corrected_skipped_and_taken_back(site: Site) -> None:
+    site.ask(0, 1, 2)
+    await site.keeper.round()
+    tasks = site.tasks()
+    first = site.server.annotate(tasks["q-0"], 1, "canon")
+    site.server.annotate(tasks["q-1"], 1, None)
+    done = await site.keeper.round()
+    assert (done.new, done.skipped, done.waiting) == (1, 1, 1)
+    assert [event.entities for event in site.told() if event.query_id == "q-0"] == [{"camera": "canon"}]
+
+    site.server.annotate(tasks["q-0"], 1, "nikon")
+    assert (await site.keeper.round()).revised == 1
+    site.server.delete(first)
+    assert (await site.keeper.round()).retracted == 0
+    site.server.tasks[tasks["q-0"]]["annotations"].clear()
+    site.server.tasks[tasks["q-0"]]["updated_at"] = site.server.now()
+    assert (await site.keeper.round()).retracted == 1
+    quiet = await site.keeper.round()
+    assert not any((quiet.new, quiet.revised, quiet.skipped, quiet.retracted))
+    assert len(site.told()) == 4
+
+
+async def test_a_later_round_lists_what_has_changed_and_now_and_then_everything(site: Site) -> None:
+    site.ask(*range(8))
+    await site.keeper.round()
+    site.server.annotate(site.tasks()["q-3"], 1, "canon")
+    for task in site.server.tasks.values():
+        # Long before everything else: a listing of changes leaves these out.
+        if task["data"]["query_id"] not in {"q-3", "q-4"}:
+            task["updated_at"] = "2020-01-01T00:00:00+00:00"
+    assert (await site.keeper.round()).new == 1
+    site.server.listed.clear()
+    await site.keeper.round()
+    assert sum(site.server.listed) == 2
+    site.passed = timedelta(hours=1)
+    site.server.listed.clear()
+    await site.keeper.round()
+    assert sum(site.server.listed) == 8
+
+
+async def test_what_the_webhook_or_another_round_told_is_not_told_again(site: Site) -> None:
+    site.ask(0)
+    await site.keeper.round()
+    site.server.annotate(site.tasks()["q-0"], 1, "canon")
+    assert (await site.keeper.round()).new == 1
+    other = Site(site.settings, site.server, site.keeper._studio, site.project)
+    assert (await other.keeper.round()).new == 0
+    other.topics.close()
+    assert len(site.told()) == 1
+
+
+async def test_an_annotation_that_says_nothing_clear_is_named_until_it_is_mended(site: Site) -> None:
+    site.ask(0)
+    await site.keeper.round()
+    number = site.tasks()["q-0"]
+    site.server.annotate(number, 1, "canon")
+    site.server.tasks[number]["annotations"][0]["result"] = [{"value": {"labels": ["camera"]}}]
+    assert len((await site.keeper.round()).faults) == 1
+    assert len((await site.keeper.round()).faults) == 1
+    site.server.tasks[number]["annotations"][0]["result"] = []
+    site.server.tasks[number]["updated_at"] = site.server.now()
+    mended = await site.keeper.round()
+    assert (mended.new, mended.faults) == (1, ())
+
+
+async def test_rounds_outlast_a_server_that_is_away_and_end_with_0_on_sigterm(site: Site, tmp_path: Path) -> None:
+    site.ask(0)
+    command = [sys.executable, "-m", "ucci_stream", "label-studio", "sync", "--every", "1", "--json"]
+    command += [
+        "--config",
+        str(write_recalibrator_config(tmp_path / "ucci.toml", site.bootstrap, site.prefix, tmp_path)),
+    ]
+    command += ["--url", site.server.url, "--token", LEGACY_TOKEN]
+    running = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    try:
+        async with asyncio.timeout(60.0):
+            assert json.loads(await running.stdout.readline())["pushed"] == 1
+            site.server.answer = (503, "restarting")
+            said = await running.stderr.readline()
+            assert b"503: restarting" in said
+            assert said.endswith(b"trying again\n")
+            site.server.annotate(site.tasks()["q-0"], 1, "canon")
+            site.server.answer = None
+            told = 0
+            while not told:
+                told = json.loads(await running.stdout.readline())["new"]
+            running.terminate()
+            assert await running.wait() == 0
+    finally:
+        if running.returncode is None:
+            running.kill()
+            await running.wait()
+    assert len(site.told()) == 1
+
+
+def test_a_server_that_is_away_ends_one_round_with_1_and_one_line(settings: Settings, tmp_path: Path) -> None:
+    config = tmp_path / "ucci.toml"
+    workload = '[workloads.photo]\nfields = ["camera"]\ntarget = { micro_f1 = 0.9 }\n'
+    config.write_text(f'[kafka]\n"bootstrap.servers" = {json.dumps(settings.kafka["bootstrap.servers"])}\n{workload}')
+    url = f"http://127.0.0.1:{free_port()}"
+    words = ["label-studio", "sync", "--config", str(config), "--url", url, "--token", "t"]
+    done = CliRunner().invoke(app, words)
+    assert type(done.exception).__name__ == "LabelStudioFailed"
+    assert f"no answer from Label Studio at {url}" in str(done.exception)

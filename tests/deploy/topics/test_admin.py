@@ -1,0 +1,65 @@
+"""Topics: created as the table says, left alone afterwards, and refused when they cannot serve."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from schemas.settings import Settings
+from schemas.topics import CALIBRATION, FEEDBACK, QUERIES, RESULTS, TOPICS
+from tests.support.broker import create
+from ucci_runtime.broker.errors import TopicsUnusable
+from ucci_runtime.broker.kafka_topics import topic_faults
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.topics.admin import check_topics, create_topics
+
+
+def settings_for(broker: LocalBroker, prefix: str) -> Settings:
+    return Settings(kafka={"bootstrap.servers": broker.bootstrap}, topics={"prefix": prefix, "partitions": 3})  # type: ignore[arg-type]
+
+
+@pytest.mark.broker
+def test_create_makes_every_topic_once_and_check_is_content(broker: LocalBroker, topic_prefix: str) -> None:
+    settings = settings_for(broker, topic_prefix)
+    first, second = create_topics(settings), create_topics(settings)
+    assert len(first.created) == len(TOPICS)
+    assert not first.existing
+    assert not second.created
+    assert check_topics(settings) == ()
+    results = ConfigResource(ResourceType.TOPIC, RESULTS.name(topic_prefix))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    config = next(iter(admin.describe_configs([results]).values())).result()
+    assert int(config["max.message.bytes"].value) > 1_500_000
+    assert config["message.timestamp.type"].value == "LogAppendTime"
+
+
+@pytest.mark.broker
+def test_a_topic_with_the_wrong_policy_is_named_and_nothing_is_altered(broker: LocalBroker, topic_prefix: str) -> None:
+    settings = settings_for(broker, topic_prefix)
+    create(broker.bootstrap, {CALIBRATION.name(topic_prefix): 1}, {"cleanup.policy": "delete"})
+    with pytest.raises(TopicsUnusable) as caught:
+        create_topics(settings)
+    assert caught.value.exit_code == 1
+    assert f"{topic_prefix}.calibration: cleanup.policy is delete, needs compact" in str(caught.value)
+
+
+@pytest.mark.broker
+def test_unequal_partition_counts_of_results_and_feedback_are_refused(broker: LocalBroker, topic_prefix: str) -> None:
+    settings = settings_for(broker, topic_prefix)
+    create(broker.bootstrap, {RESULTS.name(topic_prefix): 4, FEEDBACK.name(topic_prefix): 2})
+    with pytest.raises(TopicsUnusable, match=r"results has 4 partitions and .*feedback 2"):
+        create_topics(settings)
+
+
+def test_every_missing_topic_is_named_at_once() -> None:
+    faults = topic_faults("ucci", TOPICS, {})
+    assert len(faults) == len(TOPICS)
+    assert faults[0] == f"{QUERIES.name('ucci')}: does not exist; run `ucci-stream topics create`"
+
+
+@pytest.mark.broker
+def test_a_topic_that_its_senders_date_is_warned_of_and_left_as_it_is(broker: LocalBroker, topic_prefix: str) -> None:
+    create(broker.bootstrap, {RESULTS.name(topic_prefix): 3}, {"message.timestamp.type": "CreateTime"})
+    create_topics(settings_for(broker, topic_prefix))
+    (warning,) = check_topics(settings_for(broker, topic_prefix))
+    assert f"{topic_prefix}.results: message.timestamp.type is CreateTime" in warning

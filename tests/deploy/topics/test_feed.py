@@ -1,0 +1,48 @@
+"""Files of events reach their topic acknowledged; a bad line is named and the good ones before it stay sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from schemas.query import QueryEvent
+from schemas.settings import Settings
+from tests.support.broker import create, read_all
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.topics.feed import FeedStopped, send_feedback, send_queries
+
+pytestmark = pytest.mark.broker
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture
+def settings(broker: LocalBroker, topic_prefix: str) -> Settings:
+    create(broker.bootstrap, {f"{topic_prefix}.queries": 2, f"{topic_prefix}.feedback": 2})
+    return Settings(kafka={"bootstrap.servers": broker.bootstrap}, topics={"prefix": topic_prefix})  # type: ignore[arg-type]
+
+
+def test_all_queries_of_a_file_are_acknowledged_and_keyed_by_their_id(settings: Settings, tmp_path: Path) -> None:
+    events = [QueryEvent(query_id=f"q-{i}", text="canon 5d") for i in range(500)]
+    file = tmp_path / "queries.jsonl"
+    file.write_bytes(b"\n\n".join(event.to_json() for event in events))
+    assert send_queries(settings, file, QUIET).records == 500
+    stored = read_all(str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.queries")
+    assert {message.key().decode() for message in stored} == {event.query_id for event in events}
+    assert {QueryEvent.from_json(message.value()) for message in stored} == set(events)
+
+
+def test_a_bad_line_is_named_by_number_and_those_before_it_stay_sent(settings: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "gold.jsonl"
+    good = b'{"query_id": "q-1", "entities": {"iso": "100"}}'
+    file.write_bytes(b"\n".join([good, good, b'{"query_id": "q-2"}', good]))
+    with pytest.raises(FeedStopped, match=r"gold.jsonl:3: entities: is required and missing; the 2 records"):
+        send_feedback(settings, file, QUIET)
+    stored = read_all(str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.feedback")
+    assert len(stored) == 2
+
+
+def test_a_missing_file_is_one_clear_line(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(FeedStopped, match=r"nowhere\.jsonl: cannot be read: No such file"):
+        send_queries(settings, tmp_path / "nowhere.jsonl", QUIET)

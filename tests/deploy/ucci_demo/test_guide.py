@@ -1,0 +1,85 @@
+"""Guided decoding: only tokens of the schema, probabilities among those alone."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import numpy as np
+import pytest
+
+from tests.support.demo_models import FIELDS, SCHEMA, checkpoint, generate, grammars
+from ucci_demo.model_server.entity_schema import DEAD, compile_schema, read_schema
+from ucci_demo.model_server.guide import Grammar, Grammars, Vocabulary
+
+STRANGE = ("nikon z6 iso 400", 'a "quoted" \\ query', "☃ 日本 ☃ 日本", "pizza near me open late", "}{][")
+
+
+@pytest.mark.parametrize("role", ["small", "large"])
+def test_whatever_is_asked_the_answer_fits_the_schema(role: str) -> None:
+    opened = checkpoint(role)
+    for generation in generate(role, STRANGE, guided=True):
+        if generation.finish_reason == "stop":
+            text = opened.decode([token.token_id for token in generation.tokens])
+            jsonschema.validate(json.loads(text), SCHEMA)
+            assert tuple(json.loads(text)) == FIELDS
+        else:
+            assert len(generation.tokens) == 256
+
+
+def test_the_bytes_of_the_vocabulary_are_those_that_the_tokenizer_decodes_to() -> None:
+    opened = checkpoint("small")
+    vocabulary = opened.vocabulary()
+    for text in ("Nikkor Z 58mm f/0.95", "café ☃ 日本 \n\t", '{"iso": null}'):
+        ids = opened.encode(text)
+        joined = b"".join(bytes(vocabulary.bytes[i, : vocabulary.lengths[i]]) for i in ids)
+        assert joined.decode() == opened.tokenizer.decode(ids) == text
+    assert vocabulary.lengths[opened.model.shape.eos_id] == 0
+
+
+def test_a_token_may_follow_exactly_where_its_bytes_lead_somewhere() -> None:
+    tokens = [b"", b"", b"{", b'{"', b"iso", b'":', b" null", b"}", b'"', b"\xc3", b"\xa9", b"x", b"null}"]
+    automaton = compile_schema(
+        read_schema({"type": "object", "properties": {"iso": {"type": "null"}}, "required": ["iso"]})
+    )
+    grammar = Grammar(automaton, Vocabulary(tokens, eos_id=1))
+    for prefix in (b"", b"{", b'{"', b'{"iso', b'{"iso":', b'{"iso": null'):
+        ends = grammar.ends(automaton.run(prefix))
+        assert ends.tolist() == [DEAD, DEAD, *(automaton.run(prefix + token) for token in tokens[2:])]
+    assert np.flatnonzero(grammar.ends(automaton.accepting) != DEAD).tolist() == [1], "only the end may follow"
+
+
+def test_a_forced_token_has_margin_one_and_an_impossible_one_reads_as_in_vllm() -> None:
+    (generation,) = generate("small", ["nikon z6"], guided=True)
+    last = generation.tokens[-1]
+    assert last.token_id == checkpoint("small").model.shape.eos_id
+    assert (last.logprob, float(last.top_logprobs[1])) == (0.0, -9999.0)
+
+
+def test_probabilities_are_those_among_the_tokens_that_may_follow() -> None:
+    grammar = grammars("small").of(SCHEMA)
+    guide = grammar.guide()
+    draw = np.random.default_rng(7)
+    logits = draw.normal(size=checkpoint("small").model.vocabulary)
+    logprobs = (logits - np.log(np.exp(logits).sum())).astype(np.float32)
+    guided = guide.apply(logprobs)
+    allowed = guided > -9999.0
+    assert 0 < allowed.sum() < len(logprobs)
+    assert np.exp(guided[allowed].astype(np.float64)).sum() == pytest.approx(1.0, abs=1e-5)
+    spread = guided[allowed] - logprobs[allowed]
+    assert np.ptp(spread) < 1e-4, "the odds between tokens that may follow stay as they were"
+
+
+def test_a_schema_is_compiled_once_and_only_the_last_few_are_kept() -> None:
+    kept = Grammars(checkpoint("small").vocabulary())
+    first = kept.of(SCHEMA)
+    assert kept.of(json.loads(json.dumps(SCHEMA))) is first
+    for number in range(20):
+        kept.of({"type": "object", "properties": {f"f{number}": {"type": "null"}}, "required": [f"f{number}"]})
+    assert kept.of(SCHEMA) is not first
+
+
+def test_a_vocabulary_that_cannot_write_the_answer_is_refused() -> None:
+    automaton = compile_schema(read_schema(SCHEMA))
+    with pytest.raises(ValueError, match="no token with which an answer could go on"):
+        Grammar(automaton, Vocabulary([b"", b"x"], eos_id=0)).ends(automaton.start)

@@ -1,0 +1,81 @@
+"""The memo of recorded outputs: equal to what the model says live, token by token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.demo_models import generate, ids
+from ucci_demo.model_server import PROMPT
+from ucci_demo.model_server.memo import ALTERNATIVES, Memo, pack_memo
+from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
+
+ROLES = {"small": 48, "large": 8}
+"""How many recorded prompts are answered again; the large model is slow on one core."""
+
+LOGPROB_TOLERANCE = 2e-3
+"""Between batches of another size: float32 sums in another order. Runners-up near -20 differ most."""
+
+MARGIN_TOLERANCE = 1e-5
+RECORDED_TOLERANCE = 1e-4
+"""Of u, against the outputs of vLLM and transformers."""
+
+
+def sample(role: str) -> list[RecordedQuery]:
+    memo = Memo.of(role)
+    assert memo is not None
+    known = [q for q in load_traffic() if memo.find(PROMPT.replace("{text}", q.text)) is not None]
+    assert len(known) > 1_000
+    return known[:: len(known) // ROLES[role]][: ROLES[role]]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_memo_and_live_answers_are_equal_token_by_token(role: str) -> None:
+    memo = Memo.of(role)
+    assert memo is not None
+    queries = sample(role)
+    for query, live in zip(queries, generate(role, [q.text for q in queries]), strict=True):
+        remembered = memo.find(PROMPT.replace("{text}", query.text))
+        assert remembered is not None
+        assert [token.token_id for token in remembered] == ids(live)
+        now = np.array([token.top_logprobs[:ALTERNATIVES] for token in live.tokens])
+        then = np.array([token.top_logprobs for token in remembered])
+        np.testing.assert_allclose(now, then, atol=LOGPROB_TOLERANCE)
+        np.testing.assert_allclose(*(margins(values) for values in (now, then)), atol=MARGIN_TOLERANCE)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_live_answers_have_the_uncertainty_that_was_recorded_of_vllm(role: str) -> None:
+    queries = sample(role)
+    for query, live in zip(queries, generate(role, [q.text for q in queries]), strict=True):
+        recorded = query.small if role == "small" else query.large
+        assert len(live.tokens) == recorded.tokens
+        if recorded.uncertainty is not None:
+            now = np.array([token.top_logprobs[:ALTERNATIVES] for token in live.tokens])
+            assert 1.0 - margins(now).mean() == pytest.approx(recorded.uncertainty, abs=RECORDED_TOLERANCE)
+
+
+def margins(
+    logprobs: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    probabilities = np.exp(logprobs)
+    return np.asarray(probabilities[:, 0] - probabilities[:, 1])
+
+
+def test_what_is_packed_is_found_again_by_its_whole_prompt_alone(tmp_path: Path) -> None:
+    generations = dict(zip(("nikon z6", "café ☃"), generate("small", ["nikon z6", "café ☃"]), strict=True))
+    pack_memo(generations, tmp_path / "memo.npz")
+    memo = Memo(tmp_path / "memo.npz")
+    assert len(memo) == 2
+    for text, generation in generations.items():
+        found = memo.find(PROMPT.replace("{text}", text))
+        assert found is not None
+        assert [token.token_id for token in found] == ids(generation)
+        assert [token.logprob for token in found] == [token.logprob for token in generation.tokens]
+    assert memo.find("nikon z6") is None
+
+
+def test_a_checkpoint_of_the_user_s_own_has_no_memo() -> None:
+    assert Memo.of("some/folder") is None

@@ -1,0 +1,189 @@
+"""The demo's model server over real HTTP: the memo and the live model behind one protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import jsonschema
+import numpy as np
+import pytest
+from aiohttp import web
+
+from tests.support.demo_models import SCHEMA, checkpoint
+from ucci_demo.model_server import PROMPT
+from ucci_demo.model_server.generation import ContinuousBatch
+from ucci_demo.model_server.memo import Memo
+from ucci_demo.model_server.server import ModelServer
+from ucci_demo.recorded.traffic import load_traffic
+
+NEW = "leica q3 with a 28mm at f1.7 please"
+RECORDED = load_traffic()[5_000].text
+SLOTS = 4
+
+
+class Client:
+    """Posts bodies and returns status and document."""
+
+    def __init__(self, session: aiohttp.ClientSession, base_url: str) -> None:
+        self.session = session
+        self.base_url = base_url
+
+    async def post(self, path: str = "/v1/completions", body: object = None, **changes: Any) -> tuple[int, Any]:
+        if body is None:
+            body = {"model": "tiny", "prompt": PROMPT.replace("{text}", NEW), "max_tokens": 256, "temperature": 0}
+            body = body | {"logprobs": 2, "return_tokens_as_token_ids": True} | changes
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.session.post(self.base_url + path, data=data) as response:
+            return response.status, await response.json()
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with self.session.get(self.base_url + path) as response:
+            return response.status, await response.text()
+
+
+@asynccontextmanager
+async def serving(memo: Memo | None = None) -> AsyncIterator[tuple[Client, web.AppRunner]]:
+    opened = checkpoint("small")
+    fresh = type(opened)(opened.tokenizer, opened.model, ContinuousBatch(opened.model, SLOTS))
+    runner = web.AppRunner(ModelServer(fresh, "tiny", memo).application(), access_log=None, shutdown_timeout=5.0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield Client(session, f"http://127.0.0.1:{runner.addresses[0][1]}"), runner
+    finally:
+        await runner.cleanup()
+
+
+def without_identity(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key not in ("id", "created")}
+
+
+async def test_a_remembered_and_a_computed_answer_are_the_same_reply() -> None:
+    memo = Memo.of("small")
+    assert memo is not None
+    prompt = PROMPT.replace("{text}", RECORDED)
+    assert memo.find(prompt) is not None
+    async with serving(memo) as (client, _), serving() as (live, _):
+        (_, remembered), (_, computed) = await client.post(prompt=prompt), await live.post(prompt=prompt)
+    logprobs = [document["choices"][0].pop("logprobs") for document in (remembered, computed)]
+    assert without_identity(remembered) == without_identity(computed)
+    first, second = logprobs
+    assert first["tokens"] == second["tokens"]
+    np.testing.assert_allclose(first["token_logprobs"], second["token_logprobs"], atol=1e-4)
+    for one, other in zip(first["top_logprobs"], second["top_logprobs"], strict=True):
+        assert list(one) == list(other)
+
+
+async def test_a_new_query_is_computed_and_the_numbers_of_the_reply_agree() -> None:
+    async with serving(Memo.of("small")) as (client, _):
+        status, document = await client.post()
+    assert status == 200
+    choice, usage = document["choices"][0], document["usage"]
+    assert choice["finish_reason"] == "stop"
+    assert isinstance(json.loads(choice["text"]), dict)
+    listed = choice["logprobs"]
+    assert usage["completion_tokens"] == len(listed["tokens"]) == len(listed["top_logprobs"])
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    assert listed["tokens"][-1] == f"token_id:{checkpoint('small').model.shape.eos_id}"
+    assert all(len(alternatives) == 2 for alternatives in listed["top_logprobs"])
+
+
+@pytest.mark.parametrize("text", [RECORDED, NEW], ids=["recorded", "new"])
+async def test_max_tokens_cuts_an_answer_recorded_or_not(text: str) -> None:
+    async with serving(Memo.of("small")) as (client, _):
+        _, document = await client.post(prompt=PROMPT.replace("{text}", text), max_tokens=7)
+        _, default = await client.post(
+            body={"model": "tiny", "prompt": PROMPT.replace("{text}", text), "temperature": 0}
+        )
+    assert (document["choices"][0]["finish_reason"], document["usage"]["completion_tokens"]) == ("length", 7)
+    assert default["usage"]["completion_tokens"] == 16
+
+
+async def test_chat_answers_as_completions_do() -> None:
+    async with serving() as (client, _):
+        _, completed = await client.post()
+        messages = [{"role": "user", "content": PROMPT.replace("{text}", NEW)}]
+        chat = {"model": "tiny", "messages": messages, "temperature": 0, "logprobs": True, "top_logprobs": 2}
+        _, chatted = await client.post("/v1/chat/completions", chat | {"return_tokens_as_token_ids": True})
+    assert chatted["choices"][0]["message"]["content"] == completed["choices"][0]["text"]
+    assert chatted["usage"] == completed["usage"]
+    tokens = [entry["token"] for entry in chatted["choices"][0]["logprobs"]["content"]]
+    assert tokens == completed["choices"][0]["logprobs"]["tokens"]
+
+
+async def test_a_guided_answer_fits_its_schema_and_is_not_taken_from_the_memo() -> None:
+    asked = {"type": "json_schema", "json_schema": {"name": "entities", "schema": SCHEMA, "strict": True}}
+    async with serving(Memo.of("small")) as (client, _):
+        status, document = await client.post(prompt=PROMPT.replace("{text}", RECORDED), response_format=asked)
+        refused, error = await client.post(response_format={"type": "json_schema", "json_schema": {"schema": {}}})
+    assert status == 200
+    jsonschema.validate(json.loads(document["choices"][0]["text"]), SCHEMA)
+    assert -9999.0 in document["choices"][0]["logprobs"]["top_logprobs"][-1].values()
+    assert (refused, error["error"]["type"]) == (400, "BadRequestError")
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"{nope", 400),
+        ([], 400),
+        ({"model": "other", "prompt": "x", "temperature": 0}, 404),
+        ({"model": "tiny", "prompt": "", "temperature": 0}, 400),
+        ({"model": "tiny", "prompt": "x " * 2_000, "temperature": 0}, 400),
+    ],
+)
+async def test_what_is_refused_says_why_in_vllms_error_object(body: object, status: int) -> None:
+    async with serving() as (client, _):
+        seen, document = await client.post(body=body)
+    assert (seen, document["error"]["code"]) == (status, status)
+    assert document["error"]["message"]
+
+
+async def test_more_queries_than_slots_are_all_answered_and_as_they_would_be_alone() -> None:
+    texts = [query.text for query in load_traffic()[3_000 : 3_000 + 3 * SLOTS]]
+    async with serving() as (client, _):
+        together = await asyncio.gather(*(client.post(prompt=PROMPT.replace("{text}", text)) for text in texts))
+        for text, (_, document) in zip(texts[::4], together[::4], strict=True):
+            _, alone = await client.post(prompt=PROMPT.replace("{text}", text))
+            assert alone["choices"][0]["text"] == document["choices"][0]["text"]
+        _, metrics = await client.get("/metrics")
+    assert 'vllm:request_success_total{finished_reason="stop"}' in metrics or "vllm_request_success_total" in metrics
+    assert "num_requests_running 0.0" in metrics
+
+
+async def test_models_and_health_are_answered() -> None:
+    async with serving() as (client, _):
+        status, models = await client.get("/v1/models")
+        assert (status, [model["id"] for model in json.loads(models)["data"]]) == (200, ["tiny"])
+        assert await client.get("/health") == (200, "")
+
+
+async def test_a_server_told_to_stop_sends_half_an_answer_with_status_200_and_the_reason_abort() -> None:
+    """What vLLM does on SIGTERM: a client that looks at the status alone takes half an answer for a whole one."""
+    async with serving() as (client, runner):
+        calls = [asyncio.create_task(client.post(prompt=PROMPT.replace("{text}", f"{NEW} {n}"))) for n in range(24)]
+        done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        assert done
+        await runner.app.shutdown()
+        ends = [document["choices"][0]["finish_reason"] for status, document in await asyncio.gather(*calls)]
+        assert set(ends) == {"stop", "abort"}
+        status, document = await client.post()
+        assert (status, document["error"]["code"]) == (503, 503)
+        assert await client.get("/health") == (200, "")
+
+
+async def test_a_client_that_goes_away_gives_its_slot_back() -> None:
+    async with serving() as (client, _):
+        calls = [asyncio.create_task(client.post(prompt=PROMPT.replace("{text}", f"{NEW} {n}"))) for n in range(8)]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert (await client.post())[0] == 200

@@ -1,0 +1,135 @@
+"""The page as its maker knows it: each state has its words, in colours one can read, and forms a browser can send."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import recalibrator.api.pages
+from recalibrator.api.pages.html_page import ACTIONS
+from schemas.command import Action
+from tests.support.api import KEY, WORKLOAD, make_api
+
+PACKAGE = Path(recalibrator.api.pages.__file__).parent
+CSS = (PACKAGE / "static" / "page.css").read_text(encoding="utf-8")
+LEAST_CONTRAST = 4.5
+"""Of text (WCAG 2.2, success criterion 1.4.3)."""
+
+TEXT = ("ink", "muted", "main", "second", "goal", "good", "warn", "bad", "calm")
+PAPER = ("card", "paper", "tint")
+
+
+def palettes() -> list[dict[str, str]]:
+    """The light and the dark palette."""
+    blocks = re.findall(r":root \{([^}]*)\}", CSS)
+    return [dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for block in blocks]
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance (WCAG 2.2)."""
+    parts = [int(colour[place : place + 2], 16) / 255.0 for place in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("palette", palettes(), ids=["light", "dark"])
+def test_every_text_colour_can_be_read_on_every_ground(palette: dict[str, str]) -> None:
+    for text in TEXT:
+        for paper in PAPER:
+            light, dark = sorted((luminance(palette[text]), luminance(palette[paper])), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= LEAST_CONTRAST, (text, paper)
+
+
+def test_both_palettes_name_the_same_colours() -> None:
+    light, dark = palettes()
+    assert set(light) == set(dark)
+    assert set(re.findall(r"var\(--(\w+)\)", CSS)) <= set(light) | {"v", "t"}
+
+
+def test_every_act_has_its_words() -> None:
+    assert set(ACTIONS) == set(get_args(Action)) - {"bootstrap"}
+
+
+class Structure(HTMLParser):
+    """Notes what a screen reader relies on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.named_by: list[str] = []
+        self.labelled: set[str] = set()
+        self.inputs: list[str] = []
+        self.headings: list[str] = []
+        self.drawings_without_words = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids += [given["id"] or ""] if "id" in given else []
+        self.named_by += [given["aria-labelledby"] or ""] if "aria-labelledby" in given else []
+        self.labelled |= {given.get("for") or ""} if tag == "label" else set()
+        self.inputs += [given.get("id") or ""] if tag == "input" and given.get("type") != "hidden" else []
+        self.headings += [tag] if re.fullmatch(r"h[1-6]", tag) else []
+        self.drawings_without_words += tag == "svg" and not given.get("aria-label")
+
+
+@pytest.mark.parametrize("path", ["/", f"/workloads/{WORKLOAD}", f"/confirm?workload={WORKLOAD}&action=pause"])
+def test_the_structure_names_everything_once(path: str) -> None:
+    api = make_api(api_keys={"boss": {"key": KEY, "scopes": ["read", "admin"]}})
+    answer = api.client.get(path, headers={"X-Api-Key": KEY})
+    found = Structure()
+    found.feed(re.sub(r"<svg.*?</svg>", "", answer.text, flags=re.DOTALL))
+
+    assert answer.status_code == 200
+    assert len(found.ids) == len(set(found.ids))
+    assert set(found.named_by) <= set(found.ids)
+    assert set(found.inputs) <= found.labelled
+    assert found.headings.count("h1") == 1
+    assert found.drawings_without_words == 0
+
+
+def test_several_workloads_are_listed_and_each_has_its_page() -> None:
+    api = make_api(workloads=("photo", "video & more"))
+    overview = api.client.get("/").text
+
+    assert overview.count("<svg ") == 0
+    assert '<a href="/workloads/video%20%26%20more">video &amp; more</a>' in overview
+    assert "video &amp; more</h1>" in api.client.get("/workloads/video%20%26%20more").text
+    assert api.client.get("/workloads/other").status_code == 404
+
+
+def test_a_browser_sends_the_origin_with_the_forms() -> None:
+    api = make_api()
+    policy = api.client.get("/").headers["referrer-policy"]
+    form = {"workload": WORKLOAD, "action": "pause"}
+
+    # With no-referrer a browser sends "null", which must stay refused: other sites' sandboxed pages send it too.
+    assert policy == "same-origin"
+    assert api.client.post("/confirm", data=form, headers={"Origin": "null"}).status_code == 403
+    assert api.producer.records == []
+
+
+def test_after_an_act_the_page_says_what_was_asked_for() -> None:
+    api = make_api()
+    answer = api.client.post("/confirm", data={"workload": WORKLOAD, "action": "pause"})
+
+    assert answer.status_code == 200
+    assert "Asked for: pause" in answer.text
+
+
+def test_nothing_that_a_link_says_is_told_as_an_act() -> None:
+    told = make_api().client.get(f"/workloads/{WORKLOAD}", params={"asked": "<script>", "version": "3"}).text
+
+    assert "Asked for" not in told
+    assert "<script>" not in told
+
+
+def test_style_and_script_come_from_here_with_a_tag() -> None:
+    api = make_api()
+    for path, kind in (("/page.css", "text/css"), ("/page.js", "text/javascript")):
+        answer = api.client.get(path)
+        assert answer.headers["content-type"].startswith(kind)
+        assert api.client.get(path, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304

@@ -1,0 +1,135 @@
+"""The past: bounded, in order, and there again after a restart."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalibrator.api.pages.svg_over_time import escalation_plot, quality_plot
+from recalibrator.api.read_model.history import MAX_POINTS, History, since
+from schemas.calibration import CalibrationMap, CalibrationVersion, CostRate, Evidence, Interval, Target
+from schemas.status import DriftStatus, WorkloadStatus
+from tests.support.versions import sealed_version
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def status(second: float, **changes: Any) -> WorkloadStatus:
+    content = {
+        "workload": "photo",
+        "state": "active",
+        "sentence": "It holds.",
+        "calibration_version": 7,
+        "target": Target(micro_f1=0.9),
+        "micro_f1": Interval(estimate=0.91, lower=0.9, upper=0.92),
+        "escalation_rate": 0.3,
+        "cost": CostRate(sequential=2.0, paper=1.6, large_only=3.0),
+        "drift": DriftStatus(state="ok"),
+        "updated_at": START + timedelta(seconds=second),
+    }
+    return WorkloadStatus(**(content | changes))
+
+
+def version(number: int, **details: Any) -> CalibrationVersion:
+    return sealed_version(
+        version=number,
+        created_at=START,
+        map=CalibrationMap(uncertainty=(0.1, 0.9), error_probability=(0.05, 0.8)),
+        uncertainty_threshold=0.3,
+        evidence=Evidence(
+            trigger="threshold_moved",
+            micro_f1=Interval(estimate=0.905, lower=0.9, upper=0.91),
+            escalation_rate=0.25,
+            drift_state="suspected",
+            details=details,
+        ),
+    )
+
+
+def test_after_a_restart_the_versions_tell_the_past_and_the_statuses_go_on() -> None:
+    history = History()
+    # What a compacted topic still holds: every version, but only the last status.
+    for number in range(1, 6):
+        history.add_version(version(number), START + timedelta(hours=number))
+    history.add_status(status(6 * 3_600))
+    points = history.points()
+
+    assert [point.source for point in points] == ["version"] * 5 + ["status"]
+    assert [point.version for point in points] == [1, 2, 3, 4, 5, 7]
+    assert points[0].at == START + timedelta(hours=1)
+    assert points[0].drift == "suspected"
+
+
+def test_where_there_are_statuses_versions_add_no_points() -> None:
+    history = History()
+    history.add_status(status(0))
+    history.add_version(version(8), START + timedelta(seconds=5))
+    history.add_status(status(10))
+
+    assert [point.source for point in history.points()] == ["status", "status"]
+
+
+def test_a_version_is_drawn_with_its_95_percent_interval_where_it_has_one() -> None:
+    history = History()
+    wide = Interval(estimate=0.905, lower=0.88, upper=0.93)
+    history.add_version(version(1, micro_f1_95=wide.model_dump()), START)
+    history.add_version(version(2), START + timedelta(seconds=1))
+
+    assert [point.micro_f1 for point in history.points()] == [wide, Interval(estimate=0.905, lower=0.9, upper=0.91)]
+
+
+@given(moments=st.lists(st.integers(0, 10_000), max_size=60), numbers=st.lists(st.integers(0, 10_000), max_size=60))
+def test_points_are_in_order_whatever_comes(moments: list[int], numbers: list[int]) -> None:
+    history = History()
+    for second in moments:
+        history.add_status(status(second))
+    for count, second in enumerate(numbers):
+        history.add_version(version(count + 1), START + timedelta(seconds=second))
+    points = history.points()
+
+    assert all(a.at <= b.at for a, b in pairwise(points))
+    assert list(since(points, START + timedelta(seconds=5_000))) == [
+        point for point in points if point.at >= START + timedelta(seconds=5_000)
+    ]
+
+
+def test_both_sources_stay_bounded() -> None:
+    history = History()
+    for number in range(1, 3 * MAX_POINTS):
+        history.add_version(version(1).model_copy(update={"version": number}), START + timedelta(seconds=number))
+    for second in range(3 * MAX_POINTS, 6 * MAX_POINTS):
+        history.add_status(status(second))
+    points = history.points()
+
+    assert len(points) <= 2 * MAX_POINTS
+    assert points[-1].at == START + timedelta(seconds=6 * MAX_POINTS - 1)
+    assert points[0].at == START + timedelta(seconds=1)
+
+
+@given(
+    begin=st.integers(0, 20_000).map(lambda days: START + timedelta(days=days, hours=days % 24)),
+    span_s=st.floats(0.001, 3e8),
+)
+def test_the_past_is_drawn_over_any_span_of_time(begin: datetime, span_s: float) -> None:
+    history = History()
+    for share in (0.0, 0.3, 1.0):
+        history.add_status(status(0).model_copy(update={"updated_at": begin + timedelta(seconds=share * span_s)}))
+    points = history.points()
+
+    for drawing in (quality_plot(points, 0.9), escalation_plot(points)):
+        assert drawing.count("<svg ") == 1
+        assert "yet" not in drawing
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_empty_past_is_said_to_be_empty(count: int) -> None:
+    history = History()
+    for second in range(count):
+        history.add_status(status(second))
+
+    assert "not enough labels yet" in quality_plot(history.points(), 0.9)

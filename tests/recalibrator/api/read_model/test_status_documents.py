@@ -1,0 +1,167 @@
+"""What is served of a workload: the fit's own status, completed by what the other topics tell."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recalibrator.api.read_model.status_documents import GONE_AFTER, SILENT_AFTER
+from schemas.calibration import CalibrationMap, Evidence, Interval, Target
+from schemas.status import (
+    DriftStatus,
+    LabelerStatus,
+    ModelHealth,
+    RecalibratorStatus,
+    RouterStatus,
+    StageStatus,
+    TopicLag,
+    VersionInUse,
+    WorkloadStatus,
+)
+from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.versions import sealed_version
+
+URL = f"/v1/status/{WORKLOAD}"
+
+
+def publish(api: Api, number: int, threshold: float, parent: int | None) -> None:
+    version = sealed_version(
+        workload=WORKLOAD,
+        version=number,
+        created_at=START,
+        map=CalibrationMap(uncertainty=(0.1, 0.9), error_probability=(0.05, 0.4 + 0.1 * number)),
+        uncertainty_threshold=threshold,
+        parent_version=parent,
+        evidence=Evidence(trigger="threshold_moved", micro_f1=Interval(estimate=0.91, lower=0.9, upper=0.92)),
+    )
+    assert api.view.take("ucci.calibration-history", f"{WORKLOAD}:{number}".encode(), version.to_json())
+
+
+def tell_status(api: Api, **changes: Any) -> None:
+    content = {
+        "workload": WORKLOAD,
+        "state": "active",
+        "sentence": "It holds.",
+        "calibration_version": 2,
+        "target": Target(micro_f1=0.9),
+        "drift": DriftStatus(state="ok"),
+        "lag": {"observations": 3},
+        "updated_at": START,
+    }
+    assert api.view.take("ucci.status", WORKLOAD.encode(), WorkloadStatus(**(content | changes)).to_json())
+
+
+def tell_router(api: Api, name: str, *, silent_for: timedelta = timedelta()) -> None:
+    status = RouterStatus(
+        instance_id=name,
+        started_at=START,
+        updated_at=START - silent_for,
+        ready=True,
+        versions={WORKLOAD: VersionInUse(version=2), "other": VersionInUse(version=9)},
+        models={WORKLOAD: {"small": ModelHealth(state="up", latency_s={"p50": 0.1})}},
+        lag={"0": 4, "1": 1},
+        lag_s={"0": 2.5, "1": 0.5},
+    )
+    assert api.view.take("ucci.routers", name.encode(), status.to_json())
+
+
+def tell_recalibrator(api: Api, name: str, *labelers: LabelerStatus, silent_for: timedelta = timedelta()) -> None:
+    status = RecalibratorStatus(
+        instance_id=name,
+        started_at=START,
+        updated_at=START - silent_for,
+        stages={"join": StageStatus(ready=True, lag={"ucci.results": TopicLag(records=7, seconds=1.5)})},
+        labelers={WORKLOAD: labelers},
+    )
+    assert api.view.take("ucci.recalibrators", name.encode(), status.to_json())
+
+
+@pytest.fixture
+def api() -> Api:
+    api = make_api()
+    publish(api, 1, 0.3, None)
+    publish(api, 2, 0.4, 1)
+    tell_status(api)
+    return api
+
+
+def test_the_version_in_force_comes_with_why_and_what_it_changed(api: Api) -> None:
+    version = api.client.get(URL).json()["version"]
+
+    assert (version["version"], version["trigger"], version["parent_version"]) == (2, "threshold_moved", 1)
+    assert version["changed"]["uncertainty_threshold"] == [0.3, 0.4]
+    assert any(name.startswith("error_probability at u") for name in version["changed"])
+    assert "micro_f1" not in version["changed"]
+
+
+def test_lag_is_told_in_records_and_seconds_of_every_topic(api: Api) -> None:
+    tell_router(api, "router-0")
+    tell_recalibrator(api, "recalibrator-0/join")
+    lag = api.client.get(URL).json()["lag"]
+
+    assert lag["observations"] == 3
+    assert lag["records"] == {"queries": 5, "results": 7}
+    assert lag["seconds"] == {"queries": 2.5, "results": 1.5}
+
+
+def test_routers_come_with_their_version_and_the_health_of_their_models(api: Api) -> None:
+    tell_router(api, "router-0")
+    tell_router(api, "router-1", silent_for=SILENT_AFTER + timedelta(seconds=1))
+    tell_router(api, "router-2", silent_for=GONE_AFTER + timedelta(seconds=1))
+    document = api.client.get(URL).json()
+    listed = document["routers"]
+
+    assert [(one["instance_id"], one["version"], one["silent"], one["ready"]) for one in listed] == [
+        ("router-0", 2, False, True),
+        ("router-1", 2, True, False),
+    ]
+    assert listed[0]["models"]["small"]["latency_s"] == {"p50": 0.1}
+    assert document["lag"]["records"]["queries"] == 5
+    assert len(api.client.get("/v1/status").json()["routers"]) == 3
+
+
+def test_a_router_that_falls_silent_is_told_without_any_news(api: Api) -> None:
+    tell_router(api, "router-0")
+    tag = api.client.get(URL).headers["etag"]
+    api.clock.elapsed_s = SILENT_AFTER.total_seconds() + 1.0
+    answer = api.client.get(URL, headers={"If-None-Match": tag})
+
+    assert answer.status_code == 200
+    assert answer.json()["routers"][0]["silent"] is True
+
+
+def test_labelers_are_summed_over_the_joins_that_are_alive(api: Api) -> None:
+    tell_recalibrator(api, "a/join", LabelerStatus(labeler="ann", labels=5, compared=2, agreeing=1))
+    tell_recalibrator(api, "b/join", LabelerStatus(labeler="ann", labels=3), LabelerStatus(labeler="bob", labels=9))
+    # Its partitions went to the others, who have counted its labels again.
+    tell_recalibrator(api, "gone/join", LabelerStatus(labeler="ann", labels=8), silent_for=timedelta(days=3))
+    listed = api.client.get(URL).json()["labels"]["by_labeler"]
+
+    assert [(one["labeler"], one["labels"]) for one in listed] == [("bob", 9), ("ann", 8)]
+    assert (listed[1]["compared"], listed[1]["agreeing"]) == (2, 1)
+
+
+def test_while_no_join_is_alive_the_last_known_labelers_are_told(api: Api) -> None:
+    tell_recalibrator(api, "a/join", LabelerStatus(labeler="ann", labels=5), silent_for=timedelta(days=3))
+
+    assert api.client.get(URL).json()["labels"]["by_labeler"][0]["labels"] == 5
+
+
+def test_dead_letters_are_told_by_reason(api: Api) -> None:
+    headers = {"dlq.stage": b"route", "dlq.reason": b"not_json", "dlq.error": b"<b>bad</b>"}
+    api.letters.take(b"q", b"{", headers, int(START.timestamp() * 1_000))
+
+    assert api.client.get(URL).json()["dead_letters"]["by_reason"][0]["reason"] == "not_json"
+    assert "&lt;b&gt;bad&lt;/b&gt;" in api.client.get("/").text
+
+
+def test_what_is_served_is_a_workload_status(api: Api) -> None:
+    tell_router(api, "router-0")
+    tell_recalibrator(api, "a/join", LabelerStatus(labeler="ann", labels=5))
+    status = WorkloadStatus.from_json(api.client.get(URL).content)
+
+    assert status.routers[0].instance_id == "router-0"
+    assert status.labels.by_labeler[0].labeler == "ann"
+    assert status.version is not None

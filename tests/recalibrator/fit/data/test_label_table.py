@@ -1,0 +1,170 @@
+"""Who contributes: any arrival order, corrections, retractions, late labels."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from recalibrator.fit.data.label_table import LabelWindow, weights
+from recalibrator.fit.data.table import COUNTS
+from recalibrator.fit.data.traffic_window import TrafficWindow
+from recalibrator.fit.estimate.estimate import Outlook, look_out
+from recalibrator.fit.method_constants import DEFAULT
+from recalibrator.grid import Grid
+from schemas import FieldCounts, LabelledExample
+from schemas.traffic import GridSpec
+from tests.support.cascade_stream import START, example, typo_world
+
+WORLD = typo_world(400, 200, seed=8)
+GRID = Grid(GridSpec())
+FIELDS = ("iso", "lens")
+
+
+def window(capacity: int = 1_000) -> LabelWindow:
+    return LabelWindow(GRID, 0.93, FIELDS, capacity)
+
+
+def label(number: int, *, draw: int | None = None, **changed: object) -> LabelledExample:
+    routed_at = START + timedelta(seconds=number)
+    made = example(WORLD.draw(number if draw is None else draw), f"q-{number}", "w", routed_at)[1]
+    return made.model_copy(update=changed)
+
+
+def outlook(labels: LabelWindow) -> Outlook:
+    return look_out(labels, TrafficWindow(GRID, 1_000), 0.1, None, True, DEFAULT)
+
+
+def same(one: Outlook, other: Outlook) -> None:
+    for name in ("value", "size", "spread"):
+        np.testing.assert_allclose(getattr(one.kept, name), getattr(other.kept, name), atol=1e-9)
+        np.testing.assert_allclose(getattr(one.escalated, name), getattr(other.escalated, name), atol=1e-9)
+    np.testing.assert_allclose(one.map.uncertainty, other.map.uncertainty, atol=1e-9)
+    np.testing.assert_allclose(one.map.error_probability, other.map.error_probability, atol=1e-9)
+    assert one.support.labels == other.support.labels
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[LabelledExample]:
+    """Labels of 40 queries, up to three revisions each, some of them retracted."""
+    return [
+        label(
+            number,
+            draw=draw(st.integers(0, 399)),
+            revision=revision,
+            retracted=draw(st.booleans()) and draw(st.booleans()),
+            labelled_at=START + timedelta(days=draw(st.integers(0, 3))),
+        )
+        for number in range(40)
+        for revision in range(1, 1 + draw(st.integers(1, 3)))
+    ]
+
+
+@hypothesis_settings(max_examples=15)
+@given(histories(), st.randoms(use_true_random=False))
+def test_any_arrival_order_with_repeats_gives_the_same_estimate(events: list[LabelledExample], rng: object) -> None:
+    in_order, shuffled = window(), window()
+    for event in events:
+        in_order.offer(event)
+    again = [*events, *events[::3]]
+    rng.shuffle(again)  # type: ignore[attr-defined] # hypothesis types its random numbers as object
+    for event in again:
+        shuffled.offer(event)
+    same(outlook(in_order), outlook(shuffled))
+
+
+def test_a_retracted_label_leaves_the_estimate_as_if_it_had_never_come() -> None:
+    with_it, without = window(), window()
+    for number in range(200):
+        with_it.offer(label(number))
+        if number != 77:
+            without.offer(label(number))
+    assert with_it.offer(label(77, revision=2, retracted=True)) == "withdrawn"
+    same(outlook(with_it), outlook(without))
+
+
+def test_a_retraction_that_overtakes_its_label_still_takes_it_out() -> None:
+    labels = window()
+    assert labels.offer(label(1, revision=2, retracted=True)) == "withdrawn"
+    assert labels.offer(label(1)) == "duplicate"
+    assert not (labels.table[:, COUNTS] > 0.0).any()
+
+
+def test_a_correction_replaces_also_the_counts_of_each_field() -> None:
+    labels = window()
+    counts = FieldCounts(true_positives=1, predicted=1, gold=1)
+    labels.offer(label(1, per_field={"iso": counts}))
+    assert labels.per_field.tolist() == [[[1, 1, 1], [0, 0, 0]]]
+    labels.offer(label(1, revision=2, per_field=None))
+    assert labels.per_field.sum() == 0
+
+
+def test_a_label_that_was_not_asked_for_is_kept_but_changes_no_estimate() -> None:
+    asked, unasked = window(), window()
+    for number in range(150):
+        asked.offer(label(number))
+        unasked.offer(label(number))
+    unasked.offer(label(160, label_requested=False))
+    same(outlook(asked), outlook(unasked))
+
+
+def test_the_oldest_leave_by_routing_time_whatever_came_last() -> None:
+    """A late label of an old query is refused once its time has been dropped; memory stays bounded."""
+    labels = window(capacity=100)
+    for number in range(300, 20, -1):
+        labels.offer(label(number, draw=number % 400))
+    assert len(labels) <= 125
+    assert labels.offer(label(3)) == "too_late"
+    kept = {int(query_id[2:]) for query_id in labels.state()["ids"]}
+    assert kept >= set(range(202, 301))
+
+
+@pytest.mark.parametrize("capacity", [100, 1_000])
+def test_ages_count_later_routed_labels_and_equal_times_share_theirs(capacity: int) -> None:
+    labels = window(capacity)
+    for number in (5, 1, 9, 3):
+        labels.offer(label(number))
+    labels.offer(label(9, draw=2, query_id="twin"))
+    assert labels.newer().tolist() == [2, 4, 0, 3, 0]
+    age = labels.newer()
+    expected = np.exp2(-age / 2.0)
+    np.testing.assert_allclose(weights(age, np.ones(5, dtype=bool), 2.0), expected)
+
+
+def test_whoever_gave_suspected_labels_does_not_decide_the_audit_of_them() -> None:
+    labels = window()
+    for number in range(40):
+        labels.offer(label(number, label_requested=True, label_reason="random", labeler="eve"))
+    answers = [("eve", None), ("ann", None), ("eve", True), ("ann", False), (None, None)]
+    for number, (labeler, trusted) in enumerate(answers, start=40):
+        labels.offer(
+            label(number, label_requested=True, label_reason="audit", labeler=labeler, trusted=trusted, agree=True)
+        )
+    suspects = labels.labelers_since(0)
+    relation, _, _ = labels.errors_since(0, audited=True, suspects=suspects)
+    # Eve counts where she is trusted by name, and so does the unnamed answer of an earlier release. Where others are
+    # trusted, what Ann says to an audit is an ordinary label, which makes her a suspect as well.
+    assert [labels.labelers[int(number) - 1] for number in suspects] == ["eve", "ann"]
+    assert len(relation) == 2
+    only_eve = np.array([1.0])
+    assert len(labels.errors_since(0, audited=True, suspects=only_eve)[0]) == 3
+    assert len(labels.errors_since(0, audited=False)[0]) == 41
+
+
+def test_a_label_that_was_overruled_stands_again_once_its_successor_is_set_aside() -> None:
+    labels, alone = window(), window()
+    for one in (labels, alone):
+        one.offer(label(1, labeler="ann"))
+    labels.offer(label(1, draw=200, labeler="eve", revision=2))
+    eve = frozenset({labels.labelers.index("eve") + 1})
+    labels.distrust(eve)
+    same(outlook(labels), outlook(alone))
+    assert labels.offer(label(1, draw=300, labeler="eve", revision=3)) == "overruled"
+    same(outlook(labels), outlook(alone))
+    labels.distrust(frozenset())
+    alone.offer(label(1, draw=300, labeler="ann", revision=3))
+    same(outlook(labels), outlook(alone))

@@ -1,0 +1,100 @@
+"""Calibration error against the definitions, computed label by label."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+
+from recalibrator.fit.data.label_table import LabelWindow
+from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
+from recalibrator.grid import Grid
+from schemas import FieldCounts, LabelledExample
+from schemas.traffic import GridSpec
+from tests.support.cascade_stream import START, example, typo_world
+
+WORLD = typo_world(3_000, 1_000, seed=9)
+HALF_LIFE = 500.0
+
+
+def labelled(count: int, seed: int = 4) -> list[LabelledExample]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(count):
+        base = example(WORLD.draw(number), f"q-{number}", "w", START + timedelta(seconds=number))[1]
+        counts = FieldCounts(true_positives=int(rng.integers(0, 2)), predicted=1, gold=1)
+        changed = {
+            "error_probability": float(rng.uniform()),
+            "label_probability": float(rng.choice([0.1, 0.5])),
+            "labelled_at": base.routed_at + timedelta(seconds=float(rng.exponential(60.0))),
+            "per_field": {"iso": counts},
+        }
+        made.append(base.model_copy(update=changed))
+    return made
+
+
+def window_of(labels: list[LabelledExample]) -> LabelWindow:
+    window = LabelWindow(Grid(GridSpec()), 0.93, ("iso", "lens"), 10_000)
+    for one in labels:
+        window.offer(one)
+    return window
+
+
+def mass(labels: list[LabelledExample]) -> np.ndarray:
+    age = np.arange(len(labels))[::-1]
+    raw = np.array([2.0 ** (-a / HALF_LIFE) / one.label_probability for a, one in zip(age, labels, strict=True)])
+    return np.asarray(raw / raw.sum())
+
+
+def test_brier_and_ece_equal_their_definitions() -> None:
+    labels = labelled(2_000)
+    found = calibration_error(window_of(labels), HALF_LIFE)
+    weight = mass(labels)
+    predicted = np.array([one.error_probability for one in labels], dtype=float)
+    error = np.array([not one.small_exact for one in labels], dtype=float)
+    assert found.brier is not None
+    assert found.ece is not None
+    assert abs(found.brier.estimate - float(weight @ (predicted - error) ** 2)) < 1e-9
+    order = np.argsort(predicted)
+    sums, filled = np.zeros((10, 2)), 0.0
+    for index in order:  # ten bins of equal mass, a label in the bin where the middle of its mass lies
+        middle = min(int((filled + weight[index] / 2.0) * 10), 9)
+        filled += weight[index]
+        sums[middle] += weight[index] * np.array([predicted[index], error[index]])
+    assert abs(found.ece.estimate - float(np.abs(sums[:, 0] - sums[:, 1]).sum())) < 1e-9
+    assert sum(one.count for one in found.bins) == len(labels)
+
+
+def test_a_map_that_tells_the_truth_is_within_its_interval_and_a_wrong_one_is_not() -> None:
+    rng = np.random.default_rng(1)
+    labels = []
+    for one in labelled(3_000):
+        chance = float(rng.uniform(0.0, 0.6))
+        labels.append(one.model_copy(update={"error_probability": chance, "small_exact": rng.uniform() >= chance}))
+    true = calibration_error(window_of(labels), 1e9).ece
+    wrong = calibration_error(
+        window_of([one.model_copy(update={"error_probability": (one.error_probability or 0.0) / 2}) for one in labels]),
+        1e9,
+    ).ece
+    assert true is not None
+    assert wrong is not None
+    assert true.estimate < 0.05 < wrong.lower
+
+
+def test_below_twenty_scored_labels_no_figure_is_quoted() -> None:
+    assert calibration_error(window_of(labelled(19)), HALF_LIFE).ece is None
+    unscored = [one.model_copy(update={"error_probability": None}) for one in labelled(50)]
+    assert calibration_error(window_of(unscored), HALF_LIFE).brier is None
+
+
+def test_delays_are_quantiles_and_fields_are_micro_f1_of_what_was_served() -> None:
+    labels = labelled(500)
+    window = window_of(labels)
+    waited = [(one.labelled_at - one.routed_at).total_seconds() for one in labels]
+    assert np.isclose(label_delay(window).p50 or 0.0, np.quantile(waited, 0.5))
+    assert np.isclose(label_delay(window).p90 or 0.0, np.quantile(waited, 0.9))
+    weight = mass(labels)
+    hits = np.array([(one.per_field or {})["iso"].true_positives for one in labels])
+    found = served_per_field(window, HALF_LIFE)
+    assert set(found) == {"iso"}
+    assert np.isclose(found["iso"], 2.0 * float(weight @ hits) / 2.0)

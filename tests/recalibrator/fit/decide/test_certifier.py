@@ -1,0 +1,176 @@
+"""A proof is seldom wrong however often one looks, comes with enough labels, and ends with the world it was about."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from recalibrator.core import Recalibrator
+from recalibrator.fit.decide.certifier import Certifier
+from recalibrator.fit.decide.threshold import Choice
+from schemas.labelled import LabelledExample, OutcomeCounts
+from schemas.settings import WorkloadSettings
+from tests.support.cascade_stream import drive, settings, typo_world
+
+FIELDS, TARGET, CELLS = 4, 0.9, 4
+KEPT, ESCALATED, EXPLORED = 0.1, 0.2, 0.05
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def label(rng: np.random.Generator, right: NDArray[np.float64], threshold: int) -> tuple[int, LabelledExample] | None:
+    """Route one query that falls into a random cell; None when its label was not drawn.
+
+    ``right[model, cell]`` is the chance that a field is right.
+    """
+    cell = int(rng.integers(CELLS))
+    draw, is_escalated = rng.uniform(), cell >= threshold
+    probability = ESCALATED if is_escalated else KEPT
+    if draw >= probability:
+        return None
+    small, large = (int(rng.binomial(FIELDS, right[model, cell])) for model in (0, 1))
+    ran = is_escalated or draw < EXPLORED
+    return cell, LabelledExample(
+        query_id="q",
+        workload="w",
+        uncertainty=0.5,
+        error_probability=None,
+        calibration_version=1,
+        small_exact=small == FIELDS,
+        small=OutcomeCounts(true_positives=small, predicted=FIELDS),
+        large=OutcomeCounts(true_positives=large, predicted=FIELDS) if ran else None,
+        gold_count=FIELDS,
+        large_probability=1.0 if is_escalated else EXPLORED,
+        label_probability=probability,
+        label_requested=True,
+        reason="threshold" if is_escalated else "kept",
+        agree=None,
+        routed_at=NOW,
+        labelled_at=NOW,
+    )
+
+
+def certifier(confidence: float = 0.95) -> Certifier:
+    return Certifier(CELLS + 1, TARGET, FIELDS, min(KEPT, ESCALATED, EXPLORED), confidence)
+
+
+def true_f1(right: NDArray[np.float64], keep: int) -> float:
+    """Expected micro-F1 when the first cells are kept; every answer has as many pairs as gold."""
+    return float(np.concatenate((right[0, :keep], right[1, keep:])).mean())
+
+
+def test_a_threshold_that_misses_the_target_is_hardly_ever_proven_though_looked_at_after_every_label() -> None:
+    right = np.array([[0.99, 0.93, 0.785, 0.7], [0.96, 0.94, 0.92, 0.89]])
+    missing = next(keep for keep in range(CELLS + 1) if true_f1(right, keep) < TARGET)
+    assert true_f1(right, missing) > TARGET - 0.015
+    rng, wrong = np.random.default_rng(7), 0
+    for _ in range(100):
+        bets = certifier(0.9)
+        for _ in range(6_000):
+            found = label(rng, right, threshold=2)
+            if found is not None:
+                bets.observe(found[1], found[0], 0)
+                limit = bets.limit
+                if limit is not None and limit >= missing:
+                    wrong += 1
+                    break
+    # Ten in a hundred may go wrong at a confidence of .9; more than 20 do so once in a thousand times.
+    assert wrong <= 20
+
+
+def test_thresholds_that_clearly_meet_the_target_are_proven_and_no_others() -> None:
+    right = np.array([[0.99, 0.97, 0.85, 0.6], [0.97, 0.96, 0.95, 0.95]])
+    rng, bets = np.random.default_rng(3), certifier()
+    for _ in range(60_000):
+        found = label(rng, right, threshold=2)
+        if found is not None:
+            bets.observe(found[1], found[0], 0)
+    assert [true_f1(right, keep) > TARGET for keep in range(CELLS + 1)] == [True, True, True, True, False]
+    assert bets.limit == 3
+    assert bets.cap(Choice(4, feasible=True)) == Choice(3, feasible=True)
+    assert bets.cap(Choice(1, feasible=True)) == Choice(1, feasible=True)
+
+
+def test_after_a_change_nothing_is_proven_any_more_and_everything_escalates() -> None:
+    right = np.full((2, CELLS), 0.99)
+    rng, bets = np.random.default_rng(5), certifier()
+    for _ in range(20_000):
+        found = label(rng, right, threshold=2)
+        if found is not None:
+            bets.observe(found[1], found[0], 10)
+    assert bets.limit == CELLS
+    bets.restart(20)
+    assert bets.limit is None
+    assert bets.cap(Choice(3, feasible=True)) == Choice(0, feasible=True)
+    late = next(found for _ in range(100) if (found := label(rng, right, threshold=2)) is not None)
+    bets.observe(late[1], late[0], 19)
+    assert bets.labels == 0
+
+
+def test_a_restored_certifier_goes_on_exactly() -> None:
+    right = np.full((2, CELLS), 0.95)
+    rng, bets = np.random.default_rng(5), certifier()
+    found = [one for _ in range(2_000) if (one := label(rng, right, threshold=1)) is not None]
+    for cell, one in found[:50]:
+        bets.observe(one, cell, 1)
+    other = certifier()
+    other.load(bets.state())
+    for cell, one in found[50:]:
+        bets.observe(one, cell, 1)
+        other.observe(one, cell, 1)
+    assert other.state() == bets.state()
+
+
+def test_a_certified_workload_serves_more_safely_and_restores_to_the_same_bytes() -> None:
+    plain = settings()
+    strict = WorkloadSettings.model_validate(
+        plain.model_dump() | {"target": plain.target.model_dump() | {"certified": 0.95}}
+    )
+    rates = {}
+    for chosen in (plain, strict):
+        core = Recalibrator(chosen)
+        drive(core, typo_world(20_000, 20_000, seed=4).draw, 20_000)
+        rates[chosen.target.certified] = core.look()
+        assert core.current is not None
+        assert ("certified" in core.current.evidence.details) == (chosen is strict)
+        restored = Recalibrator.restore(chosen, core.snapshot())
+        assert restored.snapshot() == core.snapshot()
+    free, proven = (view.policies.escalation_rate[view.choice.index] for view in rates.values())
+    assert free < proven < 1.0
+
+
+def test_certification_without_exploration_is_refused() -> None:
+    with pytest.raises(ValueError, match="exploration_probability above 0"):
+        WorkloadSettings.model_validate(
+            {
+                "name": "w",
+                "fields": ["iso"],
+                "target": {"micro_f1": 0.9, "certified": 0.95},
+                "sampling": {"exploration_probability": 0.0},
+            }
+        )
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 900))
+@hypothesis_settings(max_examples=25)
+def test_a_proof_after_corrections_is_that_of_labels_that_were_right_at_once(seed: int, corrections: int) -> None:
+    rng = np.random.default_rng(seed)
+    right = np.array([[0.9] * CELLS, [0.97] * CELLS])
+    drawn = [found for _ in range(6_000) if (found := label(rng, right, 2)) is not None]
+    labels = [(cell, one.model_copy(update={"query_id": f"q{n}"})) for n, (cell, one) in enumerate(drawn)]
+    revised, at_once = certifier(), certifier()
+    changed = {int(one) for one in rng.integers(0, len(labels), corrections)}
+    for place, (cell, one) in enumerate(labels):
+        first = one.model_copy(update={"small": OutcomeCounts(true_positives=0, predicted=FIELDS)})
+        revised.observe(first if place in changed else one, cell, place)
+        at_once.observe(one, cell, place)
+    for place in changed:
+        cell, one = labels[place]
+        assert revised.revise(one.query_id, one, cell, place)
+    assert revised.limit == at_once.limit
+    assert revised.state() == at_once.state()

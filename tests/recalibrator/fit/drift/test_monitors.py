@@ -1,0 +1,46 @@
+"""What the detectors of labels make of one label, against the audit's own arithmetic."""
+
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalibrator.fit.drift.monitors import Panel
+from recalibrator.fit.label_quality.audit_test import chances_of, log_likelihood_ratios
+
+AGREEMENT = np.array([0.97, 0.6, 0.2])
+ERROR_GIVEN = np.array([[0.7, 0.8, 0.9], [0.01, 0.06, 0.2]])
+ODDS = {"error_given_agreement": (1.6, True), "right_given_disagreement": (1.0 / 2.5, False)}
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([True, False, None]), st.booleans()), max_size=8))
+def test_a_detector_of_labels_sums_the_likelihood_ratios_of_its_suspicion(
+    labels: list[tuple[int, bool | None, bool]],
+) -> None:
+    panel = Panel(3)
+    panel.expect(AGREEMENT, ERROR_GIVEN)
+    expected = dict.fromkeys(ODDS, 0.0)
+    for cell, agree, wrong in labels:
+        panel.on_label(None, float(wrong), agree, cell, 0, 0)
+        for name, (odds, agreeing) in ODDS.items():
+            if agree is None or agree is agreeing:
+                chances = chances_of(AGREEMENT, ERROR_GIVEN, np.array([cell]), agree, agreeing=agreeing)
+                gain = log_likelihood_ratios(chances, np.array([float(wrong)]), np.array([log(odds)]))
+                expected[name] = max(0.0, expected[name] + float(gain[0]))
+    found = {detector.watch.name: detector.statistic for detector in panel.detectors}
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, abs=1e-12)
+
+
+def test_a_panel_read_back_weighs_the_next_label_the_same() -> None:
+    panel, restored = Panel(3), Panel(3)
+    panel.expect(AGREEMENT, ERROR_GIVEN)
+    restored.load(panel.state())
+    for one in (panel, restored):
+        one.on_label(None, 1.0, True, 1, 0, 0)
+    assert panel.state() == restored.state()
+    assert max(detector.statistic for detector in restored.detectors) > 0.3

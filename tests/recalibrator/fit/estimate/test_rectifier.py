@@ -1,0 +1,67 @@
+"""The rectifier: what recent labels say, how far they are believed, and what remains unknown without them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recalibrator.fit.data.table import HITS_SMALL, ONE, OUTCOMES, SIZE_SMALL, SQUARE_SMALL
+from recalibrator.fit.estimate.outcome_curves import CellSums
+from recalibrator.fit.estimate.rectifier import Rectifier, rectify
+
+CELLS, SPLIT, TARGET, DRIFT = 8, 4, 0.9, 0.01
+SIZE = 12.0
+
+
+def recent_labels(score: float, spread: float, count: int) -> CellSums:
+    """Return so many labels in cell 2, whose small answers' z has this mean and standard deviation."""
+    by_relation = np.zeros((3, CELLS, OUTCOMES))
+    by_relation[0, 2, ONE] = count
+    by_relation[0, 2, SIZE_SMALL] = count * SIZE
+    by_relation[0, 2, HITS_SMALL] = count * (score + TARGET * SIZE)
+    by_relation[0, 2, SQUARE_SMALL] = count * (score**2 + spread**2)
+    square = np.zeros((3, CELLS))
+    square[0, 2] = count
+    return CellSums(by_relation, by_relation.sum(axis=0), np.zeros(OUTCOMES), square, 0.0)
+
+
+def rectified(recent: CellSums, shift: float = 0.0, shifted: float = 0.0) -> Rectifier:
+    zero = np.zeros(CELLS)
+    weights = np.zeros((2, CELLS))
+    weights[0, 2] = shifted
+    return rectify(
+        recent,
+        (zero, zero),
+        (np.full(CELLS, shift), zero),
+        weights,
+        target=TARGET,
+        split=SPLIT,
+        drift_scale=DRIFT,
+    )
+
+
+@pytest.mark.parametrize("count", [2, 50, 5_000])
+def test_correction_and_what_remains_unknown_are_the_posterior_of_a_normal_mean(count: int) -> None:
+    score, spread, expected_change = -0.3, 0.8, DRIFT * SIZE
+    found = rectified(recent_labels(score, spread, count))
+    precision = 1.0 / expected_change**2 + count / spread**2
+    assert found.small[0] == pytest.approx(score * (count / spread**2) / precision)
+    assert found.variance[0, 0] == pytest.approx(1.0 / precision)
+    assert not found.small[SPLIT + 1 :].any()
+
+
+def test_without_labels_nothing_is_corrected_and_the_margin_is_widest() -> None:
+    few, many = (rectified(recent_labels(0.0, 0.8, count)) for count in (1, 4_000))
+    assert not few.small.any()
+    assert few.variance[0, 0] == pytest.approx((DRIFT * SIZE) ** 2)
+    assert many.variance[0, 0] < few.variance[0, 0] / 10.0
+
+
+def test_labels_from_before_the_tilt_do_not_cancel_it_and_later_ones_that_agree_with_it_confirm_it() -> None:
+    tilt = -0.2
+    before = rectified(recent_labels(0.0, 0.8, 500), shift=tilt, shifted=0.0)
+    assert before.small[0] == pytest.approx(0.0)
+    confirming = rectified(recent_labels(tilt, 0.8, 500), shift=tilt, shifted=500.0)
+    assert confirming.small[0] == pytest.approx(0.0)
+    denying = rectified(recent_labels(0.0, 0.8, 500), shift=tilt, shifted=500.0)
+    assert denying.small[0] > 0.05

@@ -1,0 +1,292 @@
+"""Trials as the fit keeps them: begun and ended by people, compared by what routers and labelers tell."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recalibrator.core import Recalibrator
+from recalibrator.fit.publish.trial import KEPT_LABELS
+from recalibrator.grid import Grid
+from schemas import CalibrationMap, TrialTraffic
+from schemas.trial import CalibrationTrial, TrialStatus
+from tests.support.cascade_stream import START, drive, example, routed_batch, settings, typo_world
+from tests.support.orders import MAP, note, order
+
+WORLD = typo_world(4_000, 9_999, seed=12)
+
+
+def told(core: Recalibrator) -> TrialStatus:
+    found = core.status().trial
+    assert found is not None
+    return found
+
+
+def running(core: Recalibrator) -> CalibrationTrial:
+    assert core.trial is not None
+    return core.trial
+
+
+@pytest.fixture
+def core() -> Recalibrator:
+    """Version 1 lies in the history, version 2 is in force."""
+    core = Recalibrator(settings())
+    order(core, "bootstrap", map=MAP, uncertainty_threshold=0.3)
+    order(core, "bootstrap", map=MAP, uncertainty_threshold=0.5)
+    return core
+
+
+@pytest.mark.parametrize(("action", "share"), [("shadow", None), ("canary", 0.2)])
+def test_a_trial_has_a_number_of_its_own_and_is_not_in_force(
+    core: Recalibrator, action: str, share: float | None
+) -> None:
+    in_force = core.current
+    assert order(core, action, version=1, share=share, reason="what if") is None
+    trial = running(core)
+    assert (trial.mode, trial.share, trial.base_version, trial.reason) == (action, share, 2, "what if")
+    assert (trial.version.version, trial.version.uncertainty_threshold, trial.version.map) == (3, 0.3, MAP)
+    assert core.current == in_force
+    assert (told(core).content_of, told(core).ended_at) == (1, None)
+    following = order(core, "bootstrap", map=MAP)
+    assert following is not None
+    assert (following.version, following.parent_version) == (4, 2)
+    assert core.trial == trial
+
+
+def test_promote_publishes_what_was_tried_under_a_new_number(core: Recalibrator) -> None:
+    order(core, "canary", version=1, share=0.5)
+    promoted = order(core, "promote")
+    assert promoted is not None
+    assert (promoted.version, promoted.parent_version, promoted.uncertainty_threshold) == (4, 2, 0.3)
+    assert (promoted.evidence.trigger, promoted.evidence.details["content_of"]) == ("promote", 3)
+    assert (core.trial, core.current) == (None, promoted)
+    assert told(core).ended_by == "promote"
+
+
+def test_what_is_on_trial_can_be_promoted_however_many_versions_came_meanwhile(core: Recalibrator) -> None:
+    order(core, "shadow", version=1)
+    for _ in range(core.tuning.kept_versions + 1):
+        order(core, "bootstrap", map=MAP, uncertainty_threshold=0.5)
+    promoted = order(core, "promote")
+    assert promoted is not None
+    assert promoted.uncertainty_threshold == 0.3
+
+
+def test_stop_ends_a_trial_and_publishes_nothing(core: Recalibrator) -> None:
+    in_force = core.current
+    order(core, "shadow", version=1)
+    assert order(core, "stop_trial") is None
+    assert (core.trial, core.current, told(core).ended_by) == (None, in_force, "stop_trial")
+
+
+def test_a_new_trial_takes_the_place_of_the_one_under_way(core: Recalibrator) -> None:
+    order(core, "shadow", version=1)
+    order(core, "canary", version=1, share=0.5)
+    assert (running(core).mode, running(core).version.version) == ("canary", 4)
+
+
+@pytest.mark.parametrize(("action", "version"), [("activate", 1), ("pin", 1), ("pin", 2), ("pin", None)])
+def test_who_rolls_back_or_pins_ends_the_trial(core: Recalibrator, action: str, version: int | None) -> None:
+    order(core, "canary", version=1, share=0.5)
+    order(core, action, version=version)
+    assert core.trial is None
+    assert told(core).ended_by == action
+
+
+def test_an_act_that_is_refused_leaves_the_trial_alone(core: Recalibrator) -> None:
+    order(core, "canary", version=1, share=0.5)
+    trial = core.trial
+    for action in ("activate", "pin", "shadow"):
+        order(core, action, version=99)
+        assert core.trial is trial
+
+
+def test_on_a_pinned_workload_a_shadow_runs_and_a_canary_does_not(core: Recalibrator) -> None:
+    order(core, "pin")
+    order(core, "canary", version=1, share=0.5)
+    assert core.trial is None
+    assert note(core) == "canary refused: the workload is pinned; unpin it first"
+    order(core, "shadow", version=1)
+    assert running(core).mode == "shadow"
+    promoted = order(core, "promote")
+    assert promoted is not None
+    assert core.status().state == "pinned"
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments", "because"),
+    [
+        ("shadow", {"version": 9}, "shadow refused: version 9 is not among those kept"),
+        ("promote", {}, "promote refused: no trial is under way"),
+        ("stop_trial", {}, "stop_trial refused: no trial is under way"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_with_a_reason(
+    core: Recalibrator, action: str, arguments: dict[str, Any], because: str
+) -> None:
+    assert order(core, action, **arguments) is None
+    assert (core.trial, note(core)) == (None, because)
+
+
+def test_without_a_version_in_force_there_is_nothing_to_compare_with() -> None:
+    core = Recalibrator(settings())
+    order(core, "shadow", version=1, map=MAP, uncertainty_threshold=0.3)
+    assert core.trial is None
+    assert note(core) == "shadow refused: there is no version in force to compare with"
+
+
+def test_a_version_too_old_to_be_kept_is_tried_from_the_command(core: Recalibrator) -> None:
+    order(core, "shadow", version=9, map=MAP, uncertainty_threshold=0.1)
+    assert (running(core).version.uncertainty_threshold, told(core).content_of) == (0.1, 9)
+
+
+@pytest.mark.parametrize("missing", ["version", "share"])
+def test_a_canary_needs_version_and_share(missing: str) -> None:
+    given = {"version": 1, "share": 0.5}
+    del given[missing]
+    with pytest.raises(ValueError, match=f"{missing}: is required to canary"):
+        order(Recalibrator(settings()), "canary", **given)
+
+
+def canary_stream(core: Recalibrator, queries: int) -> list[tuple[bool, Any]]:
+    """Route queries as routers do, label them all at once, and return which version served each."""
+    trial = running(core)
+    routed, rows = [], []
+    for number in range(queries):
+        answers, query_id, now = WORLD.draw(number), f"q-{number}", START + timedelta(seconds=number)
+        acted = trial.acts_on(query_id)
+        decision, label = example(
+            answers, query_id, "w", now, version=trial.version if acted else core.current, labelled_at=now
+        )
+        label = label.model_copy(update={"label_requested": True, "label_probability": 0.5})
+        rows.append((now, answers, decision, label))
+        core.observe(label)
+        routed.append((acted, label))
+    assert core.current is not None
+    tried = [trial.version.decide(row[1].uncertainty, f"q-{n}").escalated for n, row in enumerate(rows)]
+    based = [core.current.decide(row[1].uncertainty, f"q-{n}").escalated for n, row in enumerate(rows)]
+    summary = routed_batch(Grid(core.tuning.grid), "w", rows)
+    part = TrialTraffic(
+        version=trial.version.version,
+        queries=queries,
+        escalated=sum(tried),
+        base_escalated=sum(based),
+        agreeing=sum(a == b for a, b in zip(tried, based, strict=True)),
+        acted=sum(acted for acted, _ in routed),
+    )
+    other = part.model_copy(update={"version": 77})
+    core.observe(summary.model_copy(update={"trials": (other, part)}))
+    return routed
+
+
+def test_both_arms_are_compared_by_the_queries_and_labels_of_each(core: Recalibrator) -> None:
+    order(core, "pause")  # so that one version stays in force
+    order(core, "canary", version=1, share=0.4)
+    routed = canary_stream(core, 400)
+    found = told(core)
+    assert found.compared == 400
+    assert found.trial.escalation_rate is not None
+    assert found.base.escalation_rate is not None
+    assert found.trial.escalation_rate > found.base.escalation_rate
+    assert found.agreement == pytest.approx(1.0 - (found.trial.escalation_rate - found.base.escalation_rate))
+    assert found.trial.cost is not None
+    assert found.trial.cost.sequential == pytest.approx(1.0 + 3.02 * found.trial.escalation_rate)
+    for arm, of_trial in ((found.trial, True), (found.base, False)):
+        labels = [label for acted, label in routed if acted is of_trial]
+        served = [label.large or label.small for label in labels]
+        hits, size = sum(one.true_positives for one in served), sum(one.predicted for one in served)
+        gold = sum(label.gold_count for label in labels)
+        wrong = sum(not one.true_positives == one.predicted == 6 for one in served)
+        assert (arm.queries, arm.labels) == (len(labels), len(labels))
+        assert arm.micro_f1 is not None
+        assert arm.micro_f1.estimate == pytest.approx(2 * hits / (size + gold))
+        assert arm.micro_f1.lower < arm.micro_f1.estimate < arm.micro_f1.upper
+        assert arm.error_rate is not None
+        rate = wrong / len(labels)
+        half = 1.96 * (rate * (1 - rate) / len(labels)) ** 0.5
+        assert arm.error_rate.estimate == pytest.approx(rate)
+        assert arm.error_rate.upper - arm.error_rate.estimate == pytest.approx(half, rel=1e-3)
+        assert arm.estimated_micro_f1 is not None
+
+
+def test_corrections_replace_and_withdrawals_remove(core: Recalibrator) -> None:
+    order(core, "pause")
+    order(core, "canary", version=1, share=1.0)
+    routed = canary_stream(core, 30)
+    assert told(core).trial.labels == 30
+    for _, label in routed[:5]:
+        core.observe(label)
+        core.observe(label.model_copy(update={"revision": 2, "retracted": True}))
+        core.observe(label)
+    assert told(core).trial.labels == 25
+
+
+def test_labels_of_a_trial_are_bounded(core: Recalibrator) -> None:
+    order(core, "pause")
+    order(core, "canary", version=1, share=1.0)
+    _, label = canary_stream(core, 1)[0]
+    for number in range(KEPT_LABELS + 10):
+        core.observe(label.model_copy(update={"query_id": f"more-{number}"}))
+    assert told(core).trial.labels == KEPT_LABELS
+
+
+def test_a_map_on_trial_is_no_evidence_against_those_in_force() -> None:
+    """A canary whose map is far off must not look like drift, nor as calibration error of the versions in force."""
+    core = Recalibrator(settings())
+    drive(core, WORLD.draw, 1_500)
+    before = core.status()
+    wrong = CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.999, 0.999))
+    order(core, "canary", version=999, map=wrong, uncertainty_threshold=0.05, share=1.0)
+    trial = running(core).version
+    for number in range(1_500, 2_100):
+        now = START + timedelta(seconds=0.1 * number)
+        _, label = example(WORLD.draw(number), f"q-{number}", "w", now, version=trial)
+        core.observe(label)
+    after = core.status()
+    assert after.drift.state == before.drift.state == "ok"
+    assert before.calibration_error.ece is not None
+    assert after.calibration_error.ece is not None
+    assert after.calibration_error.ece.estimate <= before.calibration_error.ece.upper
+
+
+def test_a_shadow_changes_nothing_about_the_versions_but_their_numbers() -> None:
+    plain, tried = Recalibrator(settings()), Recalibrator(settings())
+    for core in (plain, tried):
+        drive(core, WORLD.draw, 1_000)
+    assert plain.current is not None
+    order(tried, "shadow", version=plain.current.version)
+    order(plain, "resume")  # an act without consequence, so that both have come as far in time
+    pairs = zip(
+        drive(plain, WORLD.draw, 2_000, first=1_000).versions,
+        drive(tried, WORLD.draw, 2_000, first=1_000).versions,
+        strict=True,
+    )
+    own = {"version", "parent_version", "digest"}
+    versions = [(one.model_dump(exclude=own), other.model_dump(exclude=own)) for (_, one), (_, other) in pairs]
+    assert versions
+    assert all(one == other for one, other in versions)
+
+
+def test_a_restored_core_continues_with_its_trial(core: Recalibrator) -> None:
+    order(core, "pause")
+    order(core, "canary", version=1, share=0.4)
+    canary_stream(core, 60)
+    again = Recalibrator.restore(settings(), core.snapshot())
+    assert (again.trial, again.snapshot()) == (core.trial, core.snapshot())
+    assert again.status() == core.status()
+    for one in (core, again):
+        order(one, "promote")
+    assert core.current is not None
+    assert again.current is not None
+    assert again.current.to_json() == core.current.to_json()
+    assert again.snapshot() == core.snapshot()
+
+
+def test_a_snapshot_of_a_former_release_has_no_trial(core: Recalibrator) -> None:
+    state = json.loads(core.snapshot())
+    del state["trials"]
+    again = Recalibrator.restore(settings(), json.dumps(state).encode())
+    assert (again.trial, again.status().trial) == (None, None)

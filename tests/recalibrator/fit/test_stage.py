@@ -1,0 +1,385 @@
+"""The fit's loop, driven by hand through crashes, aborts, rebalances and foreign writers: each version once."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recalibrator.core import Recalibrator
+from recalibrator.fit.file_snapshots import SnapshotFiles
+from recalibrator.fit.publish.publication import history_key
+from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
+from recalibrator.ports import Observation
+from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence
+from schemas.command import Command
+from schemas.labelled import LabelledExample
+from schemas.settings import WorkloadSettings
+from schemas.status import WorkloadStatus
+from tests.support.recalibrator_events import FIELDS, START, feedback, routed
+from tests.support.recalibrator_memory import FAULTS, Counts, Crash, ManualClock, MemoryBroker, MemoryLog
+from tests.support.recalibrator_memory import MemoryTransactions as Transactions
+from tests.support.recalibrator_memory import MemoryVersions as Versions
+from tests.support.versions import sealed_version
+from ucci_runtime.broker.records import Input
+
+TOPICS = FitTopics("observations", "calibration", "history", "status", "dead-letters", "trial")
+WORKLOADS = ("photo", "audio", "video")
+SETTINGS = {
+    name: WorkloadSettings.model_validate({"name": name, "fields": FIELDS, "target": {"micro_f1": 0.9}})
+    for name in WORKLOADS
+}
+MAP = CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.9))
+FOREIGN = "foreign"
+
+
+def bootstrap(workload: str, number: int) -> Command:
+    """A command that publishes a version whose threshold tells which command it was."""
+    return Command(
+        workload=workload,
+        action="bootstrap",
+        map=MAP,
+        uncertainty_threshold=number / 1_000,
+        issued_by="test",
+        issued_at=START + timedelta(seconds=number),
+    )
+
+
+def label(workload: str, number: int) -> LabelledExample:
+    return LabelledExample.from_events(routed(number, workload=workload), feedback(number), fields=FIELDS)
+
+
+class Fit:
+    """A fit on memory and real snapshot files; crashed, rebalanced and made anew at will."""
+
+    def __init__(self, directory: Path, seed: int = 0, faults: int = 0, kept_versions: int = 1_000) -> None:
+        self.directory = directory
+        self.draw = random.Random(seed)
+        self.budget = [self.draw.choice(FAULTS) for _ in range(faults)]
+        self.limits = FitLimits(kept_versions=kept_versions)
+        self.clock = ManualClock()
+        self.count = Counts()
+        self.broker = MemoryBroker()
+        self.broker.create(TOPICS.observations, 2)
+        self.begin()
+
+    def begin(self) -> None:
+        self.log = MemoryLog(self.broker, (TOPICS.observations,), self.draw, self.clock)
+        self.stage = FitStage(
+            frozenset(WORKLOADS),
+            TOPICS,
+            self.limits,
+            log=self.log,
+            transactions=Transactions(self.broker, self.draw, self.budget),
+            snapshots=SnapshotFiles(self.directory, SETTINGS),
+            versions=Versions(self.broker, TOPICS.calibration),
+            clock=self.clock,
+            count=self.count,
+        )
+        self.stage.start()
+
+    def send(self, event: Observation) -> None:
+        self.send_bytes(event.workload, event.to_json())
+
+    def send_bytes(self, workload: str, value: bytes | None) -> None:
+        source = Input(TOPICS.observations, 0 if workload == "photo" else 1)
+        self.broker.append(source, workload.encode(), value, headers=(("trace", b"7"),))
+        if self.draw.random() < 0.3:
+            self.broker.mark(source)
+
+    def publish_foreign(self, workload: str, number: int) -> None:
+        version = sealed_version(
+            workload=workload,
+            version=number,
+            created_at=START,
+            map=MAP,
+            uncertainty_threshold=0.5,
+            threshold=0.45,
+            target=SETTINGS[workload].target,
+            signal=SETTINGS[workload].signal,
+            evidence=Evidence(trigger=FOREIGN),
+        )
+        self.broker.publish(TOPICS.calibration, workload.encode(), version.to_json())
+
+    def turn(self) -> None:
+        try:
+            self.stage.turn()
+        except Crash:
+            self.begin()
+
+    def disturb(self) -> None:
+        event = self.draw.choice(["revoke", "lose", "crash", "lose_state"])
+        try:
+            if event == "revoke":
+                self.log.revoke()
+            elif event == "lose":
+                self.log.lose()
+            else:
+                if event == "lose_state":
+                    shutil.rmtree(self.directory)
+                self.begin()
+        except Crash:
+            self.begin()
+
+    def settle(self) -> None:
+        """Turn until everything is folded and committed, statuses included."""
+        for _ in range(2_000):
+            self.turn()
+            done = all(self.broker.offsets.get(source, 0) == end for source, end in self.broker.ends.items())
+            if self.stage.is_ready and done:
+                break
+        else:
+            raise AssertionError("did not settle")
+        for _ in range(60):
+            self.turn()
+
+    def versions(self, workload: str, *, foreign: bool = False) -> list[CalibrationVersion]:
+        found = [CalibrationVersion.from_json(value) for value in self.broker.values(TOPICS.calibration)]
+        return [v for v in found if v.workload == workload and (foreign or v.evidence.trigger != FOREIGN)]
+
+
+@pytest.fixture
+def fit(tmp_path: Path) -> Fit:
+    return Fit(tmp_path / "state")
+
+
+@contextmanager
+def disturbances(fit: Fit, most: int) -> Iterator[Any]:
+    left = [most]
+
+    def maybe() -> None:
+        if fit.draw.random() < 0.4:
+            fit.turn()
+        if left[0] and fit.draw.random() < 0.08:
+            left[0] -= 1
+            fit.disturb()
+
+    yield maybe
+
+
+def plan(draw: random.Random) -> list[Observation | bytes | None]:
+    events: list[Observation | bytes | None] = []
+    for number in range(60):
+        workload = draw.choice(WORKLOADS)
+        events.append(bootstrap(workload, number) if draw.random() < 0.3 else label(workload, number))
+    for value in (b"garbage", None, b'{"kind": "labelled"}'):
+        events.insert(draw.randrange(len(events)), value)
+    return events
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_fails_the_versions_are_byte_for_byte_those_of_a_plain_fold(tmp_path: Path, seed: int) -> None:
+    events = plan(random.Random(seed))
+    fit = Fit(tmp_path / "state", seed, faults=8)
+    with disturbances(fit, 6) as maybe:
+        for event in events:
+            if event is None or isinstance(event, bytes):
+                fit.send_bytes("photo", event)
+            else:
+                fit.send(event)
+            maybe()
+    fit.settle()
+    for workload in WORKLOADS:
+        core = Recalibrator(SETTINGS[workload])
+        mine = [event for event in events if not isinstance(event, bytes | None) and event.workload == workload]
+        expected = [version.to_json() for event in mine if (version := core.observe(event)) is not None]
+        published = [r for r in fit.broker.outputs if r.topic == TOPICS.calibration and r.key == workload.encode()]
+        assert [record.value for record in published] == expected
+        last = [WorkloadStatus.from_json(v) for v in fit.broker.values(TOPICS.status)]
+        assert [s for s in last if s.workload == workload][-1].calibration_version == (len(expected) or None)
+    history = [record for record in fit.broker.outputs if record.topic == TOPICS.history]
+    assert [r.value for r in history] == fit.broker.values(TOPICS.calibration)
+    assert max(Counter(record.key for record in history).values(), default=1) == 1
+    assert sorted(fit.broker.values(TOPICS.dead_letters)) == [b"", b"garbage", b'{"kind": "labelled"}']
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_with_foreign_versions_between_numbers_only_rise_and_no_command_is_lost_or_obeyed_twice(
+    tmp_path: Path, seed: int
+) -> None:
+    fit = Fit(tmp_path / "state", seed, faults=8)
+    highest = 0
+    with disturbances(fit, 6) as maybe:
+        for number in range(40):
+            if fit.draw.random() < 0.1:
+                highest = max(highest, *(v.version for v in fit.versions("photo", foreign=True)), 0) + 3
+                fit.publish_foreign("photo", highest)
+            fit.send(bootstrap("photo", number))
+            maybe()
+    fit.settle()
+    numbers = [version.version for version in fit.versions("photo", foreign=True)]
+    assert numbers == sorted(set(numbers))
+    assert [round(v.uncertainty_threshold * 1_000) for v in fit.versions("photo")] == list(range(40))
+
+
+def test_a_workload_seen_for_the_first_time_is_numbered_above_what_a_foreign_writer_has_published(fit: Fit) -> None:
+    fit.publish_foreign("video", 41)
+    fit.send(bootstrap("video", 1))
+    fit.settle()
+    assert [version.version for version in fit.versions("video")] == [42]
+
+
+def test_old_versions_leave_the_history_and_stay_away_after_a_restart(tmp_path: Path) -> None:
+    fit = Fit(tmp_path / "state", kept_versions=3)
+    for number in range(4):
+        fit.send(bootstrap("photo", number))
+    fit.settle()
+    fit.begin()
+    fit.send(bootstrap("photo", 4))
+    fit.settle()
+    deleted = [r.key for r in fit.broker.outputs if r.topic == TOPICS.history and r.value is None]
+    assert deleted == [history_key("photo", 1), history_key("photo", 2)]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"{", "not_json"),
+        (b'{"kind": "riddle"}', "invalid_field"),
+        (b'{"workload": "photo"}', "invalid_field"),
+        (label("photo", 1).model_copy(update={"workload": "text"}).to_json(), "unknown_workload"),
+        (b'"' + b"x" * 1_000_000 + b'"', "too_large"),
+        (bootstrap("photo", 1).to_json()[:-1] + b', "workload": "photo"}', "duplicate_key"),
+        (None, "empty"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_an_observation_that_breaks_the_contract_becomes_a_dead_letter_and_the_fold_goes_on(
+    fit: Fit, value: bytes | None, reason: str
+) -> None:
+    fit.send_bytes("photo", value)
+    fit.send(bootstrap("photo", 1))
+    fit.settle()
+    (letter,) = [record for record in fit.broker.outputs if record.topic == TOPICS.dead_letters]
+    headers = dict(letter.headers)
+    assert letter.key == b"photo"
+    assert headers["dlq.stage"] == b"fit"
+    assert headers["dlq.reason"] == reason.encode()
+    assert (headers["dlq.topic"], headers["dlq.offset"]) == (b"observations", b"0")
+    assert ("dlq.truncated" in headers) == (reason == "too_large")
+    assert len(fit.versions("photo")) == 1
+
+
+def test_a_torn_snapshot_counts_as_none_and_the_log_is_folded_again(fit: Fit) -> None:
+    fit.send(bootstrap("photo", 1))
+    fit.settle()
+    snapshot = fit.directory / "fit-0.snapshot"
+    snapshot.write_bytes(snapshot.read_bytes()[:-5])
+    fit.begin()
+    fit.send(bootstrap("photo", 2))
+    fit.settle()
+    assert [version.version for version in fit.versions("photo")] == [1, 2]
+
+
+def test_the_status_tells_how_far_behind_it_is_and_when_it_was_made(fit: Fit) -> None:
+    fit.send(bootstrap("photo", 1))
+    fit.settle()
+    status = WorkloadStatus.from_json(fit.broker.values(TOPICS.status)[-1])
+    assert status.lag == {"observations": 0}
+    assert status.updated_at is not None
+    assert status.state == "label_starved"
+
+
+def test_leaving_commits_what_was_folded(fit: Fit) -> None:
+    for number in range(3):
+        fit.send(label("photo", number))
+    while fit.count.totals["observations labelled photo"] < 3:
+        fit.turn()
+    fit.stage.close()
+    source = Input(TOPICS.observations, 0)
+    assert fit.broker.offsets[source] >= 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("is_pinned", [True, False])
+def test_a_pinned_workload_stays_pinned_through_refits_and_restarts(tmp_path: Path, seed: int, is_pinned: bool) -> None:
+    fit = Fit(tmp_path / "state", seed, faults=4)
+    fit.send(bootstrap("photo", 300))
+    if is_pinned:
+        act = {"workload": "photo", "action": "pin", "issued_by": "test", "issued_at": START}
+        fit.send(Command.model_validate(act))
+    fit.settle()
+    with disturbances(fit, 6) as maybe:
+        for number in range(700):
+            fit.send(label("photo", number))
+            maybe()
+    fit.settle()
+    refitted = [version.evidence.trigger for version in fit.versions("photo")][1:]
+    status = WorkloadStatus.from_json(fit.broker.values(TOPICS.status)[-1])
+
+    # Without the pin the same labels bring new versions: there was something to hold back.
+    assert bool(refitted) is not is_pinned
+    assert (status.state == "pinned") is is_pinned
+    if is_pinned:
+        fit.send(Command.model_validate(act | {"action": "unpin"}))
+        fit.send(Command.model_validate(act | {"action": "refit"}))
+        fit.settle()
+        assert fit.versions("photo")[-1].evidence.trigger == "refit"
+
+
+def act(action: str, number: int, **arguments: Any) -> Command:
+    issued_at = START + timedelta(seconds=number)
+    return Command.model_validate(
+        {"workload": "photo", "action": action, "issued_by": "test", "issued_at": issued_at, **arguments}
+    )
+
+
+def trial_plan(draw: random.Random) -> list[Command]:
+    """Trials begun, replaced, promoted, stopped and pinned away, versions in between."""
+    content = {"version": 1, "map": MAP, "uncertainty_threshold": 0.25}
+    choices: list[tuple[str, dict[str, Any]]] = [
+        ("shadow", content),
+        ("canary", content | {"share": 0.5}),
+        ("promote", {}),
+        ("stop_trial", {}),
+        ("activate", content),
+        ("bootstrap", {"map": MAP}),
+    ]
+    chosen = [draw.choice(choices) for _ in range(40)]
+    return [bootstrap("photo", 0), *(act(action, n + 1, **arguments) for n, (action, arguments) in enumerate(chosen))]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_fails_each_trial_begins_and_ends_once_as_in_a_plain_fold(tmp_path: Path, seed: int) -> None:
+    plan = trial_plan(random.Random(seed))
+    fit = Fit(tmp_path / "state", seed, faults=8)
+    with disturbances(fit, 6) as maybe:
+        for event in plan:
+            fit.send(event)
+            maybe()
+    fit.settle()
+    core, versions, trials = Recalibrator(SETTINGS["photo"]), [], []
+    for event in plan:
+        before, version = core.trial, core.observe(event)
+        if core.trial is not before or (core.trial is None and event.action in ("activate", "stop_trial")):
+            trials.append(b"" if core.trial is None else core.trial.to_json())
+        versions += [] if version is None else [version.to_json()]
+    assert fit.broker.values(TOPICS.calibration) == versions
+    assert fit.broker.values("trial") == trials
+    numbers = Counter(record.key for record in fit.broker.outputs if record.topic == TOPICS.history)
+    assert set(numbers) == {history_key("photo", n + 1) for n in range(core.version_floor)}
+    assert max(numbers.values()) == 1
+
+
+def test_a_trial_of_which_the_fit_knows_nothing_can_still_be_stopped(fit: Fit) -> None:
+    fit.send(act("stop_trial", 1))
+    fit.settle()
+    assert [(record.key, record.value) for record in fit.broker.outputs if record.topic == "trial"] == [
+        (b"photo", None)
+    ]
+
+
+def test_a_trial_ends_in_the_transaction_that_publishes_its_version(fit: Fit) -> None:
+    fit.send(bootstrap("photo", 1))
+    fit.send(act("shadow", 2, version=1))
+    fit.send(act("promote", 3))
+    fit.settle()
+    written = [(record.topic, record.value is None) for record in fit.broker.outputs if record.topic != TOPICS.status]
+    assert written[-3:] == [("trial", True), ("calibration", False), ("history", False)]

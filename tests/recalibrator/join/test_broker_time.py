@@ -1,0 +1,61 @@
+"""Senders whose clocks are wrong: nothing is dated later than it arrived."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalibrator.join.broker_time import (
+    TOLERANCE_MS,
+    broker_time_ms,
+    dated_feedback,
+    dated_result,
+    from_ms,
+    is_behind,
+    to_ms,
+)
+from tests.support.recalibrator_events import START, feedback, routed
+
+NOW_MS = to_ms(START)
+YEAR_MS = 365 * 24 * 3600 * 1_000
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "by_broker", "expected"),
+    [
+        (NOW_MS - YEAR_MS, False, NOW_MS - YEAR_MS),
+        (NOW_MS + TOLERANCE_MS, False, NOW_MS + TOLERANCE_MS),
+        (NOW_MS + TOLERANCE_MS + 1, False, NOW_MS),
+        (NOW_MS + YEAR_MS, True, NOW_MS + YEAR_MS),
+        (0, True, NOW_MS),
+        (-1, False, NOW_MS),
+        (10**18, True, NOW_MS),
+    ],
+)
+def test_a_producers_stamp_is_believed_up_to_the_readers_clock_and_the_brokers_always(
+    timestamp_ms: int, by_broker: bool, expected: int
+) -> None:
+    assert broker_time_ms(timestamp_ms, NOW_MS, by_broker=by_broker) == expected
+
+
+def test_a_date_within_the_tolerance_stays_and_one_beyond_it_becomes_the_arrival() -> None:
+    near = routed(0, routed_at=START + timedelta(minutes=5))
+    assert dated_result(near, NOW_MS) is near
+    assert dated_result(near, NOW_MS - 1).routed_at == START - timedelta(milliseconds=1)
+    late = feedback(0, labelled_at=START + timedelta(days=400))
+    assert dated_feedback(late, NOW_MS).labelled_at == START
+    undated = feedback(0, labelled_at=None)
+    assert dated_feedback(undated, NOW_MS) is undated
+
+
+def test_a_result_dated_more_than_an_hour_before_it_arrived_is_behind() -> None:
+    assert is_behind(routed(0, routed_at=START - timedelta(hours=1, seconds=1)), NOW_MS)
+    assert not is_behind(routed(0, routed_at=START - timedelta(minutes=59)), NOW_MS)
+
+
+@given(st.integers(0, to_ms(START) * 10))
+def test_milliseconds_come_back_exact(moment_ms: int) -> None:
+    assert to_ms(from_ms(moment_ms)) == moment_ms

@@ -1,0 +1,325 @@
+"""The label that stands: the same whatever the order of results and feedback, each event counted once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalibrator.join.compact import compact
+from recalibrator.join.query_state import (
+    MAX_LABELERS,
+    MAX_OPINION_BYTES,
+    NOTHING_KNOWN,
+    Joined,
+    JoinState,
+    LabelRules,
+    take_feedback,
+    take_result,
+)
+from schemas.entities import equal
+from schemas.feedback import FeedbackEvent
+from schemas.labelled import LabelledExample
+from schemas.routed import LabelRequest, RoutedEvent
+from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
+
+WORKLOADS = {"photo": LabelRules(FIELDS)}
+NOT_REQUESTED = LabelRequest(requested=False, probability=0.1)
+RIGHT = entities("q-1")
+WRONG = entities("q-1", wrong=True)
+
+
+@st.composite
+def opinions(draw: st.DrawFn) -> FeedbackEvent:
+    """What one of three labelers says of query 1: a label, a skip or a withdrawal."""
+    return feedback(
+        1,
+        labeler=draw(st.sampled_from(["ada", "bo", None])),
+        labelled_at=START + timedelta(minutes=draw(st.integers(0, 4))),
+        revision=draw(st.integers(1, 3)),
+        retracted=draw(st.booleans()),
+    ).model_copy(update={"entities": draw(st.sampled_from([RIGHT, WRONG, {}, None]))})
+
+
+def take(state: JoinState, event: RoutedEvent | FeedbackEvent) -> Joined:
+    if isinstance(event, RoutedEvent):
+        return take_result(state, event, WORKLOADS)
+    return take_feedback(state, event, START, WORKLOADS)
+
+
+def fold(events: list[RoutedEvent | FeedbackEvent]) -> tuple[JoinState, list[LabelledExample]]:
+    state, examples = NOTHING_KNOWN, []
+    for event in events:
+        joined = take(state, event)
+        state = joined.state
+        examples += [] if joined.example is None else [joined.example]
+    return state, examples
+
+
+@given(st.lists(opinions(), max_size=6), st.integers(0, 6))
+def test_a_label_is_awaited_until_somebody_labels_or_skips_whatever_came_first(
+    said: list[FeedbackEvent], place: int
+) -> None:
+    state, _ = fold([*said[:place], routed(1), *said[place:]])
+    known = {opinion.labeler: opinion for opinion in state.opinions}
+    assert state.awaits_label == all(one.entities is None and not one.skipped for one in known.values())
+    last = {one.labeler: one for one in sorted(said, key=lambda one: one.revision)}
+    if not any(one.revision == last[one.labeler].revision and one is not last[one.labeler] for one in said):
+        assert state.awaits_label == all(one.retracted for one in last.values())
+
+
+def test_a_label_that_was_not_requested_is_not_awaited() -> None:
+    state, _ = fold([routed(1, label=NOT_REQUESTED)])
+    assert not state.awaits_label
+    state, _ = fold([feedback(1)])
+    assert not state.awaits_label
+
+
+def contribution(examples: list[LabelledExample]) -> LabelledExample | None:
+    """What the fit counts at the end: the example of the highest revision, unless it takes the label out."""
+    last = max(examples, key=lambda example: example.revision, default=None)
+    return None if last is None or last.retracted else last.model_copy(update={"revision": 1})
+
+
+def last_words(events: list[FeedbackEvent]) -> list[FeedbackEvent]:
+    """The rules, slowly: by id once, by labeler the highest revision, neither skipped nor withdrawn; in order."""
+    taken: list[FeedbackEvent] = []
+    for event in events:
+        highest = max((e.revision for e in taken if e.labeler == event.labeler), default=0)
+        if event.revision >= highest and event.identity() not in {e.identity() for e in taken}:
+            taken.append(event)
+    last = {event.labeler: (order, event) for order, event in enumerate(taken)}
+    valid = [entry for entry in last.values() if entry[1].entities is not None and not entry[1].retracted]
+    return [event for _, event in sorted(valid, key=lambda entry: entry[0])]
+
+
+def standing(events: list[FeedbackEvent]) -> FeedbackEvent | None:
+    """Among labelers the latest, among the equally late the last to come."""
+    valid = [(event.labelled_at, order, event) for order, event in enumerate(last_words(events))]
+    return max(valid, key=lambda entry: entry[:2])[2] if valid else None
+
+
+@given(st.lists(opinions(), max_size=8), st.data())
+def test_the_moment_when_the_result_comes_changes_neither_the_state_nor_what_the_fit_counts(
+    said: list[FeedbackEvent], data: st.DataObject
+) -> None:
+    early, moment = routed(1), data.draw(st.integers(0, len(said)))
+    state, examples = fold([early, *said])
+    other_state, other_examples = fold([*said[:moment], early, *said[moment:]])
+    assert state == other_state
+    assert contribution(examples) == contribution(other_examples)
+
+
+@given(st.lists(opinions(), max_size=8))
+def test_the_label_that_stands_is_the_one_of_the_rules(said: list[FeedbackEvent]) -> None:
+    state, examples = fold([routed(1), *said])
+    expected = standing(said)
+    counted = contribution(examples)
+    assert (state.standing is None) == (expected is None) == (counted is None)
+    if expected is not None and counted is not None:
+        others = [one for one in last_words(said) if one.labeler != expected.labeler]
+        disputed = sum(not equal(one.entities, expected.entities, FIELDS) for one in others)
+        reference = LabelledExample.from_events(routed(1), expected, fields=FIELDS, revision=1, disputed=disputed)
+        assert counted == reference
+
+
+@given(st.lists(opinions(), max_size=8), st.data())
+def test_an_event_that_comes_again_changes_nothing(said: list[FeedbackEvent], data: st.DataObject) -> None:
+    events: list[RoutedEvent | FeedbackEvent] = [*said]
+    events.insert(data.draw(st.integers(0, len(said))), routed(1))
+    for number, event in enumerate(events):
+        before, _ = fold(events[: number + 1])
+        again = take(before, event)
+        assert again.state == before
+        assert again.example is None
+
+
+@given(st.lists(opinions(), max_size=12))
+def test_every_example_carries_a_revision_above_those_before(said: list[FeedbackEvent]) -> None:
+    _, examples = fold([routed(1), *said])
+    revisions = [example.revision for example in examples]
+    assert revisions == sorted(set(revisions))
+
+
+def test_a_higher_revision_replaces_and_a_lower_one_that_comes_late_does_not() -> None:
+    _, examples = fold([routed(1), feedback(1, WRONG, revision=2), feedback(1, RIGHT, revision=1)])
+    assert [example.retracted for example in examples] == [False]
+    _, examples = fold([routed(1), feedback(1, WRONG, revision=1), feedback(1, RIGHT, revision=2)])
+    assert [example.revision for example in examples] == [1, 2]
+
+
+def test_a_withdrawal_lets_the_earlier_labeler_stand_again() -> None:
+    later = START + timedelta(days=1)
+    _, examples = fold(
+        [
+            routed(1),
+            feedback(1, RIGHT, labeler="ada"),
+            feedback(1, WRONG, labeler="bo", labelled_at=later),
+            feedback(1, WRONG, labeler="bo", labelled_at=later, revision=2, retracted=True),
+        ]
+    )
+    assert examples[2].model_copy(update={"revision": 1}) == examples[0]
+    assert examples[1] != examples[0]
+    assert [example.labeler for example in examples] == ["ada", "bo", "ada"]
+
+
+@pytest.mark.parametrize("how", ["retracted", "skipped"])
+def test_when_no_label_stands_any_more_the_query_is_taken_out(how: str) -> None:
+    changes = {"retracted": True} if how == "retracted" else {"entities": None}
+    _, examples = fold([routed(1), feedback(1), feedback(1, revision=2).model_copy(update=changes)])
+    assert [example.retracted for example in examples] == [False, True]
+
+
+def test_a_skip_alone_tells_the_fit_nothing() -> None:
+    assert fold([routed(1), feedback(1).model_copy(update={"entities": None})])[1] == []
+
+
+def test_of_two_results_under_one_id_the_first_is_kept() -> None:
+    second = routed(1, routed_by="router-1", routed_at=START + timedelta(days=1))
+    joined = take(fold([routed(1)])[0], second)
+    assert joined.notes == ("duplicate_result",)
+    _, examples = fold([routed(1), second, feedback(1)])
+    assert examples[0].routed_at == routed(1).routed_at
+
+
+def test_labelers_who_disagree_and_fields_that_do_not_exist_are_counted() -> None:
+    state, _ = fold([routed(1), feedback(1, RIGHT)])
+    joined = take(state, feedback(1, {**WRONG, "flash": "on"}, labeler="bo", labelled_at=START + timedelta(days=1)))
+    assert set(joined.notes) == {"disagreement", "unknown_fields"}
+
+
+def test_the_opinions_kept_of_one_query_are_bounded() -> None:
+    said = [feedback(1, labeler=f"labeler {n}") for n in range(MAX_LABELERS + 3)]
+    state, _ = fold([routed(1), *said])
+    assert len(state.opinions) == MAX_LABELERS
+
+
+def test_what_the_join_keeps_of_a_result_gives_the_same_example_as_the_whole_result() -> None:
+    whole = routed(1, metadata={"user": "u"})
+    bare = compact(whole)
+    assert compact(whole.model_copy(update={"label": NOT_REQUESTED})).text == ""
+    assert bare.text == whole.text, "whom a withdrawal has asked again needs the text"
+    assert bare.metadata is None
+    assert LabelledExample.from_events(bare, feedback(1), fields=FIELDS) == LabelledExample.from_events(
+        whole, feedback(1), fields=FIELDS
+    )
+
+
+TRUSTING = {"photo": LabelRules(FIELDS, frozenset({"ada"}))}
+
+
+def examples_of(events: list[RoutedEvent | FeedbackEvent]) -> list[LabelledExample]:
+    state, examples = NOTHING_KNOWN, []
+    for event in events:
+        if isinstance(event, RoutedEvent):
+            joined = take_result(state, event, TRUSTING)
+        else:
+            joined = take_feedback(state, event, START, TRUSTING)
+        state = joined.state
+        examples += [] if joined.example is None else [joined.example]
+    return examples
+
+
+@st.composite
+def words(draw: st.DrawFn) -> list[FeedbackEvent]:
+    """What three labelers say: revisions and times of each their own, so that nothing hangs on what comes first."""
+    said = []
+    for minute, labeler in enumerate(["ada", "bo", "cy"]):
+        for revision in range(1, draw(st.integers(0, 3)) + 1):
+            gold = draw(st.sampled_from([RIGHT, WRONG, None]))
+            at = START + timedelta(seconds=60 * minute + 200 * draw(st.integers(0, 1)) + revision)
+            event = feedback(1, labeler=labeler, labelled_at=at, revision=revision, retracted=draw(st.booleans()))
+            said.append(event.model_copy(update={"entities": gold}))
+    return said
+
+
+@given(words(), st.data())
+def test_results_labels_corrections_and_withdrawals_in_any_order_end_in_one_example(
+    said: list[FeedbackEvent], data: st.DataObject
+) -> None:
+    """Whose label it is, whether they are trusted and how many hold another included."""
+    events: list[RoutedEvent | FeedbackEvent] = [routed(1), *said]
+    shuffled = data.draw(st.permutations(events))
+    assert contribution(examples_of(shuffled)) == contribution(examples_of(events))
+
+
+def test_an_example_did_not_say_whether_the_workload_trusts_its_labeler() -> None:
+    (trusted,) = examples_of([routed(1), feedback(1, labeler="ada")])
+    (other,) = examples_of([feedback(1, labeler="bo"), routed(1)])
+    assert (trusted.labeler, trusted.trusted) == ("ada", True)
+    assert (other.labeler, other.trusted) == ("bo", False)
+    assert fold([routed(1), feedback(1)])[1][0].trusted is None, "the workload names nobody"
+
+
+def test_a_withdrawn_example_names_whose_label_was_withdrawn_not_who_spoke_last() -> None:
+    skip = feedback(1, labeler="bo").model_copy(update={"entities": None})
+    withdrawal = feedback(1, labeler="ada", revision=2, retracted=True)
+    *_, last = examples_of([routed(1), feedback(1, labeler="ada"), skip, withdrawal])
+    assert (last.retracted, last.labeler, last.trusted, last.disputed) == (True, "ada", True, 0)
+
+
+def test_how_many_labelers_hold_another_label_follows_each_of_their_words() -> None:
+    earlier = START
+    said = [
+        feedback(1, RIGHT, labeler="ada"),
+        feedback(1, WRONG, labeler="bo", labelled_at=earlier),
+        feedback(1, WRONG, labeler="cy", labelled_at=earlier),
+        feedback(1, RIGHT, labeler="dan", labelled_at=earlier),
+        feedback(1, RIGHT, labeler="bo", labelled_at=earlier, revision=2),
+        feedback(1, WRONG, labeler="cy", labelled_at=earlier, revision=2, retracted=True),
+    ]
+    examples = examples_of([routed(1), *said])
+    assert [(one.labeler, one.disputed) for one in examples] == [
+        ("ada", 0),
+        ("ada", 1),
+        ("ada", 2),
+        ("ada", 1),
+        ("ada", 0),
+    ]
+    assert [one.revision for one in examples] == [1, 2, 3, 5, 6], "who agrees changes nothing"
+
+
+def test_one_query_with_many_labelers_and_long_answers_made_a_row_of_61_mb() -> None:
+    def long_answer(number: int) -> dict[str, tuple[str, ...]]:
+        return {"lens": tuple(f"{number} {index}" for index in range(256)), "camera": ("x" * 4_000,) * 200}
+
+    def word(number: int) -> FeedbackEvent:
+        at = START + timedelta(seconds=number)
+        return feedback(
+            1,
+            {**long_answer(number), **{f"f{n}": "ẅ" * 30 for n in range(200)}},
+            labeler=f"labeler {number}",
+            labelled_at=at,
+        )
+
+    state, notes = fold([routed(1), word(100)])[0], Counter[str]()
+    for number in range(64):
+        joined = take(state, word(number))
+        state = joined.state
+        notes.update(joined.notes)
+    assert len(state.model_dump_json()) < 2 * MAX_OPINION_BYTES
+    assert notes["forgotten_labeler"] == 65 - len(state.opinions) > 0
+    assert state.standing is not None
+    assert state.standing.labeler == "labeler 100"
+    kept = {opinion.labeler for opinion in state.opinions}
+    assert kept == {"labeler 100"} | {f"labeler {n}" for n in range(65 - len(kept), 64)}, "the oldest are forgotten"
+
+
+def test_many_withdrawn_opinions_push_out_no_label_that_stands() -> None:
+    gone = [
+        feedback(1, labeler=f"labeler {n}", labelled_at=START + timedelta(days=1), retracted=True)
+        for n in range(MAX_LABELERS + 3)
+    ]
+    state, examples = fold([routed(1), feedback(1), *gone])
+    assert state.standing is not None
+    assert [example.retracted for example in examples] == [False]
+
+
+def test_a_stranger_cannot_spend_the_feedback_id_that_a_labeler_is_going_to_send() -> None:
+    state, _ = fold([routed(1), feedback(1, labeler="eve").model_copy(update={"feedback_id": "guessed"})])
+    joined = take(state, feedback(1, labeler="ada").model_copy(update={"feedback_id": "guessed"}))
+    assert "duplicate_feedback" not in joined.notes
+    assert {opinion.labeler for opinion in joined.state.opinions} == {"ada", "eve"}

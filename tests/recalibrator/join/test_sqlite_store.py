@@ -1,0 +1,328 @@
+"""The join's file: rows and offsets together or not at all; damage is set aside, not trusted."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recalibrator.errors import StoreDamaged
+from recalibrator.join.broker_time import to_ms
+from recalibrator.join.query_state import NOTHING_KNOWN, JoinState, LabelRules, take_feedback, take_result
+from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
+from recalibrator.ports import StoredRow
+from schemas.routed import LabelRequest
+from tests.support.recalibrator_events import FIELDS, START, feedback, routed
+from ucci_runtime.broker.records import Input
+
+SOURCE = Input("results", 0)
+RULES = {"photo": LabelRules(FIELDS)}
+BOUNDS = RowBounds(10, 10**9)
+ALL = 20_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "join.sqlite3"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteJoinStore]:
+    made = SqliteJoinStore(path, BOUNDS)
+    yield made
+    made.close()
+
+
+def state(number: int) -> JoinState:
+    taken = take_result(NOTHING_KNOWN, routed(number), RULES).state
+    return take_feedback(taken, feedback(number), START, RULES).state
+
+
+def unasked(number: int) -> JoinState:
+    label = LabelRequest(requested=False, probability=0.1)
+    return take_result(NOTHING_KNOWN, routed(number, label=label), RULES).state
+
+
+def asked(number: int) -> JoinState:
+    return take_result(NOTHING_KNOWN, routed(number), RULES).state
+
+
+def early(number: int) -> JoinState:
+    return take_feedback(NOTHING_KNOWN, feedback(number), START, RULES).state
+
+
+def put(store: SqliteJoinStore, *numbers: int, offset: int = 7) -> None:
+    store.commit({(0, f"q-{n}"): StoredRow(state(n), n) for n in numbers}, {SOURCE: offset})
+
+
+def test_what_is_stored_comes_back_equal_after_a_restart(store: SqliteJoinStore, path: Path) -> None:
+    put(store, 1, 2)
+    store.close()
+    again = SqliteJoinStore(path, BOUNDS)
+    assert again.load(0, ["q-1", "q-2", "q-3"]) == {"q-1": state(1), "q-2": state(2)}
+    assert again.load(1, ["q-1"]) == {}
+    assert again.offsets() == {SOURCE: 7}
+    assert again.rows == 2
+    again.close()
+
+
+def test_more_queries_can_be_asked_for_than_one_statement_takes(store: SqliteJoinStore) -> None:
+    put(store, 1)
+    assert set(store.load(0, [f"q-{n}" for n in range(3_000)])) == {"q-1"}
+
+
+def test_a_commit_that_fails_leaves_neither_rows_nor_offsets(store: SqliteJoinStore) -> None:
+    put(store, 1)
+    broken = {(0, "q-2"): StoredRow(state(2), 2), (0, "q-3"): StoredRow(state(3), 2**70)}
+    with pytest.raises(OverflowError):
+        store.commit(broken, {SOURCE: 99})
+    assert store.load(0, ["q-2"]) == {}
+    assert store.offsets() == {SOURCE: 7}
+
+
+def test_the_untouched_leave_by_age_then_the_oldest_above_the_bound_each_counted_by_kind(
+    store: SqliteJoinStore,
+) -> None:
+    put(store, *range(1, 16))
+    waiting = take_result(NOTHING_KNOWN, routed(0), RULES).state
+    store.commit({(0, "q-0"): StoredRow(waiting, 0)}, {})
+    assert store.expire(3, ALL) == {
+        "feedback_without_result": 0,
+        "result_without_label": 0,
+        "joined": 5,
+        "requested_without_label": 1,
+    }
+    assert store.rows == 10
+    assert set(store.load(0, [f"q-{n}" for n in range(20)])) == {f"q-{n}" for n in range(6, 16)}
+
+
+def test_open_requests_follow_from_the_rows_and_leave_by_age_number_or_with_their_row(store: SqliteJoinStore) -> None:
+    start_ms = int(START.timestamp() * 1_000)
+
+    def waiting(number: int) -> StoredRow:
+        return StoredRow(take_result(NOTHING_KNOWN, routed(number), RULES).state, start_ms + 10**6)
+
+    store.commit({(n % 2, f"q-{n}"): waiting(n) for n in range(6)}, {})
+    store.commit({(1, "q-5"): StoredRow(state(5), start_ms)}, {})
+    assert store.open_requests == {"photo": 5}
+    assert [key.query_id for key in store.overdue_requests([0, 1], start_ms, 3)] == ["q-0", "q-1"]
+    assert [key.query_id for key in store.overdue_requests([0, 1], start_ms + 2_500, 9)] == ["q-0", "q-1", "q-2"]
+    assert [key.query_id for key in store.overdue_requests([1], start_ms + 2_500, 9)] == ["q-1"]
+    store.expire(start_ms + 1, ALL)
+    assert store.overdue_requests([0, 1], 0, 9) == []
+    store.expire(start_ms + 10**7, ALL)
+    gone = store.overdue_requests([0, 1], 0, 9)
+    assert [key.query_id for key in gone] == ["q-0", "q-1", "q-2", "q-3", "q-4"]
+    store.close_requests(gone)
+    assert store.open_requests == {}
+
+
+def test_a_file_from_before_label_requests_is_taken_over_as_it_is(path: Path) -> None:
+    before = SqliteJoinStore(path, BOUNDS)
+    put(before, 1)
+    before.close()
+    database = sqlite3.connect(path)
+    database.execute("DROP TABLE requests")
+    database.close()
+    store = SqliteJoinStore(path, BOUNDS)
+    assert store.load(0, ["q-1"]) == {"q-1": state(1)}
+    assert store.open_requests == {}
+    store.close()
+
+
+def test_a_router_whose_clock_is_ahead_keeps_no_request_open_for_longer(store: SqliteJoinStore) -> None:
+    ahead = take_result(NOTHING_KNOWN, routed(10**6), RULES).state
+    store.commit({(0, "q"): StoredRow(ahead, 5_000)}, {})
+    assert len(store.overdue_requests([0], 5_001, 9)) == 1
+
+
+@pytest.mark.parametrize("content", [b"not a database at all, but long enough to be looked at" * 20, b"\0" * 5_000])
+def test_a_file_that_is_no_database_is_set_aside_and_an_empty_one_begun(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    store = SqliteJoinStore(path, BOUNDS)
+    assert store.rows == 0
+    assert store.offsets() == {}
+    store.close()
+    assert any("damaged" in found.name for found in path.parent.iterdir())
+
+
+def test_a_file_of_another_format_is_set_aside(path: Path) -> None:
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    SqliteJoinStore(path, BOUNDS).close()
+    assert any("damaged" in found.name for found in path.parent.iterdir())
+
+
+def test_a_row_that_cannot_be_read_ends_the_process_and_the_next_start_begins_anew(
+    store: SqliteJoinStore, path: Path
+) -> None:
+    put(store, 1)
+    database = sqlite3.connect(path)
+    database.execute("UPDATE rows SET state = 'torn'")
+    database.commit()
+    database.close()
+    with pytest.raises(StoreDamaged, match="start again"):
+        store.load(0, ["q-1"])
+    again = SqliteJoinStore(path, BOUNDS)
+    assert again.offsets() == {}
+    again.close()
+
+
+def test_a_row_touched_by_a_record_of_the_past_keeps_its_age(store: SqliteJoinStore) -> None:
+    """A feedback record stamped 15 days back made the whole joined row expire."""
+    store.commit({(0, "q-1"): StoredRow(asked(1), 1_000)}, {})
+    store.commit({(0, "q-1"): StoredRow(state(1), 5)}, {})
+    assert sum(store.expire(1_000, ALL).values()) == 0
+    assert store.load(0, ["q-1"]) == {"q-1": state(1)}
+    assert store.expire(1_001, ALL)["joined"] == 1
+
+
+def test_a_router_whose_clock_is_behind_has_no_request_closed_at_once(store: SqliteJoinStore) -> None:
+    year_back = routed(1, routed_at=START - timedelta(days=365))
+    store.commit({(0, "q-1"): StoredRow(take_result(NOTHING_KNOWN, year_back, RULES, START).state, to_ms(START))}, {})
+    assert store.overdue_requests([0], to_ms(START), 9) == []
+    assert len(store.overdue_requests([0], to_ms(START) + 1, 9)) == 1
+
+
+@pytest.mark.parametrize("bound", ["rows", "bytes"])
+def test_ten_thousand_further_results_pushed_out_every_query_that_people_were_asked_about(
+    path: Path, bound: str
+) -> None:
+    """Above either bound the unasked go first, then the joined, last what waits for its label."""
+    store = SqliteJoinStore(path, RowBounds(1_000, 10**9))
+    store.commit({(0, f"asked-{n}"): StoredRow(asked(n), n) for n in range(500)}, {})
+    store.commit({(0, f"joined-{n}"): StoredRow(state(n), n) for n in range(300)}, {})
+    if bound == "bytes":
+        size = store.row_bytes // 8 * 10
+        store.close()
+        store = SqliteJoinStore(path, RowBounds(10**9, size))
+    gone: Counter[str] = Counter()
+    for first in range(0, 10_000, 500):
+        further = {(0, f"further-{n}"): StoredRow(unasked(n), 1_000 + n) for n in range(first, first + 500)}
+        store.commit(further, {})
+        gone.update(store.expire(0, 1_000))
+        assert store.rows <= 1_100
+    assert len(store.load(0, [f"asked-{n}" for n in range(500)])) == 500
+    assert len(store.load(0, [f"joined-{n}" for n in range(300)])) == 300
+    assert len(store.load(0, [f"further-{n}" for n in range(9_900, 10_000)])) == 100, "the latest may still be labelled"
+    assert gone["result_without_label"] > 9_500
+    assert sum(gone.values()) == gone["result_without_label"]
+    store.close()
+
+
+def test_a_kind_gives_way_to_those_after_it_down_to_a_tenth_of_the_bound(path: Path) -> None:
+    store = SqliteJoinStore(path, RowBounds(100, 10**9))
+    kinds = {"early": early, "unasked": unasked, "joined": state, "asked": asked}
+    for name, made in kinds.items():
+        store.commit({(0, f"{name}-{n}"): StoredRow(made(n), n) for n in range(60)}, {})
+    assert store.expire(0, ALL) == {
+        "feedback_without_result": 50,
+        "result_without_label": 50,
+        "joined": 40,
+        "requested_without_label": 0,
+    }
+    store.commit({(0, f"more-{n}"): StoredRow(asked(n), 100 + n) for n in range(200)}, {})
+    assert store.expire(0, ALL) == {
+        "feedback_without_result": 0,
+        "result_without_label": 0,
+        "joined": 10,
+        "requested_without_label": 190,
+    }
+    assert set(store.load(0, [f"joined-{n}" for n in range(60)])) == {f"joined-{n}" for n in range(50, 60)}
+    store.close()
+
+
+def test_no_more_rows_leave_at_a_time_than_asked_for(store: SqliteJoinStore) -> None:
+    put(store, *range(40))
+    assert sum(store.expire(0, 7).values()) == 7
+    assert sum(store.expire(20, 5).values()) == 10, "five by age, five by number"
+
+
+def test_the_bytes_counted_follow_every_change_of_a_row(store: SqliteJoinStore, path: Path) -> None:
+    store.commit({(0, "q-1"): StoredRow(asked(1), 1), (0, "q-2"): StoredRow(unasked(2), 2)}, {})
+    store.commit({(0, "q-1"): StoredRow(state(1), 3)}, {})
+    with sqlite3.connect(path) as database:
+        stored = database.execute("SELECT sum(length(state) + 2 * length(query_id) + 100) FROM rows").fetchone()[0]
+    database.close()
+    assert store.row_bytes == stored
+    store.expire(100, ALL)
+    assert (store.rows, store.row_bytes) == (0, 0)
+
+
+FORMAT_1 = """
+CREATE TABLE rows (
+    partition INTEGER NOT NULL, query_id TEXT NOT NULL, kind INTEGER NOT NULL, touched_ms INTEGER NOT NULL,
+    state BLOB NOT NULL, PRIMARY KEY (partition, query_id)
+) WITHOUT ROWID;
+CREATE INDEX rows_by_age ON rows (touched_ms);
+CREATE TABLE requests (
+    partition INTEGER NOT NULL, query_id TEXT NOT NULL, workload TEXT NOT NULL, requested_ms INTEGER NOT NULL,
+    PRIMARY KEY (partition, query_id)
+) WITHOUT ROWID;
+CREATE TABLE offsets (
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, next_offset INTEGER NOT NULL, PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+INSERT INTO offsets VALUES ('results', 0, 7);
+INSERT INTO requests VALUES (0, 'q-1', 'photo', 0);
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_file_of_the_release_before_is_taken_over_with_its_rows_offsets_and_requests(path: Path) -> None:
+    long = "A very long name of a camera " * 4
+    said = take_feedback(unasked(2), feedback(2, {"camera": long}), START, RULES).state
+    told = said.model_copy(update={"opinions": (said.opinions[0].model_copy(update={"entities": {"camera": long}}),)})
+    database = sqlite3.connect(path)
+    database.executescript(FORMAT_1)
+    for number, (kind, old) in enumerate([(1, unasked(0)), (1, asked(1)), (2, told)]):
+        row = old.model_dump_json(exclude_defaults=True).encode()
+        database.execute("INSERT INTO rows VALUES (0, ?, ?, 0, ?)", (f"q-{number}", kind, row))
+    database.commit()
+    database.close()
+
+    store = SqliteJoinStore(path, BOUNDS)
+    assert store.offsets() == {SOURCE: 7}
+    assert store.load(0, ["q-0", "q-1", "q-2"]) == {"q-0": unasked(0), "q-1": asked(1), "q-2": said}
+    assert store.open_requests == {"photo": 1}
+    assert store.rows == 3
+    assert store.expire(1, ALL) == {
+        "feedback_without_result": 0,
+        "result_without_label": 1,
+        "joined": 1,
+        "requested_without_label": 1,
+    }
+    assert (store.rows, store.row_bytes) == (0, 0)
+    store.close()
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.sampled_from(["early", "unasked", "joined", "asked"]), st.integers(0, 50)),
+        max_size=30,
+    )
+)
+@settings(max_examples=25, deadline=None)
+def test_the_bounds_hold_and_totals_add_up_whatever_comes(steps: list[tuple[int, str, int]]) -> None:
+    made = {"early": early, "unasked": unasked, "joined": state, "asked": asked}
+    with TemporaryDirectory() as directory:
+        store = SqliteJoinStore(Path(directory) / "join.sqlite3", RowBounds(5, 3_000))
+        kept: dict[str, int] = {}
+        for number, kind, touched_ms in steps:
+            store.commit({(0, f"q-{number}"): StoredRow(made[kind](number), touched_ms)}, {})
+            kept[f"q-{number}"] = max(touched_ms, kept.get(f"q-{number}", 0))
+            store.expire(0, 10)
+            found = store.load(0, kept)
+            kept = {key: age for key, age in kept.items() if key in found}
+            assert store.rows == len(found) <= 5
+            assert store.row_bytes <= 3_000
+            least = min(kept.values(), default=0)
+            assert sum(store.expire(least, 10).values()) == 0, "no row is older than its latest touch"
+        store.close()

@@ -1,0 +1,550 @@
+"""The join's loop, driven by hand through crashes, aborts and rebalances: each output once, none lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from recalibrator.core import TrafficSummarizer
+from recalibrator.join.broker_time import to_ms
+from recalibrator.join.query_state import LabelRules
+from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
+from recalibrator.join.stage import JoinLimits, JoinStage, JoinTopics
+from schemas.event import MAX_RECORD_BYTES
+from schemas.label_requested import LabelRequested
+from schemas.labelled import LabelledExample
+from schemas.routed import LabelRequest
+from schemas.settings import WorkloadSettings
+from schemas.traffic import TrafficSummary
+from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
+from tests.support.recalibrator_memory import FAULTS, Counts, Crash, ManualClock, MemoryBroker, MemoryLog
+from tests.support.recalibrator_memory import MemoryTransactions as Transactions
+from ucci_runtime.broker.records import Input
+
+TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
+PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
+RULES = LabelRules(FIELDS, frozenset({"ann"}))
+BOUNDS = RowBounds(1_000, 10**9)
+PARTITIONS = 2
+START_MS = int(START.timestamp() * 1_000)
+
+
+class Join:
+    """A join on memory and a real store; crashed, rebalanced and made anew at will."""
+
+    def __init__(
+        self,
+        directory: Path,
+        seed: int = 0,
+        faults: int = 0,
+        limits: JoinLimits | None = None,
+        *,
+        bounds: RowBounds = BOUNDS,
+    ) -> None:
+        self.directory = directory
+        self.bounds = bounds
+        self.rules = {"photo": RULES}
+        self.draw = random.Random(seed)
+        self.budget = [self.draw.choice(FAULTS) for _ in range(faults)]
+        self.limits = limits or JoinLimits()
+        self.clock = ManualClock()
+        self.count = Counts()
+        self.broker = MemoryBroker()
+        self.broker.create(TOPICS.results, PARTITIONS)
+        self.broker.create(TOPICS.feedback, PARTITIONS)
+        self.begin()
+
+    def begin(self) -> None:
+        self.store = SqliteJoinStore(self.directory / "join.sqlite3", self.bounds)
+        self.log = MemoryLog(self.broker, (TOPICS.results, TOPICS.feedback), self.draw, self.clock)
+        self.stage = JoinStage(
+            self.rules,
+            TOPICS,
+            self.limits,
+            log=self.log,
+            transactions=Transactions(self.broker, self.draw, self.budget),
+            store=self.store,
+            summarizer=lambda _: TrafficSummarizer(PHOTO),
+            clock=self.clock,
+            count=self.count,
+        )
+        self.stage.start()
+
+    def crash(self, *, lose_state: bool = False) -> None:
+        self.store.close()
+        if lose_state:
+            shutil.rmtree(self.directory)
+        self.begin()
+
+    def send(
+        self, topic: str, number: int, value: bytes | None, timestamp_ms: int = START_MS, *, by_broker: bool = False
+    ) -> None:
+        source = Input(topic, number % PARTITIONS)
+        headers = (("trace", b"7"),)
+        key = f"q-{number}".encode()
+        self.broker.append(source, key, value, timestamp_ms=timestamp_ms, headers=headers, by_broker=by_broker)
+        if self.draw.random() < 0.3:
+            self.broker.mark(source)
+
+    def turn(self) -> None:
+        try:
+            self.stage.turn()
+        except Crash:
+            self.crash()
+
+    def disturb(self) -> None:
+        event = self.draw.choice(["revoke", "lose", "crash", "lose_state"])
+        try:
+            if event == "revoke":
+                self.log.revoke()
+            elif event == "lose":
+                self.log.lose()
+            else:
+                self.crash(lose_state=event == "lose_state")
+        except Crash:
+            self.crash()
+
+    def settle(self) -> None:
+        """Turn until everything is taken and committed."""
+        for _ in range(2_000):
+            self.turn()
+            if self.stage.is_ready and all(self.broker.offsets.get(s, 0) == end for s, end in self.broker.ends.items()):
+                return
+        raise AssertionError("did not settle")
+
+    def examples(self) -> list[LabelledExample]:
+        values = self.broker.values(TOPICS.observations)
+        return [LabelledExample.from_json(value) for value in values if json.loads(value)["kind"] == "labelled"]
+
+    def requests(self) -> dict[str, bytes | None]:
+        """What the topic of the label requests holds once compacted."""
+        records = [record for record in self.broker.outputs if record.topic == TOPICS.label_requests]
+        return {(record.key or b"").decode(): record.value for record in records}
+
+    def open_requests(self) -> dict[str, LabelRequested]:
+        return {key: LabelRequested.from_json(value) for key, value in self.requests().items() if value is not None}
+
+    def traffic(self) -> list[TrafficSummary]:
+        values = self.broker.values(TOPICS.observations)
+        return [TrafficSummary.from_json(value) for value in values if json.loads(value)["kind"] == "traffic"]
+
+    def counted_queries(self) -> int:
+        found = (json.loads(value) for value in self.broker.values(TOPICS.observations))
+        return sum(part["queries"] for one in found if one["kind"] == "traffic" for part in one["versions"])
+
+
+@pytest.fixture
+def join(tmp_path: Path) -> Iterator[Join]:
+    made = Join(tmp_path / "state")
+    yield made
+    made.store.close()
+
+
+@contextmanager
+def disturbed_join(directory: Path, seed: int) -> Iterator[Join]:
+    made = Join(directory, seed, faults=8)
+    yield made
+    made.store.close()
+
+
+def plan(draw: random.Random) -> list[tuple[str, int, bytes | None]]:
+    """Results, labels, corrections, withdrawals, repetitions and garbage; each query's feedback in its order."""
+    sent: list[tuple[float, str, int, bytes | None]] = []
+    for number in range(40):
+        sent.append((draw.random(), TOPICS.results, number, routed(number).to_json()))
+        said = [feedback(number)]
+        if draw.random() < 0.4:
+            said.append(feedback(number, entities(f"q-{number}", wrong=True), revision=2))
+        if draw.random() < 0.3:
+            said.append(feedback(number, revision=3, retracted=True))
+        if draw.random() < 0.3:
+            said.append(said[-1])
+        moments = sorted(draw.random() for _ in said)
+        sent += [(m, TOPICS.feedback, number, e.to_json()) for m, e in zip(moments, said, strict=True)]
+    sent += [(draw.random(), TOPICS.feedback, number, b"garbage") for number in range(3)]
+    sent += [(draw.random(), TOPICS.results, number, None) for number in range(3)]
+    return [(topic, number, value) for _, topic, number, value in sorted(sent, key=lambda entry: entry[0])]
+
+
+def final(examples: list[LabelledExample]) -> dict[str, LabelledExample]:
+    """What the fit counts at last: of each query the highest revision, unless withdrawn."""
+    last: dict[str, LabelledExample] = {}
+    for example in examples:
+        if example.query_id not in last or example.revision > last[example.query_id].revision:
+            last[example.query_id] = example
+    return {key: one.model_copy(update={"revision": 1}) for key, one in last.items() if not one.retracted}
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_whatever_fails_each_example_dead_letter_and_counted_query_comes_exactly_once(
+    tmp_path: Path, seed: int
+) -> None:
+    sent = plan(random.Random(seed))
+    with disturbed_join(tmp_path / "quiet", seed) as quiet:
+        quiet.budget.clear()
+        for topic, number, value in sent:
+            quiet.send(topic, number, value)
+        quiet.settle()
+        expected = final(quiet.examples())
+        asked = quiet.open_requests()
+        assert set(asked) == {f"q-{number}" for number in range(40)} - expected.keys()
+    with disturbed_join(tmp_path / "disturbed", seed) as join:
+        disturbances = 6
+        for topic, number, value in sent:
+            join.send(topic, number, value)
+            if join.draw.random() < 0.4:
+                join.turn()
+            if disturbances and join.draw.random() < 0.05:
+                disturbances -= 1
+                join.disturb()
+        join.settle()
+        examples = join.examples()
+        requests = join.open_requests()
+        letters = join.broker.values(TOPICS.dead_letters)
+        assert join.counted_queries() == 40
+    assert max(Counter((one.query_id, one.revision) for one in examples).values()) == 1
+    assert final(examples) == expected
+    assert requests == asked
+    assert sorted(letters) == [b"", b"", b"", b"garbage", b"garbage", b"garbage"]
+
+
+def test_a_label_that_comes_before_its_result_waits_for_it(join: Join) -> None:
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    assert join.examples() == []
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.settle()
+    assert join.examples() == [
+        LabelledExample.from_events(routed(1), feedback(1), fields=FIELDS, trusted_labelers={"ann"})
+    ]
+
+
+def test_a_lost_state_is_read_again_from_the_topics_and_a_correction_still_finds_its_result(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    join.crash(lose_state=True)
+    join.settle()
+    assert len(join.examples()) == 1
+    join.send(TOPICS.feedback, 1, feedback(1, entities("q-1", wrong=True), revision=2).to_json())
+    join.settle()
+    assert [example.revision for example in join.examples()] == [1, 2]
+
+
+def test_a_group_whose_offsets_were_lost_repeats_nothing(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    join.crash()
+    join.broker.offsets.clear()
+    join.send(TOPICS.results, 2, routed(2).to_json())
+    join.send(TOPICS.feedback, 2, feedback(2).to_json())
+    for _ in range(100):
+        join.turn()
+    assert Counter(example.query_id for example in join.examples()) == {"q-1": 1, "q-2": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"{", "not_json"),
+        (b"[]", "invalid_field"),
+        (b'{"entities": {}}', "missing_field"),
+        (b'{"query_id": "q-1"}', "missing_field"),
+        (b'{"query_id": "\\ud800", "entities": {}}', "not_json"),
+        (b'{"query_id": "q", "entities": {}, "labelled_at": "0001-01-01T00:00:00+14:00"}', "invalid_field"),
+        (b'"' + b"x" * MAX_RECORD_BYTES + b'"', "too_large"),
+        (None, "empty"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_feedback_that_breaks_the_contract_becomes_a_dead_letter_that_says_why(
+    join: Join, value: bytes | None, reason: str
+) -> None:
+    join.send(TOPICS.feedback, 3, value)
+    join.settle()
+    (letter,) = [record for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
+    headers = dict(letter.headers)
+    assert letter.key == b"q-3"
+    assert headers["dlq.topic"] == b"feedback"
+    assert headers["dlq.partition"] == b"1"
+    assert headers["dlq.offset"] == b"0"
+    assert headers["dlq.stage"] == b"join"
+    assert headers["dlq.reason"] == reason.encode()
+    assert headers["dlq.error"]
+    assert headers["trace"] == b"7"
+    if reason == "too_large":
+        assert headers["dlq.truncated"] == f"value of {MAX_RECORD_BYTES + 2} bytes".encode()
+    else:
+        assert letter.value == value
+
+
+def test_a_result_of_a_workload_that_is_not_configured_here_becomes_a_dead_letter_naming_those_that_are(
+    join: Join,
+) -> None:
+    join.send(TOPICS.results, 1, routed(1, workload="audio").to_json())
+    join.settle()
+    (letter,) = [record for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
+    assert dict(letter.headers)["dlq.reason"] == b"unknown_workload"
+    assert b"photo" in (dict(letter.headers)["dlq.error"] or b"")
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 0, 10**18, -(10**18)])
+def test_a_producer_with_a_wild_clock_stops_nothing(join: Join, timestamp_ms: int) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json(), timestamp_ms)
+    join.send(TOPICS.feedback, 1, feedback(1, labelled_at=None).to_json(), timestamp_ms)
+    join.settle()
+    assert len(join.examples()) == 1
+
+
+def test_rows_that_nothing_touches_leave_after_the_retention_and_later_labels_find_no_result(tmp_path: Path) -> None:
+    join = Join(tmp_path, limits=JoinLimits(retention_s=3_600.0))
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.settle()
+    assert join.store.rows == 1
+    join.clock.advance(timedelta(hours=2).total_seconds())
+    join.turn()
+    assert join.store.rows == 0
+    join.send(TOPICS.feedback, 1, feedback(1).to_json(), START_MS + 7_200_000)
+    join.settle()
+    assert join.examples() == []
+    assert join.stage.gauges() == {"rows": 1.0, "row_bytes": float(join.store.row_bytes), "label_requests_open": 0.0}
+    join.store.close()
+
+
+def test_a_label_is_asked_for_until_it_comes_and_again_when_it_is_withdrawn(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.settle()
+    first = join.open_requests()
+    assert first == {"q-1": LabelRequested.from_result(routed(1))}
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    assert join.requests() == {"q-1": None}
+    join.send(TOPICS.feedback, 1, feedback(1, revision=2, retracted=True).to_json())
+    join.settle()
+    assert join.open_requests() == first
+
+
+def test_nobody_is_asked_what_was_not_drawn_or_is_labelled_already(join: Join) -> None:
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.send(TOPICS.results, 2, routed(2, label=LabelRequest(requested=False, probability=0.1)).to_json())
+    join.settle()
+    assert join.requests() == {}
+
+
+def test_requests_end_by_age_and_the_oldest_of_a_workload_by_number(tmp_path: Path) -> None:
+    join = Join(tmp_path, limits=JoinLimits(request_retention_s=3_600.0, requests_max=3))
+    for number in range(6):
+        join.send(TOPICS.results, number, routed(number).to_json(), START_MS + number)
+    join.settle()
+    assert len(join.open_requests()) == 6
+    join.clock.advance(60.0)
+    join.turn()
+    assert set(join.open_requests()) == {"q-3", "q-4", "q-5"}
+    assert join.stage.gauges()["label_requests_open"] == 3.0
+    join.clock.advance(7_200.0)
+    join.turn()
+    assert join.open_requests() == {}
+    assert join.count.totals["label_requests expired photo"] == 6.0
+    join.store.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_however_the_end_of_a_request_fails_it_ends(tmp_path: Path, seed: int) -> None:
+    join = Join(tmp_path / "state", seed, limits=JoinLimits(requests_max=2))
+    for number in range(8):
+        join.send(TOPICS.results, number, routed(number).to_json(), START_MS + number)
+    join.settle()
+    join.budget += [join.draw.choice(FAULTS) for _ in range(4)]
+    for _ in range(12):
+        join.clock.advance(60.0)
+        join.turn()
+    join.budget.clear()
+    join.settle()
+    join.clock.advance(60.0)
+    join.turn()
+    assert set(join.open_requests()) == {"q-6", "q-7"}
+    join.store.close()
+
+
+def test_a_request_too_large_for_the_topic_is_counted_and_stops_nothing(tmp_path: Path) -> None:
+    join = Join(tmp_path, limits=JoinLimits(max_record_bytes=2_000))
+    join.send(TOPICS.results, 1, routed(1, text="x" * 3_000).to_json())
+    join.send(TOPICS.results, 2, routed(2).to_json())
+    join.settle()
+    assert set(join.open_requests()) == {"q-2"}
+    assert join.count.totals["label_requests too_large photo"] == 1.0
+    join.store.close()
+
+
+def test_leaving_commits_what_was_taken(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    while not join.count.totals["examples false photo"]:
+        join.turn()
+    join.stage.close()
+    assert len(join.examples()) == 1
+    join.begin()
+    join.settle()
+    assert len(join.examples()) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_fails_each_label_is_counted_once_for_its_labeler(tmp_path: Path, seed: int) -> None:
+    with disturbed_join(tmp_path / "state", seed) as join:
+        for number in range(30):
+            join.send(TOPICS.results, number, routed(number).to_json())
+        join.settle()
+        for number in range(30):
+            said = feedback(number, labeler="ada" if number % 3 else "bob")
+            join.send(TOPICS.feedback, number, said.to_json())
+            if join.draw.random() < 0.3:
+                join.turn()
+            if join.draw.random() < 0.1:
+                join.disturb()
+        join.settle()
+        join.budget.clear()
+        join.stage.commit()
+
+        assert {one.labeler: one.labels for one in join.stage.labelers()["photo"]} == {"ada": 20, "bob": 10}
+
+
+def test_an_example_says_whose_label_stands_whether_they_are_trusted_and_how_many_hold_another(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.send(TOPICS.feedback, 1, feedback(1, labeler="ann").to_json())
+    join.settle()
+    overruling = {"labeler": "bo", "labelled_at": START + timedelta(seconds=200)}
+    join.send(TOPICS.feedback, 1, feedback(1, entities("q-1", wrong=True), **overruling).to_json())
+    join.settle()
+    join.send(TOPICS.feedback, 1, feedback(1, revision=2, retracted=True, **overruling).to_json())
+    join.settle()
+    said = [(one.revision, one.labeler, one.trusted, one.disputed) for one in join.examples()]
+    assert said == [(1, "ann", True, 0), (2, "bo", False, 1), (3, "ann", True, 0)]
+
+
+YEAR = timedelta(days=365)
+YEAR_MS = int(YEAR.total_seconds() * 1_000)
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "by_broker"),
+    [(START_MS, True), (START_MS, False), (START_MS + YEAR_MS, False), (0, False)],
+    ids=["dated by the broker", "by a router set right since", "by the router's wrong clock", "not at all"],
+)
+def test_a_router_whose_clock_ran_a_year_ahead_dated_the_whole_window(
+    join: Join, timestamp_ms: int, by_broker: bool
+) -> None:
+    """Neither the traffic nor the example is dated later than its record arrived, and the wrong clock is counted."""
+    ahead = routed(1, routed_at=START + YEAR)
+    join.send(TOPICS.results, 1, ahead.to_json(), timestamp_ms, by_broker=by_broker)
+    join.send(TOPICS.results, 2, routed(2).to_json(), timestamp_ms, by_broker=by_broker)
+    join.settle()
+    join.crash()
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    latest = join.clock.now() + timedelta(minutes=5)
+    assert all(summary.last_routed_at <= latest for summary in join.traffic())
+    assert [START <= example.routed_at <= latest for example in join.examples()] == [True]
+    assert all(START <= request.requested_at <= latest for request in join.open_requests().values())
+    assert join.count.totals["join_notes clock_ahead"] == 1.0
+
+
+def test_the_brokers_clock_counts_where_the_recalibrators_own_is_behind(join: Join) -> None:
+    later = START + timedelta(hours=3)
+    join.send(TOPICS.results, 1, routed(1, routed_at=later).to_json(), to_ms(later), by_broker=True)
+    join.settle()
+    assert [summary.last_routed_at for summary in join.traffic()] == [later]
+    assert join.count.totals["join_notes clock_ahead"] == 0.0
+
+
+def test_a_label_dated_a_year_ahead_stood_against_every_later_one(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    wrong = feedback(1, entities("q-1", wrong=True), labeler="bo", labelled_at=START + YEAR)
+    join.send(TOPICS.feedback, 1, wrong.to_json(), by_broker=True)
+    join.settle()
+    join.send(TOPICS.feedback, 1, feedback(1, labeler="ann").to_json(), by_broker=True)
+    join.settle()
+    assert [(one.labeler, one.labelled_at) for one in join.examples()] == [
+        ("bo", START),
+        ("ann", START + timedelta(seconds=61)),
+    ]
+    assert join.count.totals["join_notes clock_ahead"] == 1.0
+
+
+def test_a_router_whose_clock_is_a_year_behind_keeps_its_rows_and_its_label_requests(tmp_path: Path) -> None:
+    join = Join(tmp_path)
+    behind = routed(1, routed_at=START - YEAR)
+    join.send(TOPICS.results, 1, behind.to_json(), by_broker=True)
+    join.send(TOPICS.results, 2, routed(2, routed_at=START - YEAR).to_json(), START_MS - YEAR_MS)
+    join.settle()
+    join.clock.advance(60.0)
+    join.turn()
+    assert set(join.open_requests()) == {"q-1", "q-2"}
+    join.send(TOPICS.feedback, 1, feedback(1).to_json(), to_ms(join.clock.now()), by_broker=True)
+    join.settle()
+    assert [example.routed_at for example in join.examples()] == [START - YEAR]
+    assert join.count.totals["join_notes clock_behind"] == 1.0, "of what the router dated itself nobody can tell"
+    join.store.close()
+
+
+def test_a_feedback_record_stamped_15_days_back_expired_the_whole_joined_row(tmp_path: Path) -> None:
+    join = Join(tmp_path)
+    past_ms = START_MS - 15 * 24 * 3_600_000
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.settle()
+    join.send(TOPICS.feedback, 1, feedback(1).to_json(), past_ms)
+    join.send(TOPICS.feedback, 2, feedback(2).to_json(), past_ms)
+    join.settle()
+    join.clock.advance(60.0)
+    join.turn()
+    assert join.store.rows == 2
+    join.send(TOPICS.feedback, 1, feedback(1, entities("q-1", wrong=True), revision=2).to_json(), past_ms)
+    join.send(TOPICS.results, 2, routed(2).to_json())
+    join.settle()
+    assert sorted((one.query_id, one.revision) for one in join.examples()) == [("q-1", 1), ("q-1", 2), ("q-2", 1)]
+    join.store.close()
+
+
+@pytest.mark.parametrize("bounds", [RowBounds(200, 10**9), RowBounds(10**9, 80_000)], ids=["rows", "bytes"])
+def test_many_further_results_left_no_query_that_people_were_asked_about(tmp_path: Path, bounds: RowBounds) -> None:
+    """And above 1,000 results a second nothing was bounded: what arrives within a tick must leave within it."""
+    join = Join(tmp_path, bounds=bounds)
+    for number in range(50):
+        join.send(TOPICS.results, number, routed(number).to_json())
+    join.settle()
+    unasked = LabelRequest(requested=False, probability=0.1)
+    most = 0.0
+    for number in range(1_000, 3_000):
+        join.send(TOPICS.results, number, routed(number, label=unasked).to_json())
+    while join.counted_queries() < 2_050:
+        join.turn()
+        most = max(most, join.store.rows / bounds.rows, join.store.row_bytes / bounds.bytes)
+    assert 0.9 < most <= 1.0
+    for number in (*range(50), 2_999):
+        join.send(TOPICS.feedback, number, feedback(number).to_json())
+    join.settle()
+    assert {example.query_id for example in join.examples()} == {f"q-{number}" for number in (*range(50), 2_999)}
+    assert join.count.totals["rows_expired result_without_label"] > 1_600
+    assert join.count.totals["rows_expired requested_without_label"] == 0.0
+    join.store.close()
+
+
+def test_a_label_of_a_workload_that_is_no_longer_configured_stopped_the_join(join: Join) -> None:
+    join.send(TOPICS.results, 1, routed(1).to_json())
+    join.settle()
+    join.rules = {"audio": RULES}
+    join.crash()
+    join.send(TOPICS.feedback, 1, feedback(1).to_json())
+    join.settle()
+    assert join.examples() == []
+    assert join.count.totals["join_notes unknown_workload"] == 1.0

@@ -1,0 +1,189 @@
+"""Label Studio's webhooks: created, changed, skipped and deleted annotations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recalibrator.errors import Refused
+from recalibrator.labelling.label_studio import (
+    AnnotationKey,
+    annotation_of,
+    deleted_by,
+    feedback_of,
+    retraction_of,
+    told_again,
+)
+from recalibrator.labelling.recent_annotations import RecentAnnotations
+from schemas.feedback import MAX_REVISION, FeedbackEvent
+from tests.support.api import START, make_api
+
+
+def _region(label: str, text: str) -> dict[str, Any]:
+    return {"from_name": "label", "type": "labels", "value": {"start": 0, "end": 1, "text": text, "labels": [label]}}
+
+
+def _annotation(**changes: Any) -> dict[str, Any]:
+    return {"id": 1, "project": 2, "result": [], "updated_at": "2026-01-01T00:00:01Z", **changes}
+
+
+def _hook(action: str = "ANNOTATION_CREATED", **annotation: Any) -> dict[str, Any]:
+    base = {"id": 7, "project": 2, "completed_by": 3, "updated_at": "2026-01-01T00:00:01.500000Z", "result": []}
+    return {"action": action, "annotation": base | annotation, "task": {"data": {"query_id": "q-1"}}}
+
+
+def test_regions_become_entities_and_repeated_labels_lists() -> None:
+    areas = {"from_name": "iso", "type": "textarea", "value": {"text": ["400"]}}
+    event = feedback_of(_hook(result=[_region("camera", "canon"), _region("lens", "a"), _region("lens", "b"), areas]))
+
+    assert event is not None
+    assert event.entities == {"camera": "canon", "lens": ("a", "b"), "iso": "400"}
+    assert (event.query_id, event.labeler, event.source) == ("q-1", "label-studio:3", "label-studio")
+
+
+def test_a_skip_is_feedback_without_entities() -> None:
+    event = feedback_of(_hook(was_cancelled=True))
+
+    assert event is not None
+    assert event.entities is None
+
+
+def test_a_later_change_has_a_higher_revision_and_another_id() -> None:
+    first = feedback_of(_hook())
+    second = feedback_of(_hook("ANNOTATION_UPDATED", updated_at="2026-01-01T00:00:02Z"))
+
+    assert first is not None
+    assert second is not None
+    assert second.revision > first.revision
+    assert second.identity() != first.identity()
+
+
+def test_the_query_id_may_stand_in_the_tasks_meta() -> None:
+    hook = _hook()
+    hook["task"] = {"data": {}, "meta": {"query_id": "q-9"}}
+    event = feedback_of(hook)
+
+    assert event is not None
+    assert event.query_id == "q-9"
+
+
+@pytest.mark.parametrize("moment", ["2019-06-01T00:00:00Z", "2026-01-01T00:00:01.500000Z", "2080-01-01T00:00:00Z"])
+def test_an_annotations_revision_is_one_that_feedback_may_have(moment: str) -> None:
+    event = feedback_of(_hook(updated_at=moment))
+
+    assert event is not None
+    assert 1 <= event.revision < MAX_REVISION
+
+
+def test_two_changes_within_a_second_have_ids_of_their_own() -> None:
+    first, second = (feedback_of(_hook(updated_at=f"2026-01-01T00:00:01.{part}Z")) for part in ("250000", "750000"))
+
+    assert first is not None
+    assert second is not None
+    assert first.revision == second.revision
+    assert first.identity() != second.identity()
+
+
+@pytest.mark.parametrize("action", ["ANNOTATIONS_DELETED", "TASKS_CREATED", "PROJECT_UPDATED"])
+def test_what_names_no_query_is_left(action: str) -> None:
+    assert feedback_of({"action": action, "annotations": [{"id": 7}]}) is None
+
+
+@pytest.mark.parametrize("author", [3, {"id": 3, "email": "ada@example.org"}])
+def test_an_author_is_the_same_labeler_however_label_studio_names_them(author: object) -> None:
+    event = feedback_of(_hook(completed_by=author))
+
+    assert event is not None
+    assert event.labeler == "label-studio:3"
+
+
+def test_a_deletion_names_annotations_and_what_was_told_of_one_can_be_taken_back() -> None:
+    event = feedback_of(_hook())
+    assert event is not None
+    deletion = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}, {"id": 8}], "project": {"id": 2}}
+    (key, other) = deleted_by(deletion)
+    assert (key, other) == (AnnotationKey(2, 7), AnnotationKey(2, 8))
+    assert annotation_of(event) == key
+    retraction = retraction_of(event, key, event.labelled_at or START)
+    assert (retraction.query_id, retraction.labeler, retraction.retracted) == (event.query_id, event.labeler, True)
+    assert retraction.revision > event.revision
+    assert retraction.identity() != event.identity()
+    assert annotation_of(retraction) == key
+
+
+def test_an_annotation_told_again_stands_above_what_was_withdrawn() -> None:
+    event = feedback_of(_hook())
+    assert event is not None
+    again = told_again(event, AnnotationKey(2, 7), event.revision + 5)
+    assert again.revision == event.revision + 6
+    assert again.identity() != event.identity()
+    assert again.entities == event.entities
+
+
+def test_feedback_of_others_is_about_no_annotation() -> None:
+    assert annotation_of(FeedbackEvent(query_id="q", entities={}, feedback_id="label-studio:1:2:3")) is None
+    assert annotation_of(FeedbackEvent(query_id="q", entities={}, source="label-studio", feedback_id="mine")) is None
+
+
+def test_a_deletion_takes_back_at_once_what_this_process_was_told_and_counts_the_rest() -> None:
+    api = make_api()
+    for hook in (_hook(), _hook(id=8, completed_by=4)):
+        assert api.client.post("/v1/hooks/label-studio", json=hook).json() == {"taken": 1, "query_id": "q-1"}
+    deletion = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}, {"id": 99}], "project": {"id": 2}}
+    assert api.client.post("/v1/hooks/label-studio", json=deletion).json() == {"taken": 1}
+    last = FeedbackEvent.from_json(api.producer.records[-1][2])
+    assert (last.labeler, last.retracted) == ("label-studio:3", True)
+    assert "ucci_recalibrator_deletions_unknown_total 1.0" in api.client.get("/metrics").text
+    assert api.client.post("/v1/hooks/label-studio", json=deletion).json() == {"taken": 0}
+
+
+def test_a_deletion_that_the_broker_did_not_take_is_not_forgotten() -> None:
+    api = make_api()
+    api.client.post("/v1/hooks/label-studio", json=_hook())
+    deletion = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}], "project": {"id": 2}}
+    api.producer.is_away = True
+    assert api.client.post("/v1/hooks/label-studio", json=deletion).status_code == 503
+    api.producer.is_away = False
+    assert api.client.post("/v1/hooks/label-studio", json=deletion).json() == {"taken": 1}
+
+
+def test_only_the_annotations_told_of_lately_are_remembered() -> None:
+    recent = RecentAnnotations(most=2)
+    for annotation in (1, 2, 1, 3):
+        event = feedback_of(_hook(id=annotation))
+        assert event is not None
+        recent.remember(event)
+    known = [number for number in (1, 2, 3) if recent.retraction(AnnotationKey(2, number), START)]
+    assert known == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "change", [{"annotations": 5}, {"annotations": [5]}, {"annotations": [{"id": "x"}]}, {"project": {}}]
+)
+def test_a_malformed_deletion_is_refused(change: dict[str, Any]) -> None:
+    hook = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}], "project": {"id": 2}, **change}
+    with pytest.raises(Refused):
+        deleted_by(hook)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"action": 5}, "action"),
+        ({"annotation": None}, "annotation"),
+        ({"task": {}}, "task.data.query_id"),
+        ({"task": {"data": {"query_id": "q" * 10_000}}}, "query_id"),
+        ({"annotation": _annotation(updated_at="yesterday")}, "annotation.updated_at"),
+        ({"annotation": _annotation(result=5)}, "annotation.result"),
+        ({"annotation": _annotation(result=[5])}, "annotation.result.0"),
+        ({"annotation": _annotation(id=None)}, "annotation.id"),
+        ({"annotation": _annotation(id=True)}, "annotation.id"),
+        ({"annotation": _annotation(project="2")}, "annotation.project"),
+    ],
+)
+def test_a_malformed_hook_is_refused_with_its_field(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(Refused) as refused:
+        feedback_of(_hook() | change)
+    assert refused.value.field == field
+    assert refused.value.status == 422

@@ -1,0 +1,222 @@
+"""The label queue: newest first, paged without gaps or repetitions, bounded; and what it answers over HTTP."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalibrator.labelling.queue import LabelQueue
+from schemas.calibration import Interval, Target
+from schemas.label_requested import LabelRequested, RequestReason
+from schemas.status import DelayQuantiles, DriftStatus, LabelStatus, WorkloadStatus
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api
+
+TOPIC = "ucci.label-requests"
+PATH = f"/v1/label-requests/{WORKLOAD}"
+REASONS: tuple[RequestReason, ...] = ("exploration", "monitoring", "audit")
+
+
+def request(number: int, second: int | None = None, workload: str = WORKLOAD, text: str = "") -> LabelRequested:
+    return LabelRequested(
+        query_id=f"q-{number}",
+        workload=workload,
+        text=text or f"query {number}",
+        entities={"camera": "canon"},
+        answered_by="small",
+        reason=REASONS[number % 3],
+        probability=0.1,
+        requested_at=START + timedelta(seconds=number if second is None else second),
+    )
+
+
+def put(queue: LabelQueue, *requests: LabelRequested) -> None:
+    for one in requests:
+        assert queue.take(TOPIC, one.query_id.encode(), one.to_json())
+
+
+def make_queue(most: int = 1_000, max_bytes: int = 10**6, retention_s: float = 10**6) -> LabelQueue:
+    return LabelQueue([WORKLOAD, "other"], "ucci", retention_s=retention_s, most=most, max_bytes=max_bytes)
+
+
+def ids(queue: LabelQueue, workload: str = WORKLOAD, **options: Any) -> list[str]:
+    return [one.query_id for one in queue.page(workload, START, 100, **options).requests]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4), st.sampled_from([WORKLOAD, "other", None])), max_size=40),
+    st.integers(1, 4),
+)
+def test_pages_hold_what_is_open_newest_first_each_once(changes: list[tuple[int, int, str | None]], limit: int) -> None:
+    queue, model = make_queue(), dict[str, LabelRequested]()
+    for number, second, workload in changes:
+        if workload is None:
+            queue.take(TOPIC, f"q-{number}".encode(), None)
+            model.pop(f"q-{number}", None)
+        else:
+            model[f"q-{number}"] = request(number, second, workload)
+            put(queue, model[f"q-{number}"])
+    for workload in (WORKLOAD, "other"):
+        expected = [one for one in model.values() if one.workload == workload]
+        expected.sort(key=lambda one: (one.requested_at, one.query_id), reverse=True)
+        found, cursor = [], None
+        while True:
+            page = queue.page(workload, START, limit, cursor=cursor)
+            found += page.requests
+            assert page.open == len(expected)
+            if (cursor := page.next) is None:
+                break
+        assert found == expected
+
+
+def test_what_comes_while_somebody_turns_the_page_moves_nothing() -> None:
+    queue = make_queue()
+    put(queue, *(request(number) for number in range(4)))
+    first = queue.page(WORKLOAD, START, 2)
+    put(queue, request(9))
+    queue.take(TOPIC, b"q-2", None)
+    second = queue.page(WORKLOAD, START, 2, cursor=first.next)
+    assert [one.query_id for one in (*first.requests, *second.requests)] == ["q-3", "q-2", "q-1", "q-0"]
+
+
+def test_a_reason_selects_and_all_reasons_are_counted() -> None:
+    queue = make_queue()
+    put(queue, *(request(number) for number in range(6)))
+    page = queue.page(WORKLOAD, START, 10, reason="audit")
+    assert [one.query_id for one in page.requests] == ["q-5", "q-2"]
+    assert page.by_reason == {"audit": 2, "exploration": 2, "monitoring": 2}
+
+
+def test_only_the_newest_are_held_by_number_and_by_bytes() -> None:
+    few = make_queue(most=3)
+    put(few, *(request(number) for number in range(9)))
+    assert ids(few) == ["q-8", "q-7", "q-6"]
+    small = make_queue(max_bytes=10_000)
+    put(small, *(request(number, text="x" * 3_000) for number in range(9)))
+    assert ids(small) == ["q-8", "q-7", "q-6"]
+    put(small, request(0, text="short"))
+    assert "q-8" in ids(small)
+
+
+def test_what_is_too_old_is_not_shown_though_nobody_ended_it() -> None:
+    queue = make_queue(retention_s=60.0)
+    put(queue, request(0), request(50))
+    page = queue.page(WORKLOAD, START + timedelta(seconds=100), 10)
+    assert [one.query_id for one in page.requests] == ["q-50"]
+    assert page.open == 1
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "value"),
+    [
+        (TOPIC, None, request(1).to_json()),
+        (TOPIC, b"\xff", request(1).to_json()),
+        (TOPIC, b"q-2", request(1).to_json()),
+        (TOPIC, b"q-1", b"{"),
+        ("ucci.status", b"q-1", request(1).to_json()),
+    ],
+)
+def test_a_record_that_is_none_of_ours_is_left(topic: str, key: bytes | None, value: bytes) -> None:
+    queue = make_queue()
+    assert not queue.take(topic, key, value)
+    assert ids(queue) == []
+
+
+# --- over HTTP ---
+
+
+@pytest.fixture
+def api() -> Api:
+    api = make_api()
+    put(api.queue, *(request(number) for number in range(120)))
+    status = WorkloadStatus(
+        workload=WORKLOAD,
+        state="active",
+        sentence="It holds.",
+        target=Target(micro_f1=0.9),
+        micro_f1=Interval(estimate=0.91, lower=0.9, upper=0.92),
+        labels=LabelStatus(
+            since=START - timedelta(days=2), requested=400, received=100, pending=100, delay_s=DelayQuantiles(p50=60.0)
+        ),
+        drift=DriftStatus(state="ok"),
+        updated_at=START,
+    )
+    api.view.take("ucci.status", WORKLOAD.encode(), status.to_json())
+    return api
+
+
+def test_the_answer_lists_requests_with_reason_and_the_budget(api: Api) -> None:
+    document = api.client.get(PATH, params={"limit": 2}).json()
+    assert [one["query_id"] for one in document["requests"]] == ["q-119", "q-118"]
+    assert document["requests"][0] == json.loads(request(119).to_json())
+    assert (document["open"], document["by_reason"]) == (120, {"audit": 40, "exploration": 40, "monitoring": 40})
+    budget = document["budget"]
+    assert (budget["requested_per_day"], budget["received_share"], budget["pending"]) == (200.0, 0.75, 100)
+    assert budget["delay_p50_s"] == 60.0
+    assert budget["interval_width_with_twice_the_labels"] == pytest.approx(0.02 / 2**0.5)
+
+
+@pytest.mark.parametrize(
+    ("trusted", "words"),
+    [((), ("none of the suspected labels", "trusted_labelers")), (("ada", "bob"), ("only ada, bob", "leave"))],
+)
+def test_the_answer_says_who_should_answer_audits(trusted: tuple[str, ...], words: tuple[str, ...]) -> None:
+    api = make_api(workload={"trusted_labelers": trusted})
+    put(api.queue, *(request(number) for number in range(6)))
+    audits = api.client.get(PATH).json()["audits"]
+    assert (audits["open"], audits["trusted_labelers"]) == (2, list(trusted))
+    assert all(word in audits["note"] for word in words)
+
+
+def test_the_pages_follow_each_other_to_the_last(api: Api) -> None:
+    found: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        document = api.client.get(PATH, params={"limit": 50} | cursor).json()
+        found += [one["query_id"] for one in document["requests"]]
+        if document["next"] is None:
+            break
+        cursor = {"cursor": document["next"]}
+    assert found == [f"q-{number}" for number in reversed(range(120))]
+
+
+def test_an_unchanged_queue_is_not_sent_twice_and_a_changed_one_is(api: Api) -> None:
+    first = api.client.get(PATH)
+    again = api.client.get(PATH, headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    api.queue.take(TOPIC, b"q-119", None)
+    assert api.client.get(PATH, headers={"If-None-Match": first.headers["etag"]}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"),
+        ("limit=501", "limit"),
+        ("limit=x", "limit"),
+        ("reason=random", "reason"),
+        ("cursor=abc", "cursor"),
+        ("cursor=1:" + "x" * 900, "cursor"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_with_its_name(api: Api, query: str, field: str) -> None:
+    answer = api.client.get(f"{PATH}?{query}")
+    assert answer.status_code == 422
+    assert answer.json()["error"]["field"] == field
+
+
+def test_a_workload_that_is_not_configured_is_not_found_and_one_without_traffic_has_an_empty_queue() -> None:
+    api = make_api()
+    assert api.client.get("/v1/label-requests/audio").status_code == 404
+    document = api.client.get(PATH).json()
+    assert (document["open"], document["requests"], document["budget"]["requested"]) == (0, [], 0)
+
+
+def test_the_queue_needs_a_key_that_may_read() -> None:
+    api = make_api(api_keys={"ada": {"key": KEY, "scopes": ["feedback"]}})
+    assert api.client.get(PATH).status_code == 401
+    assert api.client.get(PATH, headers={"X-Api-Key": KEY}).status_code == 403

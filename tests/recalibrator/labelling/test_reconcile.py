@@ -1,0 +1,267 @@
+"""What is still to do: whatever was heard, missed, repeated or deleted, one round makes topic and annotations agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recalibrator.join.query_state import NOTHING_KNOWN, take_feedback
+from recalibrator.labelling.label_studio import AnnotationKey, of_annotation
+from recalibrator.labelling.recent_annotations import RecentAnnotations
+from recalibrator.labelling.reconcile import Author, Plan, note_told, plan, read_task
+from schemas.event import rfc3339
+from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
+from tests.support.recalibrator_events import routed
+
+PROJECT = 2
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+QUERIES = ("q-1", "q-2")
+
+
+def annotation(number: int, author: int, second: float, value: str | None) -> dict[str, Any]:
+    """An annotation as Label Studio lists it; no value is a skip."""
+    areas = [{"from_name": "camera", "type": "textarea", "value": {"text": [value]}}] if value else []
+    changed_at = rfc3339(LONG_AGO + timedelta(seconds=second))
+    return {
+        "id": number,
+        "project": PROJECT,
+        "completed_by": author,
+        "created_at": changed_at,
+        "updated_at": changed_at,
+        "was_cancelled": value is None,
+        "result": areas,
+    }
+
+
+def document(number: int, query_id: str, *annotations: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        "id": number,
+        "data": {"query_id": query_id, "text": "t"},
+        "annotations": list(annotations),
+        "drafts": [],
+        "created_at": rfc3339(LONG_AGO),
+        "updated_at": rfc3339(LONG_AGO),
+        **changes,
+    }
+
+
+def make_plan(
+    documents: list[dict[str, Any]],
+    told: dict[Author, FeedbackEvent] | None = None,
+    requests: tuple[LabelRequested, ...] = (),
+    told_before: datetime = LONG_AGO,
+    most: int = 9,
+) -> Plan:
+    tasks = [task for one in documents if (task := read_task(one)[0]) is not None]
+    return plan(requests, tasks, told or {}, most=most, now=NOW, over_before=NOW, told_before=told_before)
+
+
+def request(number: int) -> LabelRequested:
+    return LabelRequested.from_result(routed(number))
+
+
+# --- labels ---
+
+
+@dataclass
+class World:
+    """Label Studio, the receiver and the topic between them."""
+
+    annotations: dict[int, tuple[str, int, dict[str, Any]]] = field(default_factory=dict)
+    topic: list[FeedbackEvent] = field(default_factory=list)
+    recent: RecentAnnotations = field(default_factory=RecentAnnotations)
+    second: float = 0
+    made: int = 0
+
+    def submit(self, query: str, author: int, value: str | None, heard: bool, number: int | None = None) -> None:
+        # Several changes within a second share a revision.
+        self.second += 0.25
+        if number is None:
+            self.made += 1
+            number = self.made
+        content = annotation(number, author, self.second, value)
+        self.annotations[number] = (query, author, content)
+        if heard:
+            event = of_annotation(content, {"data": {"query_id": query}})
+            self.topic.append(event)
+            self.recent.remember(event)
+
+    def change(self, which: int, value: str | None, heard: bool) -> None:
+        if self.annotations:
+            number = sorted(self.annotations)[which % len(self.annotations)]
+            query, author, _ = self.annotations[number]
+            self.submit(query, author, value, heard, number)
+
+    def delete(self, which: int, heard: bool) -> None:
+        if not self.annotations:
+            return
+        number = sorted(self.annotations)[which % len(self.annotations)]
+        del self.annotations[number]
+        event = self.recent.retraction(AnnotationKey(PROJECT, number), NOW)
+        if heard and event is not None:
+            self.topic.append(event)
+            self.recent.forget(event)
+
+    def sync(self) -> int:
+        told: dict[Author, FeedbackEvent] = {}
+        for event in self.topic:
+            note_told(told, event, PROJECT)
+        documents = [
+            document(index, query, *(content for q, _, content in self.annotations.values() if q == query))
+            for index, query in enumerate(QUERIES)
+        ]
+        todo = make_plan(documents, told)
+        gone = [event for key, event in todo.if_gone if key.annotation not in self.annotations]
+        self.topic += [*todo.tell, *gone]
+        return len(todo.tell) + len(gone)
+
+    def labels(self) -> dict[tuple[str, str | None], Any]:
+        """What the join holds of each author and query."""
+        found: dict[tuple[str, str | None], Any] = {}
+        for query in QUERIES:
+            state = NOTHING_KNOWN
+            for event in self.topic:
+                if event.query_id == query:
+                    state = take_feedback(state, event, NOW, {}).state
+            found |= {(query, one.labeler): (one.entities, one.skipped) for one in state.opinions}
+        return {author: said for author, said in found.items() if said != (None, False)}
+
+    def meant(self) -> dict[tuple[str, str | None], Any]:
+        """What each author's last annotation of each query says."""
+        last: dict[tuple[str, str | None], Any] = {}
+        by_time = sorted(self.annotations.values(), key=lambda one: datetime.fromisoformat(one[2]["updated_at"]))
+        for query, author, content in by_time:
+            event = of_annotation(content, {"data": {"query_id": query}})
+            last[query, f"label-studio:{author}"] = (event.entities, event.entities is None)
+        return last
+
+
+values = st.sampled_from(["canon", "nikon", None])
+steps = st.one_of(
+    st.tuples(st.just("submit"), st.sampled_from(QUERIES), st.integers(1, 2), values, st.booleans()),
+    st.tuples(st.just("change"), st.integers(0, 5), values, st.booleans()),
+    st.tuples(st.just("delete"), st.integers(0, 5), st.booleans()),
+    st.tuples(st.just("sync")),
+    st.tuples(st.just("restart")),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(steps, min_size=2, max_size=25))
+def test_after_a_round_the_join_holds_what_each_author_said_last_and_another_round_says_nothing(
+    history: list[tuple[Any, ...]],
+) -> None:
+    world = World()
+    for step, *arguments in history:
+        if step == "restart":
+            world.recent = RecentAnnotations()
+        else:
+            getattr(world, step)(*arguments)
+    world.sync()
+    assert world.labels() == world.meant()
+    assert world.sync() == 0
+
+
+def test_a_correction_that_the_hook_missed_is_told_though_it_came_within_the_same_second() -> None:
+    told: dict[Author, FeedbackEvent] = {}
+    note_told(told, of_annotation(annotation(7, 1, 5.25, "canon"), {"data": {"query_id": "q-1"}}), PROJECT)
+    (event,) = make_plan([document(1, "q-1", annotation(7, 1, 5.5, "nikon"))], told).tell
+    assert event.entities == {"camera": "nikon"}
+    note_told(told, event, PROJECT)
+    assert make_plan([document(1, "q-1", annotation(7, 1, 5.5, "nikon"))], told).tell == ()
+    # A listing from before the correction that the hook told of meanwhile takes nothing back.
+    assert make_plan([document(1, "q-1", annotation(7, 1, 5.25, "canon"))], told).tell == ()
+
+
+def test_a_deletion_that_nobody_heard_of_takes_the_label_back_once_it_is_certain() -> None:
+    told = {}
+    event = of_annotation(annotation(7, 1, 5, "canon"), {"data": {"query_id": "q-1"}})
+    note_told(told, event, PROJECT)
+    todo = make_plan([document(1, "q-1")], told)
+    assert todo.tell == ()
+    ((key, retraction),) = todo.if_gone
+    assert key == AnnotationKey(PROJECT, 7)
+    assert (retraction.query_id, retraction.labeler, retraction.retracted) == ("q-1", "label-studio:1", True)
+
+
+def test_a_task_that_was_deleted_whole_leaves_its_labels_standing() -> None:
+    told: dict[Author, FeedbackEvent] = {}
+    note_told(told, of_annotation(annotation(7, 1, 5, "canon"), {"data": {"query_id": "q-1"}}), PROJECT)
+    todo = make_plan([document(1, "q-2")], told)
+    assert (todo.tell, todo.if_gone) == ((), ())
+
+
+def test_what_was_told_of_another_project_is_left_alone() -> None:
+    told: dict[Author, FeedbackEvent] = {}
+    note_told(
+        told, of_annotation(annotation(7, 1, 5, "canon") | {"project": 3}, {"data": {"query_id": "q-1"}}), PROJECT
+    )
+    assert told == {}
+
+
+def test_a_label_whose_query_the_join_has_forgotten_is_not_told_again() -> None:
+    documents = [document(1, "q-1", annotation(7, 1, 5, "canon"))]
+    assert len(make_plan(documents).tell) == 1
+    assert make_plan(documents, told_before=LONG_AGO + timedelta(seconds=6)).tell == ()
+
+
+def test_an_annotation_that_cannot_be_read_is_named_and_takes_nothing_back() -> None:
+    broken = annotation(7, 1, 5, "canon") | {"result": [{"value": {"labels": ["camera"]}}]}
+    task, faults = read_task(document(4, "q-1", broken))
+    assert task is not None
+    assert task.annotations == ()
+    assert not task.is_untouched
+    (fault,) = faults
+    assert fault.startswith("task 4, annotation 7: annotation.result.0.value.text: is required")
+
+
+@pytest.mark.parametrize("data", [{}, {"query_id": 5}, {"query_id": ""}, None, "text"])
+def test_a_task_that_people_made_themselves_is_none_of_ours(data: object) -> None:
+    assert read_task(document(1, "q-1") | {"data": data}) == (None, [])
+
+
+# --- tasks ---
+
+
+def test_requests_without_a_task_are_pushed_newest_first() -> None:
+    todo = make_plan([document(1, "q-2")], requests=(request(3), request(2), request(1)))
+    assert [one.query_id for one in todo.push] == ["q-3", "q-1"]
+    assert todo.remove == ()
+
+
+def test_no_more_are_pushed_than_may_wait() -> None:
+    fresh = {"created_at": rfc3339(NOW)}
+    documents = [document(1, "q-8", **fresh), document(2, "q-9"), document(3, "q-7", annotation(7, 1, 5, "canon"))]
+    wanted = tuple(request(number) for number in (3, 2, 1))
+    todo = make_plan(documents, requests=wanted, most=3)
+    assert ([one.query_id for one in todo.push], todo.remove) == (["q-3", "q-2"], (2,))
+    assert make_plan(documents, requests=wanted, most=1).push == ()
+
+
+def test_only_untouched_tasks_of_some_age_leave_when_their_request_is_over() -> None:
+    documents = [
+        document(1, "q-1"),
+        document(2, "q-2", annotation(7, 1, 5, None)),
+        document(3, "q-3", drafts=[{"id": 1}]),
+        document(4, "q-4", created_at=rfc3339(NOW)),
+        document(5, "q-5"),
+    ]
+    assert make_plan(documents, requests=(request(5),)).remove == (1,)
+
+
+def test_of_two_tasks_of_one_query_the_untouched_younger_one_leaves_at_once() -> None:
+    fresh = rfc3339(NOW)
+    documents = [
+        document(1, "q-1"),
+        document(2, "q-1", created_at=fresh),
+        document(3, "q-2", created_at=fresh),
+        document(4, "q-2", annotation(7, 1, 5, "canon"), created_at=fresh),
+    ]
+    assert make_plan(documents, requests=(request(1), request(2))).remove == (2, 3)

@@ -1,0 +1,44 @@
+"""One process a stage and directory, under one name for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recalibrator.errors import StateInUse
+from recalibrator.file_state import StateDirectory
+from schemas.errors import ConfigError
+
+
+def test_an_instance_keeps_its_name(tmp_path: Path) -> None:
+    assert StateDirectory(tmp_path).instance_id == StateDirectory(tmp_path).instance_id
+    assert StateDirectory(tmp_path).instance_id != StateDirectory(tmp_path / "other").instance_id
+
+
+def test_a_stage_is_claimed_by_one_process_until_it_gives_up(tmp_path: Path) -> None:
+    first, second = StateDirectory(tmp_path), StateDirectory(tmp_path)
+    first.lock("join")
+    second.lock("fit")
+    with pytest.raises(StateInUse, match="another process runs stage join"):
+        second.lock("join")
+    first.unlock()
+    second.lock("join")
+    second.unlock()
+
+
+def test_state_of_one_cluster_is_never_taken_for_that_of_another(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path)
+    assert len({state.of_cluster(c, p) for c in ("one", "two") for p in ("ucci", "test")}) == 4
+
+
+def test_a_directory_that_cannot_be_written_is_a_fault_of_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="state_dir"):
+        StateDirectory(tmp_path / "file" / "state")
+
+
+def test_an_instance_id_that_is_none_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "instance-id").write_text("two words\n")
+    with pytest.raises(ConfigError, match="delete the file"):
+        StateDirectory(tmp_path)

@@ -1,0 +1,33 @@
+"""A recalibrator's status: lags added up over partitions, the oldest of their ages, labelers as the join told them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from recalibrator.heartbeat_thread import recalibrator_status
+from recalibrator.ports import Lag
+from recalibrator.stage_thread import StageReport
+from schemas.status import LabelerStatus, RecalibratorStatus, TopicLag
+from tests.support.recalibrator_events import START
+from ucci_runtime.broker.records import Input
+
+
+def test_lag_is_told_by_topic_and_the_worst_partition_tells_the_age() -> None:
+    lag = {
+        Input("results", 0): Lag(3, 1.5),
+        Input("results", 1): Lag(4, 0.5),
+        Input("feedback", 0): Lag(0, 0.0),
+        Input("unread", 0): Lag(9, None),
+    }
+    ann = LabelerStatus(labeler="ann", labels=2)
+    stages = {"join": StageReport(is_ready=True, lag=lag, labelers={"photo": (ann,)}), "fit": StageReport()}
+    status = recalibrator_status("r/join+fit", START, START + timedelta(seconds=5), stages)
+
+    assert status.stages["join"].lag == {
+        "feedback": TopicLag(records=0, seconds=0.0),
+        "results": TopicLag(records=7, seconds=1.5),
+        "unread": TopicLag(records=9, seconds=None),
+    }
+    assert (status.stages["join"].ready, status.stages["fit"].ready) == (True, False)
+    assert status.labelers == {"photo": (ann,)}
+    assert RecalibratorStatus.from_json(status.to_json()) == status

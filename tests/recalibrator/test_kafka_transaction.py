@@ -1,0 +1,155 @@
+"""A transaction commits, or the caller reads again; what nobody can mend ends the process. The client is scripted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Event
+from typing import Any, ClassVar
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from recalibrator import kafka_transaction as transaction
+from recalibrator.errors import Rewind
+from recalibrator.kafka_transaction import TransactionDriver
+from tests.support.recalibrator_memory import Counts
+from ucci_runtime.broker import kafka_producer as producer
+from ucci_runtime.broker.errors import AccessDenied, Fenced
+from ucci_runtime.broker.records import Input, OutputRecord
+
+RECORD = OutputRecord("out", b"k", b"v", (("h", b"1"),))
+OFFSETS = {Input("in", 2): 8}
+TIMED_OUT = KafkaError(KafkaError._TIMED_OUT, "slow", False, True)
+GENERATION = KafkaError(KafkaError.ILLEGAL_GENERATION, "moved on", False, False, True)
+FENCED = KafkaError(KafkaError._FENCED, "newer", True)
+SPOILT = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "large", False, False, True)
+DENIED = KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no", True)
+
+
+class ScriptedProducer:
+    """Raises what the script holds for a call, once each."""
+
+    script: ClassVar[dict[str, list[KafkaError]]] = {}
+    calls: ClassVar[list[str]] = []
+    made: ClassVar[int] = 0
+
+    def __init__(self, properties: dict[str, Any]) -> None:
+        type(self).made += 1
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: Any, **__: Any) -> None:
+            self.calls.append(name)
+            if self.script.get(name):
+                raise KafkaException(self.script[name].pop(0))
+
+        call.__name__ = name
+        return call
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[KafkaError]]:
+    """What the client's calls raise."""
+    monkeypatch.setattr(ScriptedProducer, "script", {})
+    monkeypatch.setattr(ScriptedProducer, "calls", [])
+    monkeypatch.setattr(ScriptedProducer, "made", 0)
+    monkeypatch.setattr(producer, "Producer", ScriptedProducer)
+    monkeypatch.setattr(transaction, "BACKOFF_S", (0.0, 0.0))
+    monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 600.0)
+    return ScriptedProducer.script
+
+
+@pytest.fixture
+def driver() -> Iterator[TransactionDriver]:
+    made = TransactionDriver("join", {}, Counts(), Event())
+    yield made
+    made.close()
+
+
+def test_records_and_offsets_go_in_one_transaction(
+    script: dict[str, list[KafkaError]], driver: TransactionDriver
+) -> None:
+    driver.commit([RECORD, RECORD], OFFSETS, "group")
+    assert ScriptedProducer.calls == [
+        "init_transactions",
+        "begin_transaction",
+        "produce",
+        "produce",
+        "send_offsets_to_transaction",
+        "commit_transaction",
+    ]
+    assert not driver.hangs
+
+
+@pytest.mark.parametrize("call", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
+def test_a_call_that_did_not_finish_is_repeated_and_nothing_is_read_again(
+    script: dict[str, list[KafkaError]], driver: TransactionDriver, call: str
+) -> None:
+    script[call] = [TIMED_OUT, TIMED_OUT]
+    driver.commit([RECORD], OFFSETS, "group")
+    assert ScriptedProducer.calls.count(call) == 3
+    assert ScriptedProducer.made == 1
+
+
+@pytest.mark.parametrize("call", ["send_offsets_to_transaction", "commit_transaction"])
+def test_a_group_that_moved_on_aborts_and_the_same_producer_goes_on(
+    script: dict[str, list[KafkaError]], driver: TransactionDriver, call: str
+) -> None:
+    script[call] = [GENERATION]
+    with pytest.raises(Rewind):
+        driver.commit([RECORD], OFFSETS, "group")
+    assert ScriptedProducer.calls[-1] == "abort_transaction"
+    driver.commit([RECORD], OFFSETS, "group")
+    assert ScriptedProducer.made == 1
+
+
+def test_a_spoilt_producer_is_replaced_before_anything_else_is_tried(
+    script: dict[str, list[KafkaError]], driver: TransactionDriver
+) -> None:
+    script["commit_transaction"] = [SPOILT]
+    with pytest.raises(Rewind):
+        driver.commit([RECORD], OFFSETS, "group")
+    assert ScriptedProducer.made == 2
+    assert driver.hangs
+    driver.commit([RECORD], OFFSETS, "group")
+
+
+def test_a_call_that_never_succeeds_is_given_up_with_its_producer(
+    script: dict[str, list[KafkaError]], driver: TransactionDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.start()
+    monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
+    script["commit_transaction"] = [TIMED_OUT]
+    with pytest.raises(Rewind):
+        driver.commit([RECORD], OFFSETS, "group")
+    assert ScriptedProducer.made == 2
+
+
+def test_an_abort_that_fails_replaces_the_producer(
+    script: dict[str, list[KafkaError]], driver: TransactionDriver
+) -> None:
+    script["commit_transaction"], script["abort_transaction"] = [GENERATION], [SPOILT]
+    with pytest.raises(Rewind):
+        driver.commit([RECORD], OFFSETS, "group")
+    assert ScriptedProducer.made == 2
+
+
+@pytest.mark.parametrize(("error", "raised"), [(FENCED, Fenced), (DENIED, AccessDenied)])
+@pytest.mark.parametrize("call", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
+def test_what_waiting_cannot_mend_is_raised(
+    script: dict[str, list[KafkaError]],
+    driver: TransactionDriver,
+    call: str,
+    error: KafkaError,
+    raised: type[Exception],
+) -> None:
+    script[call] = [error]
+    with pytest.raises(raised):
+        driver.commit([RECORD], OFFSETS, "group")
+
+
+def test_a_driver_that_is_closing_does_not_begin(script: dict[str, list[KafkaError]]) -> None:
+    closing = Event()
+    closing.set()
+    with pytest.raises(Rewind):
+        TransactionDriver("join", {}, Counts(), closing).commit([RECORD], OFFSETS, "group")
+    assert ScriptedProducer.made == 0

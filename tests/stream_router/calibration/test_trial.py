@@ -1,0 +1,166 @@
+"""A version on trial: it is computed beside the one in force, and acted on for its share of queries alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.calibration import CalibrationVersion, Signal
+from schemas.draws import uniform
+from schemas.routed import Decision
+from schemas.settings import Sampling
+from schemas.trial import CalibrationTrial
+from stream_router.calibration.active_versions import Adopted, Adoption, Refusal, Refused
+from stream_router.calibration.trial import decide_beside, labels
+from stream_router.cascade.query_cascade import decide
+from tests.support.versions import sealed_version
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+IDS = [f"q-{n}" for n in range(20_000)]
+SIGMAS = 4.0
+BASE = sealed_version(version=7, uncertainty_threshold=0.6)
+TRIED = sealed_version(version=8, uncertainty_threshold=0.2, exploration_probability=0.01)
+SIGNALS = {"photo": Signal(small_model="small")}
+SAMPLING = Sampling()
+
+
+def trial(share: float | None = None, version: CalibrationVersion = TRIED) -> CalibrationTrial:
+    return CalibrationTrial(
+        workload=version.workload,
+        mode="shadow" if share is None else "canary",
+        share=share,
+        version=version,
+        base_version=7,
+        started_at=NOW,
+        issued_by="me",
+    )
+
+
+def test_a_shadow_acts_on_no_query() -> None:
+    assert not any(trial().acts_on(query_id) for query_id in IDS)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 1.0])
+def test_a_canary_acts_on_its_share_of_queries(share: float) -> None:
+    acted = sum(trial(share).acts_on(query_id) for query_id in IDS)
+    assert abs(acted - share * len(IDS)) <= SIGMAS * sqrt(len(IDS) * share * (1.0 - share))
+
+
+@pytest.mark.parametrize("other", ["photo", f"{'photo' * 20}"])
+def test_a_canarys_draw_tells_nothing_of_labels_nor_of_other_trials(other: str) -> None:
+    named = sealed_version(version=8, workload=other)
+    following = sealed_version(version=9, workload=other)
+    acted = [trial(0.5, named).acts_on(query_id) for query_id in IDS]
+    labelled = [uniform(query_id, other) < 0.5 for query_id in IDS]
+    later = [trial(0.5, following).acts_on(query_id) for query_id in IDS]
+    for beside in (labelled, later):
+        both = sum(a and b for a, b in zip(acted, beside, strict=True))
+        assert abs(both - len(IDS) / 4) <= SIGMAS * sqrt(len(IDS) * 3 / 16)
+
+
+@given(st.floats(0.0, 1.0), st.text(min_size=1, max_size=8), st.sampled_from([None, 0.5]))
+def test_the_decision_is_wholly_that_of_one_version_and_tells_both(
+    u: float, query_id: str, share: float | None
+) -> None:
+    tried = trial(share)
+    decision, by = decide_beside(BASE, tried, u, query_id)
+    acted = tried.acts_on(query_id)
+    assert by == (TRIED if acted else BASE)
+    assert decision.model_copy(update={"trial": None}) == by.decide(u, query_id)
+    assert decision.calibration_version == by.version
+    assert decision.trial is not None
+    assert decision.trial.acted is acted
+    assert decision.trial.escalated is TRIED.decide(u, query_id).escalated
+    assert decision.trial.base_escalated is BASE.decide(u, query_id).escalated
+    assert Decision.model_validate_json(decision.model_dump_json()) == decision
+
+
+def test_the_label_is_drawn_by_the_rates_of_the_version_acted_on() -> None:
+    tried = trial(1.0, sealed_version(version=8, uncertainty_threshold=1.0, label_probability_kept=0.5))
+    decision, label, by = decide(BASE, 0.3, "q-1", "photo", SAMPLING, tried)
+    assert by == tried.version
+    assert (decision.calibration_version, label.probability) == (8, 0.5)
+
+
+def test_in_a_cold_start_nothing_is_tried() -> None:
+    decision, _, by = decide(None, 0.3, "q-1", "photo", SAMPLING, trial(1.0))
+    assert (decision.reason, decision.trial, by) == ("cold_start", None, None)
+
+
+def test_a_failed_small_answer_escalates_by_either_version() -> None:
+    decision, _, _ = decide(BASE, None, "q-1", "photo", SAMPLING, trial())
+    assert decision.trial is not None
+    assert (decision.reason, decision.trial.escalated, decision.trial.base_escalated) == ("small_failed", True, True)
+
+
+def test_a_trial_leaves_the_version_in_force_alone_and_its_end_leaves_no_trace() -> None:
+    adoption = Adoption(SIGNALS)
+    adoption.offer(b"photo", BASE.to_json(), NOW)
+    begun = adoption.trials.offer(b"photo", trial(0.5).to_json())
+    assert begun is not None
+    assert begun.trial == trial(0.5) == adoption.trial("photo")
+    assert adoption.in_force("photo") == BASE
+    assert adoption.versions()["photo"].trial == 8
+    adoption.trials.offer(b"photo", None)
+    assert adoption.trial("photo") is None
+    assert adoption.versions()["photo"].trial is None
+    assert (adoption.in_force("photo"), adoption.rejected()) == (BASE, {})
+
+
+def test_a_version_above_the_trials_number_is_adopted_as_ever() -> None:
+    adoption = Adoption(SIGNALS)
+    adoption.offer(b"photo", BASE.to_json(), NOW)
+    adoption.trials.offer(b"photo", trial().to_json())
+    promoted = sealed_version(version=9, uncertainty_threshold=0.2)
+    assert adoption.offer(b"photo", promoted.to_json(), NOW) == Adopted(promoted)
+
+
+def test_a_router_of_a_former_release_would_not_take_a_trial_for_a_version() -> None:
+    """They do not read the topic of trials; and were one on theirs, it would change nothing."""
+    adoption = Adoption(SIGNALS)
+    adoption.offer(b"photo", BASE.to_json(), NOW)
+    refused = adoption.offer(b"photo", trial(0.5).to_json(), NOW)
+    assert isinstance(refused, Refused)
+    assert refused.reason in (Refusal.DIGEST, Refusal.MALFORMED)
+    assert adoption.in_force("photo") == BASE
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"photo", b"{not json"),
+        (b"photo", trial(0.5).to_json().replace(b'"uncertainty_threshold":0.2', b'"uncertainty_threshold":0.9')),
+        (b"photo", trial(0.5).to_json().replace(b'"share":0.5', b'"share":1.5')),
+        (b"photo", trial(version=sealed_version(version=8, workload="audio")).to_json()),
+        (b"photo", trial(version=sealed_version(version=8, signal=Signal(small_model="other"))).to_json()),
+    ],
+)
+def test_a_trial_that_does_not_fit_is_named_and_none_runs(key: bytes, value: bytes) -> None:
+    adoption = Adoption(SIGNALS)
+    adoption.trials.offer(b"photo", trial().to_json())
+    change = adoption.trials.offer(key, value)
+    assert change is not None
+    assert change.problem
+    assert adoption.trial("photo") is None
+
+
+@pytest.mark.parametrize("key", [None, b"\xff", b"audio"])
+def test_a_trial_of_another_workload_is_none_of_ours(key: bytes | None) -> None:
+    adoption = Adoption(SIGNALS)
+    adoption.trials.offer(b"photo", trial().to_json())
+    assert adoption.trials.offer(key, b"{}") is None
+    assert adoption.trial("photo") is not None
+
+
+def test_results_are_counted_by_how_both_decisions_compare() -> None:
+    found = set()
+    for query_id in IDS[:200]:
+        for u in (0.1, 0.4, 0.9):
+            found.add(labels("photo", decide_beside(BASE, trial(0.5), u, query_id)[0].trial))
+    decided = {(by, compared) for _, _, by, compared in (one for one in found if one is not None)}
+    assert {("trial", "same"), ("base", "same"), ("trial", "trial_escalates"), ("base", "trial_escalates")} <= decided
+    assert labels("photo", None) is None

@@ -1,0 +1,270 @@
+"""The cascade at work over real HTTP: who answers when models fail, and what waits when servers do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from schemas.calibration import ModelCosts
+from schemas.errors import ConfigError
+from schemas.query import QueryEvent
+from schemas.settings import Settings
+from stream_router.cascade.answerer import UNMEASURED_COST_RATIO, CascadeAnswerer
+from stream_router.errors import ModelsFailed
+from tests.support.cascades import COLD, ESCALATES, KEEPS, PLAIN, InForce, bench, version
+from tests.support.model_clients import NOBODY, draw_no_pauses, until, workload
+from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
+from ucci_runtime.clock import SystemClock
+
+
+def said(model: str, text: str = "canon") -> Mapping[str, Any]:
+    return answer_to(f"Query: {text}", model).entities
+
+
+async def test_a_kept_query_is_answered_by_the_small_model_alone() -> None:
+    async with bench(KEEPS) as b:
+        event = await b.answer()
+        assert b.large.seen.calls == 0
+    assert (event.answered_by, event.decision.reason, event.large) == ("small", "kept", None)
+    assert event.entities == said("small")
+    assert event.decision.uncertainty == pytest.approx(answer_to("Query: canon", "small").uncertainty, abs=1e-12)
+    assert (event.routed_by, event.decision.calibration_version) == ("router-0", 7)
+
+
+async def test_an_escalated_query_is_answered_by_the_large_model_and_both_runs_are_reported() -> None:
+    async with bench(ESCALATES) as b:
+        event = await b.answer()
+    assert (event.answered_by, event.decision.reason) == ("large", "threshold")
+    assert event.entities == said("large")
+    assert event.small.entities == said("small")
+    assert event.large is not None
+    assert event.large.completion_tokens == 12
+
+
+async def test_before_the_first_version_both_models_run_and_the_large_answer_is_served() -> None:
+    async with bench(COLD) as b:
+        event = await b.answer()
+    assert (event.answered_by, event.decision.reason, event.decision.large_probability) == ("large", "cold_start", 1.0)
+    assert event.decision.calibration_version is None
+
+
+async def test_the_version_in_force_when_the_small_answer_arrives_decides() -> None:
+    calibrations = InForce(version(1.0))
+    async with bench(calibrations) as b:
+        b.small.latency_s = 0.05
+        call = asyncio.create_task(b.answer())
+        await until(lambda: b.small.seen.concurrent == 1)
+        calibrations.now = version(-1.0)
+        event = await call
+    assert event.answered_by == "large"
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault("bad_answer", containing="canon"), "not one JSON object"),
+        (Fault("length", containing="canon"), "finish_reason length"),
+        (Fault("no_reason", containing="canon"), "finish_reason None"),
+        (Fault("no_tokens", containing="canon"), "no token probabilities"),
+        (Fault("status", status=400, containing="canon"), "HTTP 400"),
+        (Fault("status", status=500, containing="canon"), "HTTP 500"),
+        (Fault("abort", containing="canon"), "abort"),
+    ],
+)
+async def test_a_small_model_that_fails_escalates(fault: Fault, error: str) -> None:
+    async with bench(KEEPS) as b:
+        b.small.play(fault)
+        event = await b.answer()
+    assert (event.answered_by, event.decision.reason) == ("large", "small_failed")
+    assert (event.decision.uncertainty, event.decision.large_probability) == (None, 1.0)
+    assert (event.small.valid, event.small.uncertainty) == (False, None)
+    assert error in str(event.small.error)
+
+
+async def test_a_small_server_that_is_down_escalates() -> None:
+    async with bench(KEEPS) as b:
+        await b.small.stop()
+        event = await b.answer()
+        assert event.answered_by == "large"
+        assert "Cannot connect" in str(event.small.error) or "Disconnected" in str(event.small.error)
+        assert b.answerer.can_answer
+        assert set(b.answerer.outages) == {"photo/small"}
+        assert b.answerer.health()["photo"]["small"].state != "up"
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["fails_on_this_query", "is_down"])
+async def test_a_large_model_that_fails_degrades_to_the_small_answer_and_its_call_counts(down: bool) -> None:
+    async with bench(ESCALATES, cost={"small": 1.0, "large": 3.0}) as b:
+        if down:
+            await b.large.stop()
+        else:
+            b.large.play(Fault("bad_answer"))
+        event = await b.answer()
+    assert (event.answered_by, event.decision.reason, event.decision.escalated) == ("small", "degraded", True)
+    assert event.entities == said("small")
+    assert event.large is not None
+    assert (event.large.valid, bool(event.large.error)) == (False, True)
+    assert event.cost.sequential == 4.0
+
+
+async def test_where_the_settings_say_so_an_escalated_query_waits_for_the_large_server() -> None:
+    async with bench(ESCALATES, large_outage="wait") as b:
+        await b.large.stop()
+        call = asyncio.create_task(b.answer())
+        await until(lambda: "photo/large" in b.answerer.outages)
+        asked = b.small.seen.calls
+        assert not call.done()
+        await b.large.start()
+        event = await call
+        assert (event.answered_by, event.decision.reason) == ("large", "threshold")
+        assert (asked, b.small.seen.calls) == (1, 1), "the answer that was there was not asked for again"
+
+
+@pytest.mark.parametrize("fault", [Fault("bad_answer", containing="poison"), Fault("status", 422, containing="poison")])
+async def test_a_query_on_which_both_models_fail_is_given_up_with_both_reasons(fault: Fault) -> None:
+    async with bench() as b:
+        b.small.play(fault)
+        b.large.play(fault)
+        with pytest.raises(ModelsFailed, match=r"small: .+; large: .+"):
+            await b.answer("poison")
+        assert (await b.answer("good")).answered_by == "large"
+        assert b.answerer.can_answer
+
+
+@pytest.mark.parametrize("status", [500, 503])
+async def test_a_query_that_errors_is_given_up_only_because_the_servers_answer_others(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_no_pauses(monkeypatch)
+    async with bench(small_max_attempts=2, large_max_attempts=2) as b:
+        for server in (b.small, b.large):
+            server.play(Fault("status", status=status, containing="poison"))
+        others = asyncio.create_task(b.answer_others())
+        try:
+            with pytest.raises(ModelsFailed, match=f"small: HTTP {status}.*; large: HTTP {status}"):
+                await b.answer("poison")
+        finally:
+            others.cancel()
+            await asyncio.gather(others, return_exceptions=True)
+
+
+async def test_a_query_that_brings_both_servers_down_time_and_again_takes_the_blame_in_the_end() -> None:
+    """Probes are answered between its rounds: a stream of one such query must not wait for ever."""
+    async with bench() as b:
+        for server in (b.small, b.large):
+            server.play(Fault("reset", containing="poison"))
+        with pytest.raises(ModelsFailed):
+            await b.answer("poison")
+        assert (await b.answer("good")).small is not None
+
+
+@pytest.mark.parametrize("fault", [Fault("status", status=503), Fault("hang"), Fault("reset")])
+async def test_while_both_servers_are_down_a_query_waits_and_goes_on_by_itself(fault: Fault) -> None:
+    async with bench(KEEPS, small_timeout_s=0.3, large_timeout_s=0.3, small_max_attempts=2, large_max_attempts=2) as b:
+        for server in (b.small, b.large):
+            server.play(fault)
+        call = asyncio.create_task(b.answer())
+        await until(lambda: not b.answerer.can_answer)
+        await until(lambda: b.small.seen.probes >= 2)
+        assert not call.done()
+        assert set(b.answerer.outages) == {"photo/small", "photo/large"}
+        b.small.recover()
+        event = await call
+    assert (event.answered_by, event.decision.reason) == ("small", "kept")
+    assert event.entities == said("small")
+
+
+async def test_both_servers_gone_from_the_start_is_waited_for_too() -> None:
+    async with ScriptedModelServer("large") as large:
+        settings = Settings.model_validate({"workloads": {"photo": workload(NOBODY, large.base_url).model_dump()}})
+        await large.stop()
+        answerer = CascadeAnswerer(settings, KEEPS, SystemClock(), "router-0")
+        await answerer.start()
+        try:
+            assert not answerer.can_answer
+            call = asyncio.create_task(answerer.answer(QueryEvent(query_id=PLAIN, text="canon"), "photo"))
+            await asyncio.sleep(0)
+            await large.start()
+            event = await call
+        finally:
+            await answerer.close()
+    assert (event.answered_by, event.decision.reason) == ("large", "small_failed")
+
+
+async def test_the_two_models_have_places_of_their_own() -> None:
+    """A slow large model must not take the small one's places, nor the other way round."""
+    async with bench(ESCALATES, small_max_concurrency=5, large_max_concurrency=2) as b:
+        b.large.latency_s = b.small.latency_s = 0.005
+        await asyncio.gather(*(b.answer(f"q{n}") for n in range(30)))
+        assert b.small.seen.most_concurrent == 5
+        assert b.large.seen.most_concurrent == 2
+
+
+async def test_the_small_model_goes_on_answering_while_the_large_one_hangs_at_all_its_places() -> None:
+    async with bench(ESCALATES, large_max_concurrency=1) as b:
+        b.large.play(Fault("hang"))
+        stuck = [asyncio.create_task(b.answer(f"q{n}")) for n in range(10)]
+        await until(lambda: b.small.seen.calls == 10)
+        await until(lambda: b.large.seen.concurrent == 1)
+        for call in stuck:
+            call.cancel()
+        await asyncio.gather(*stuck, return_exceptions=True)
+        await until(lambda: b.large.open_connections == 0)
+
+
+async def test_a_query_that_waits_for_a_server_can_be_cancelled_and_leaves_nothing_behind() -> None:
+    async with bench() as b:
+        await b.small.stop()
+        await b.large.stop()
+        before = asyncio.all_tasks()
+        call = asyncio.create_task(b.answer())
+        await until(lambda: not b.answerer.can_answer)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await until(lambda: not any("wait_up" in repr(task) for task in asyncio.all_tasks() - before))
+
+
+async def test_costs_come_from_the_settings_else_the_version_else_the_latencies() -> None:
+    async with bench(ESCALATES, cost={"small": 1.0, "large": 5.0}) as b:
+        assert (await b.answer()).cost.sequential == 6.0
+    async with bench(InForce(version(-1.0, ModelCosts(small=2.0, large=8.0)))) as b:
+        assert (await b.answer()).cost.sequential == 10.0
+    async with bench(ESCALATES) as b:
+        models = b.answerer._models["photo"]
+        assert models.costs(None).large == UNMEASURED_COST_RATIO
+        event = await b.answer()
+        small, large = (models.by_role[role].mean_latency_s for role in ("small", "large"))
+        assert small is not None
+        assert large is not None
+        assert event.cost.sequential == pytest.approx(1.0 + large / small)
+
+
+@pytest.mark.parametrize(
+    ("headers", "passed_on"),
+    [
+        ({"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "x=1"}, {"traceparent", "tracestate"}),
+        ({"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}, {"traceparent"}),
+        (None, set()),
+    ],
+)
+async def test_a_querys_trace_context_is_passed_on(headers: dict[str, str] | None, passed_on: set[str]) -> None:
+    async with bench(KEEPS) as b:
+        await b.answer(headers=headers)
+        assert {"traceparent", "tracestate"} & set(b.small.seen.headers[-1]) == passed_on
+
+
+async def test_every_attempt_is_counted() -> None:
+    async with bench(ESCALATES) as b:
+        b.small.play(Fault("status", status=500), count=1)
+        await b.answer()
+    assert b.counts.outcomes == {"failed": 1, "answered": 2}
+
+
+def test_a_workload_without_one_of_its_models_is_refused_by_name() -> None:
+    table = workload().model_dump() | {"large": None}
+    with pytest.raises(ConfigError, match=r"workloads\.photo: a router needs both small and large"):
+        CascadeAnswerer(Settings.model_validate({"workloads": {"photo": table}}), COLD, SystemClock(), "router-0")

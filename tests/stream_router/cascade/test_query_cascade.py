@@ -1,0 +1,245 @@
+"""One query's life: every small outcome against every large outcome under every kind of version."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any, Literal
+
+import pytest
+
+from schemas.calibration import CalibrationVersion, ModelCosts
+from schemas.draws import uniform
+from schemas.query import QueryEvent
+from schemas.routed import ModelRun, RoutedEvent
+from schemas.settings import Sampling
+from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve, Step, WaitFor
+from tests.support.versions import sealed_version
+
+WORKLOAD = "photo-search"
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+COSTS = ModelCosts(small=1.0, large=3.0)
+SAMPLING = Sampling(exploration_probability=0.03, label_probability_kept=0.05, label_probability_escalated=0.10)
+U = 0.25
+IDS = [f"q-{i}" for i in range(500)]
+EXPLORED = next(i for i in IDS if uniform(i, WORKLOAD) < 0.03)
+PLAIN = next(i for i in IDS if uniform(i, WORKLOAD) > 0.5)
+LABELLED = next(i for i in IDS if 0.05 < uniform(i, WORKLOAD) < 0.10)
+
+Kind = Literal["none", "cold_start", "kept", "threshold", "infeasible"]
+KINDS: tuple[Kind, ...] = ("none", "cold_start", "kept", "threshold", "infeasible")
+OUTAGES: tuple[Literal["serve_small", "wait"], ...] = ("serve_small", "wait")
+
+
+def version(kind: Kind, number: int = 7, costs: ModelCosts | None = None) -> CalibrationVersion | None:
+    if kind == "none":
+        return None
+    state: Any = kind if kind in ("cold_start", "infeasible") else "active"
+    return sealed_version(
+        workload=WORKLOAD,
+        version=number,
+        created_at=NOW,
+        uncertainty_threshold=0.5 if kind == "kept" else 0.1,
+        state=state,
+        costs=costs,
+    )
+
+
+def asked(role: str, end: RunEnd) -> Asked:
+    if end is RunEnd.VALID:
+        run = ModelRun(
+            model=role, raw="{}", entities={"iso": role}, valid=True, uncertainty=U, completion_tokens=3, latency_s=0.1
+        )
+    else:
+        run = ModelRun(model=role, valid=False, error=f"{role} {end.value}")
+    return Asked(run, end)
+
+
+def cascade(query_id: str = PLAIN, large_outage: Literal["serve_small", "wait"] = "serve_small") -> QueryCascade:
+    query = QueryEvent(query_id=query_id, text="iso 100", metadata={"page": 3})
+    return QueryCascade(query, WORKLOAD, SAMPLING, large_outage)
+
+
+def run_both(life: QueryCascade, kind: Kind, small: RunEnd, large: RunEnd) -> Step:
+    """Ask the models in the order that the cascade wants, and return the first step that is no call."""
+    assert life.next_step() == Ask("small")
+    life.small_ended(asked("small", small), version(kind), NOW)
+    if life.next_step() == Ask("large"):
+        life.large_ended(asked("large", large))
+    return life.next_step()
+
+
+def result(life: QueryCascade) -> RoutedEvent:
+    step = life.next_step()
+    assert isinstance(step, Serve)
+    event = life.result(step.role, COSTS, "router-0")
+    assert RoutedEvent.from_json(event.to_json()) == event
+    return event
+
+
+@pytest.mark.parametrize(("kind", "small", "large", "outage"), list(product(KINDS, RunEnd, RunEnd, OUTAGES)))
+def test_rule_10_for_every_combination(
+    kind: Kind, small: RunEnd, large: RunEnd, outage: Literal["serve_small", "wait"]
+) -> None:
+    life = cascade(large_outage=outage)
+    step = run_both(life, kind, small, large)
+
+    if small is RunEnd.VALID and kind == "kept":
+        assert step == Serve("small")
+        assert life.large is None
+        event = result(life)
+        assert (event.decision.reason, event.decision.escalated, event.large) == ("kept", False, None)
+        assert (event.cost.sequential, event.cost.paper) == (1.0, 1.0)
+        assert event.decision.large_probability == 0.03
+        return
+    if large is RunEnd.VALID:
+        assert step == Serve("large")
+    elif small is RunEnd.VALID:
+        waits = large is RunEnd.DOWN and outage == "wait"
+        assert step == (WaitFor(("large",)) if waits else Serve("small"))
+    elif RunEnd.DOWN in (small, large):
+        both = tuple(role for role, end in (("small", small), ("large", large)) if end is RunEnd.DOWN)
+        assert step == WaitFor(both)  # type: ignore[arg-type]  # the roles by name
+    else:
+        assert step == GiveUp()
+    if not isinstance(step, Serve):
+        return
+
+    event = result(life)
+    cold = kind in ("none", "cold_start")
+    reason = "cold_start" if cold else kind if small is RunEnd.VALID else "small_failed"
+    assert event.decision.reason == ("degraded" if step.role == "small" else reason)
+    assert event.answered_by == step.role
+    assert event.entities == {"iso": step.role}
+    assert event.decision.escalated
+    assert event.decision.large_probability == 1.0
+    assert event.decision.uncertainty == (U if small is RunEnd.VALID else None)
+    assert event.decision.error_probability == (None if cold or small is not RunEnd.VALID else pytest.approx(0.2))
+    assert event.decision.calibration_version == (None if cold else 7)
+    assert event.decision.threshold == (None if cold else 0.2)
+    assert event.label.probability == 0.10
+    assert event.large is not None
+    assert event.small is not None
+    for run, end in ((event.small, small), (event.large, large)):
+        assert run.valid is (end is RunEnd.VALID)
+        assert (run.error is None) is run.valid
+    assert (event.cost.sequential, event.cost.paper) == (4.0, 3.0)
+    assert (event.routed_at, event.routed_by, event.metadata) == (NOW, "router-0", {"page": 3})
+
+
+@pytest.mark.parametrize("large", list(RunEnd))
+def test_an_explored_query_is_labelled_at_the_rate_of_the_kept_and_keeps_its_propensity(large: RunEnd) -> None:
+    life = cascade(EXPLORED)
+    run_both(life, "kept", RunEnd.VALID, large)
+    event = result(life)
+    assert event.decision.escalated
+    assert event.decision.reason == ("exploration" if large is RunEnd.VALID else "degraded")
+    assert event.answered_by == ("large" if large is RunEnd.VALID else "small")
+    assert event.decision.large_probability == 0.03
+    assert (event.label.requested, event.label.probability, event.label.reason) == (True, 0.05, "exploration")
+    assert (event.cost.sequential, event.cost.paper) == (4.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "query_id", "requested", "probability"),
+    [
+        ("none", LABELLED, True, 0.10),
+        ("cold_start", LABELLED, True, 0.10),
+        ("threshold", LABELLED, True, 0.10),
+        ("kept", LABELLED, False, 0.05),
+        ("none", PLAIN, False, 0.10),
+        ("kept", EXPLORED, True, 0.05),
+    ],
+)
+def test_labels_are_drawn_by_the_rate_of_the_decision(
+    kind: Kind, query_id: str, requested: bool, probability: float
+) -> None:
+    life = cascade(query_id)
+    run_both(life, kind, RunEnd.VALID, RunEnd.VALID)
+    label = result(life).label
+    assert (label.requested, label.probability) == (requested, probability)
+    assert (label.reason is not None) is requested
+
+
+def test_the_version_in_force_when_the_small_answer_arrives_decides_and_later_ones_do_not() -> None:
+    life = cascade()
+    life.small_ended(asked("small", RunEnd.VALID), version("threshold", number=8), NOW)
+    life.large_ended(asked("large", RunEnd.VALID))
+    event = result(life)
+    assert event.decision.calibration_version == 8
+    assert event.routed_at == NOW
+
+
+class TestBothServersDown:
+    """What becomes of a query that waited."""
+
+    def down(self, outage: Literal["serve_small", "wait"] = "serve_small") -> QueryCascade:
+        life = cascade(large_outage=outage)
+        assert run_both(life, "threshold", RunEnd.DOWN, RunEnd.DOWN) == WaitFor(("small", "large"))
+        return life
+
+    def test_the_large_comes_back_first_and_is_served(self) -> None:
+        life = self.down()
+        life.large_ended(asked("large", RunEnd.VALID))
+        assert result(life).decision.reason == "small_failed"
+
+    @pytest.mark.parametrize("kind", ["kept", "threshold", "none"])
+    def test_the_small_comes_back_first_and_is_decided_on_as_if_nothing_had_been(self, kind: Kind) -> None:
+        life = self.down()
+        later = NOW + timedelta(minutes=5)
+        life.small_ended(asked("small", RunEnd.VALID), version(kind, number=9), later)
+        if kind != "kept":
+            assert life.next_step() == Ask("large")
+            life.large_ended(asked("large", RunEnd.VALID))
+        event = result(life)
+        assert event.decision.reason == {"none": "cold_start"}.get(kind, kind)
+        assert event.routed_at == later
+        assert (event.large is None) is (kind == "kept")
+
+    def test_the_small_comes_back_and_the_large_stays_away(self) -> None:
+        life = self.down()
+        life.small_ended(asked("small", RunEnd.VALID), version("threshold"), NOW)
+        life.large_ended(asked("large", RunEnd.DOWN))
+        assert result(life).decision.reason == "degraded"
+
+    def test_the_small_comes_back_and_the_large_is_waited_for_where_so_configured(self) -> None:
+        life = self.down("wait")
+        life.small_ended(asked("small", RunEnd.VALID), version("threshold"), NOW)
+        life.large_ended(asked("large", RunEnd.DOWN))
+        assert life.next_step() == WaitFor(("large",))
+        life.large_ended(asked("large", RunEnd.VALID))
+        assert result(life).decision.reason == "threshold"
+
+    @pytest.mark.parametrize("again", [RunEnd.DOWN, RunEnd.FAILED])
+    def test_it_goes_on_waiting_while_no_server_stays(self, again: RunEnd) -> None:
+        life = self.down()
+        life.small_ended(asked("small", again), version("threshold"), NOW)
+        waits = ("large",) if again is RunEnd.FAILED else ("small", "large")
+        assert life.next_step() == WaitFor(waits)  # type: ignore[arg-type]  # the roles by name
+
+    def test_both_come_back_and_fail_on_this_query(self) -> None:
+        life = self.down()
+        life.small_ended(asked("small", RunEnd.FAILED), version("threshold"), NOW)
+        life.large_ended(asked("large", RunEnd.FAILED))
+        assert life.next_step() == GiveUp()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_large_model_that_failed_while_the_small_was_down_is_not_asked_again(kind: Kind) -> None:
+    life = cascade()
+    assert run_both(life, kind, RunEnd.DOWN, RunEnd.FAILED) == WaitFor(("small",))
+    life.small_ended(asked("small", RunEnd.VALID), version(kind), NOW)
+    event = result(life)
+    assert (event.answered_by, event.decision.reason, event.decision.escalated) == ("small", "degraded", True)
+    assert event.decision.large_probability == 1.0, "it ran whatever u is"
+    assert event.decision.uncertainty == U
+    assert event.label.probability == 0.10
+    assert event.cost.sequential == 4.0
+
+
+def test_a_result_without_an_answer_cannot_be_made() -> None:
+    life = cascade()
+    run_both(life, "threshold", RunEnd.FAILED, RunEnd.FAILED)
+    for role in ("small", "large"):
+        with pytest.raises(ValueError, match="gave no answer"):
+            life.result(role, COSTS, "router-0")  # type: ignore[arg-type]  # the roles by name

@@ -1,0 +1,80 @@
+"""The offset metadata says what is done beyond the committed offset, or nothing at all."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS, OffsetRange, decode, encode, fits
+
+committed_offsets = st.integers(0, 2**60)
+
+
+@st.composite
+def range_sets(draw: st.DrawFn) -> tuple[int, tuple[OffsetRange, ...]]:
+    committed = draw(committed_offsets)
+    ranges, end = [], committed
+    for distance, length in draw(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), max_size=40)):
+        ranges.append(OffsetRange(end + distance, end + distance + length))
+        end = ranges[-1].last + 1
+    return committed, tuple(ranges)
+
+
+@given(range_sets())
+def test_what_was_written_is_read_back(written: tuple[int, tuple[OffsetRange, ...]]) -> None:
+    committed, ranges = written
+    assert decode(committed, encode(committed, ranges)) == ranges
+
+
+@given(range_sets(), committed_offsets)
+def test_metadata_of_another_offset_counts_as_none(written: tuple[int, tuple[OffsetRange, ...]], other: int) -> None:
+    committed, ranges = written
+    if ranges and other != committed:
+        assert decode(other, encode(committed, ranges)) is None
+
+
+@given(st.text(max_size=200))
+def test_foreign_text_never_becomes_offsets(text: str) -> None:
+    assert decode(5, text) in ((), None)
+
+
+@given(range_sets(), st.data())
+def test_a_changed_character_is_noticed(written: tuple[int, tuple[OffsetRange, ...]], data: st.DataObject) -> None:
+    committed, ranges = written
+    text = encode(committed, ranges)
+    if not text:
+        return
+    position = data.draw(st.integers(0, len(text) - 2))
+    other = data.draw(st.sampled_from("ABCDEFxyz019-_").filter(lambda c: c != text[position]))
+    assert decode(committed, text[:position] + other + text[position + 1 :]) in (None, ranges)
+
+
+def test_no_metadata_and_no_ranges_are_the_same() -> None:
+    assert encode(9, ()) == ""
+    assert decode(9, "") == decode(9, None) == ()
+
+
+def test_a_slow_query_among_a_million_costs_a_few_characters() -> None:
+    text = encode(0, [OffsetRange(1, 1_000_000)])
+    assert fits(text)
+    assert len(text) < 20
+
+
+def test_room_for_every_second_offset_done_with_the_default_number_of_slots() -> None:
+    ranges = [OffsetRange(offset, offset) for offset in range(1, 2 * 256, 2)]
+    assert len(encode(0, ranges)) <= MAX_METADATA_CHARS
+
+
+@pytest.mark.parametrize("ranges", [[OffsetRange(4, 6)], [OffsetRange(6, 5)], [OffsetRange(5, 7), OffsetRange(7, 8)]])
+def test_ranges_that_contradict_themselves_are_not_written(ranges: list[OffsetRange]) -> None:
+    with pytest.raises(ValueError, match="empty, overlaps or lies below"):
+        encode(5, ranges)
+
+
+def test_a_body_that_ends_within_a_number_counts_as_none() -> None:
+    whole = encode(0, [OffsetRange(300, 600)])
+    cut = base64.urlsafe_b64decode(whole[1:] + "=" * (-len(whole[1:]) % 4))[:-1]
+    assert decode(0, "1" + base64.urlsafe_b64encode(cut).decode().rstrip("=")) is None

@@ -1,0 +1,310 @@
+"""Whatever the order of answers, transactions and rebalances: every query is committed exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from stream_router.commit import ledger as ledger_module
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS, OffsetRange, decode
+from stream_router.commit.ledger import Batch, Committed, Ledger, RecordId
+from stream_router.commit.outcome import InputRecord, Outcome
+from stream_router.errors import OffsetsWentBack
+from ucci_runtime.broker.records import OutputRecord
+
+PARTITIONS = (0, 1, 2)
+
+
+def outcome(partition: int, offset: int) -> Outcome:
+    source = InputRecord("queries", partition, offset, None, b"query")
+    return Outcome(source, OutputRecord("results", b"key", f"{partition}:{offset}".encode()))
+
+
+def group_after(batch: Batch) -> dict[int, Committed]:
+    """What the broker would say of the group after the batch was committed."""
+    found = {}
+    for partition, commit in batch.offsets.items():
+        done = decode(commit.offset, commit.metadata)
+        assert done is not None
+        found[partition] = Committed(commit.offset, done)
+    return found
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """One router's ledger against a broker, a group and another router that are modelled in the obvious way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: dict[int, list[int]] = {p: [] for p in PARTITIONS}
+        self.group: dict[int, Committed] = {p: Committed(None) for p in PARTITIONS}
+        self.results: Counter[RecordId] = Counter()
+        self.ledger = Ledger()
+        self.owned: dict[int, int] = {}
+        self.asked: set[RecordId] = set()
+        self.answered: set[RecordId] = set()
+        self.batch: Batch | None = None
+        self.is_fenced = False
+        self.is_applied = False
+
+    @rule(partition=st.sampled_from(PARTITIONS), gap=st.integers(1, 3))
+    def a_query_arrives(self, partition: int, gap: int) -> None:
+        end = self.log[partition][-1] if self.log[partition] else -1
+        self.log[partition].append(end + gap)
+
+    @rule(data=st.data())
+    @precondition(lambda self: any(self.deliverable()))
+    def a_query_is_delivered(self, data: st.DataObject) -> None:
+        partition = data.draw(st.sampled_from(sorted(self.deliverable())))
+        self.deliver(partition)
+
+    def deliverable(self) -> list[int]:
+        return [p for p, index in self.owned.items() if index < len(self.log[p])]
+
+    def deliver(self, partition: int) -> None:
+        offset = self.log[partition][self.owned[partition]]
+        self.owned[partition] += 1
+        record_id = RecordId(partition, offset)
+        if self.ledger.delivered(partition, offset):
+            assert record_id not in self.asked | self.answered, "asked of the models twice"
+            assert not self.group[partition].covers(offset), "answered although committed"
+            self.asked.add(record_id)
+        else:
+            assert record_id in self.asked | self.answered or self.results[record_id] == 1
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.asked)
+    def a_query_is_answered(self, data: st.DataObject) -> None:
+        self.answer(data.draw(st.sampled_from(sorted(self.asked))))
+
+    def answer(self, record_id: RecordId) -> None:
+        self.asked.remove(record_id)
+        self.answered.add(record_id)
+        assert self.ledger.finished(outcome(*record_id))
+
+    @rule()
+    @precondition(lambda self: self.batch is None)
+    def a_transaction_begins(self) -> None:
+        self.batch = self.ledger.take()
+        self.is_fenced = self.is_applied = False
+        if self.batch is None:
+            return
+        assert set(self.batch.ids) <= self.answered
+        for partition, found in group_after(self.batch).items():
+            for offset in self.log[partition]:
+                record_id = RecordId(partition, offset)
+                done = self.results[record_id] == 1 or record_id in self.batch.ids
+                assert found.covers(offset) == done, "the commit says something else than the transaction"
+
+    def apply(self) -> None:
+        """Commit at the broker, unless the group has moved on."""
+        assert self.batch is not None
+        if self.is_fenced or self.is_applied:
+            return
+        self.is_applied = True
+        self.results.update(self.batch.ids)
+        self.group.update(group_after(self.batch))
+
+    @rule()
+    @precondition(lambda self: self.batch is not None)
+    def the_transaction_is_committed_before_anyone_hears(self) -> None:
+        self.apply()
+
+    @rule()
+    @precondition(lambda self: self.batch is not None)
+    def the_transaction_ends(self) -> None:
+        assert self.batch is not None
+        self.apply()
+        if self.is_applied:
+            self.ledger.committed(self.batch)
+            self.answered.difference_update(self.batch.ids)
+        else:
+            self.ledger.aborted(self.batch)
+        self.batch = None
+
+    @rule()
+    @precondition(lambda self: self.batch is not None and not self.is_applied)
+    def the_transaction_is_aborted(self) -> None:
+        assert self.batch is not None
+        self.ledger.aborted(self.batch)
+        self.batch = None
+
+    @rule(is_committed=st.booleans())
+    @precondition(lambda self: self.batch is not None)
+    def the_end_of_the_transaction_is_not_seen(self, is_committed: bool) -> None:
+        assert self.batch is not None
+        if is_committed:
+            self.apply()
+        self.ledger.settled(self.batch, self.group)
+        self.answered = {r for r in self.answered if self.results[r] == 0}
+        self.batch = None
+
+    @rule()
+    def partitions_are_taken_away(self) -> None:
+        self.ledger.released()
+        self.owned = {}
+        self.is_fenced = True
+
+    @rule(data=st.data())
+    @precondition(lambda self: not self.owned)
+    def another_router_commits(self, data: st.DataObject) -> None:
+        partition = data.draw(st.sampled_from(PARTITIONS))
+        left = [o for o in self.log[partition] if self.results[RecordId(partition, o)] == 0]
+        done = data.draw(st.lists(st.sampled_from(left), unique=True)) if left else []
+        self.results.update(RecordId(partition, offset) for offset in done)
+        self.group[partition] = self.obvious(partition)
+
+    def obvious(self, partition: int) -> Committed:
+        """The group's state as a list of single offsets."""
+        finished = [o for o in self.log[partition] if self.results[RecordId(partition, o)] == 1]
+        open_ = [o for o in self.log[partition] if self.results[RecordId(partition, o)] == 0]
+        first = open_[0] if open_ else (finished[-1] + 1 if finished else 0)
+        return Committed(first, tuple(OffsetRange(o, o) for o in finished if o > first))
+
+    @rule(partitions=st.sets(st.sampled_from(PARTITIONS)))
+    @precondition(lambda self: not self.owned)
+    def partitions_are_assigned(self, partitions: set[int]) -> None:
+        self.assign(partitions)
+
+    def assign(self, partitions: set[int]) -> None:
+        given_up = self.ledger.assigned({p: self.group[p] for p in partitions})
+        assert set(given_up) == {
+            r for r in self.asked if r.partition not in partitions or self.group[r.partition].covers(r.offset)
+        }
+        self.asked.difference_update(given_up)
+        self.answered = {
+            r for r in self.answered if r.partition in partitions and not self.group[r.partition].covers(r.offset)
+        }
+        self.owned = {p: self.start(p) for p in partitions}
+
+    def start(self, partition: int) -> int:
+        offset = self.group[partition].offset or 0
+        return sum(1 for o in self.log[partition] if o < offset)
+
+    @rule()
+    def the_router_is_killed(self) -> None:
+        self.ledger = Ledger()
+        self.asked, self.answered, self.owned, self.batch = set(), set(), {}, None
+
+    @invariant()
+    def nothing_is_committed_twice_and_counts_agree(self) -> None:
+        assert all(count == 1 for count in self.results.values())
+        assert self.ledger.in_flight == len(self.asked)
+        assert self.ledger.uncommitted >= 0
+        assert (self.ledger.uncommitted == 0) == (self.ledger.uncommitted_bytes == 0)
+
+    def teardown(self) -> None:
+        """Whatever happened: once all partitions are ours and everything is answered, each is committed once."""
+        if self.batch is not None:
+            self.the_transaction_ends()
+        self.ledger.released()
+        self.assign(set(PARTITIONS))
+        while left := self.deliverable():
+            self.deliver(left[0])
+        for record_id in sorted(self.asked):
+            self.answer(record_id)
+        self.a_transaction_begins()
+        if self.batch is not None:
+            self.the_transaction_ends()
+        assert self.ledger.uncommitted == self.ledger.in_flight == 0
+        for partition, offsets in self.log.items():
+            assert all(self.results[RecordId(partition, offset)] == 1 for offset in offsets)
+
+
+TestLedgerMachine = LedgerMachine.TestCase
+TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=50)
+
+
+def test_done_offsets_that_do_not_fit_wait_and_stop_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "fits", lambda text: len(text) <= 40)
+    ledger = Ledger()
+    ledger.assigned({0: Committed(0), 1: Committed(0)})
+    for offset in range(200):
+        ledger.delivered(0, offset)
+    ledger.delivered(1, 0)
+    for offset in range(1, 200, 2):
+        ledger.finished(outcome(0, offset))
+    ledger.finished(outcome(1, 0))
+    batch = ledger.take()
+    assert batch is not None
+    assert 0 < len(batch.ids) < 101
+    assert RecordId(1, 0) in batch.ids, "the other partition goes on"
+    assert ledger.congested == {0}
+    assert all(len(commit.metadata) <= 40 for commit in batch.offsets.values())
+    ledger.committed(batch)
+    for offset in range(0, 200, 2):
+        ledger.finished(outcome(0, offset))
+    last = ledger.take()
+    assert last is not None
+    assert ledger.congested == frozenset()
+    assert last.offsets[0] == (200, "")
+    assert sorted([*batch.ids, *last.ids]) == [*(RecordId(0, o) for o in range(200)), RecordId(1, 0)]
+
+
+def test_a_full_default_router_never_outgrows_the_metadata() -> None:
+    ledger = Ledger()
+    ledger.assigned({0: Committed(0)})
+    offset, pending = 0, []
+    for _ in range(256):
+        ledger.delivered(0, offset)
+        pending.append(offset)
+        for done in range(offset + 1, offset + 300):
+            ledger.delivered(0, done)
+            ledger.finished(outcome(0, done))
+        offset += 300
+    batch = ledger.take()
+    assert batch is not None
+    assert len(batch.ids) == 256 * 299
+    assert len(batch.offsets[0].metadata) <= MAX_METADATA_CHARS
+
+
+def test_nothing_is_committed_when_nothing_happened() -> None:
+    ledger = Ledger()
+    ledger.assigned({0: Committed(7), 1: Committed(None)})
+    assert ledger.take() is None
+    ledger.delivered(0, 7)
+    assert ledger.take() is None
+
+
+def test_the_end_of_the_log_behind_a_marker_is_committed_once() -> None:
+    ledger = Ledger()
+    ledger.assigned({0: Committed(17)})
+    ledger.advance({0: 18, 5: 9})
+    batch = ledger.take()
+    assert batch is not None
+    assert batch.offsets == {0: (18, "")}
+    ledger.committed(batch)
+    assert ledger.committable(0) == 18
+    assert ledger.take() is None
+
+
+def test_an_answer_that_comes_after_its_partition_is_gone_is_dropped() -> None:
+    ledger = Ledger()
+    ledger.assigned({0: Committed(0)})
+    ledger.delivered(0, 0)
+    assert ledger.assigned({}) == (RecordId(0, 0),)
+    assert not ledger.finished(outcome(0, 0))
+    assert ledger.uncommitted == 0
+
+
+def test_a_result_whose_query_the_log_no_longer_holds_is_dropped() -> None:
+    ledger = Ledger()
+    ledger.assigned({0: Committed(0)})
+    ledger.delivered(0, 0)
+    ledger.finished(outcome(0, 0))
+    ledger.released()
+    ledger.assigned({0: Committed(0)})
+    ledger.delivered(0, 9)
+    ledger.take()
+    assert ledger.uncommitted == 0
+
+
+def test_going_back_within_an_assignment_stops_the_router() -> None:
+    ledger = Ledger()
+    ledger.assigned({0: Committed(0)})
+    ledger.delivered(0, 5)
+    with pytest.raises(OffsetsWentBack):
+        ledger.delivered(0, 4)

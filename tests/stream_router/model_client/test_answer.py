@@ -1,0 +1,122 @@
+"""From a model's text to entities: what is an answer, and what is not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES, Entities
+from stream_router.model_client.answer import MAX_ANSWER_CHARS, InvalidAnswerError, failed_run, judge, read_entities
+from stream_router.model_client.uncertainty import Reply
+
+FIELDS = ("camera", "iso")
+ENTITIES = TypeAdapter(Entities)
+
+
+@pytest.mark.parametrize(
+    ("text", "entities"),
+    [
+        ('{"camera": "X100", "iso": "400"}', {"camera": "X100", "iso": "400"}),
+        (' \n{"camera":"X"}\t\r\n', {"camera": "X", "iso": None}),
+        ("{}", {"camera": None, "iso": None}),
+        ('{"camera": "", "iso": null}', {"camera": None, "iso": None}),
+        ('{"camera": " "}', {"camera": " ", "iso": None}),
+        ('{"iso": 400}', {"camera": None, "iso": "400"}),
+        ('{"iso": 2.80}', {"camera": None, "iso": "2.80"}),
+        ('{"iso": 1E5}', {"camera": None, "iso": "1E5"}),
+        ('{"iso": -0}', {"camera": None, "iso": "-0"}),
+        ('{"iso": 123456789012345678901234567890}', {"camera": None, "iso": "123456789012345678901234567890"}),
+        ('{"camera": ["A", "", "B", null, 3]}', {"camera": ("A", "B", "3"), "iso": None}),
+        ('{"camera": [], "iso": [""]}', {"camera": None, "iso": None}),
+        ('{"mood": {"deep": [true]}, "iso": "1"}', {"camera": None, "iso": "1"}),
+        ('{"iso": "1", "iso": "2"}', {"camera": None, "iso": "2"}),
+        ('{"iso": "\\u0000"}', {"camera": None, "iso": "\0"}),
+    ],
+)
+def test_an_answer_is_one_json_object_with_the_workloads_fields(text: str, entities: dict[str, Any]) -> None:
+    assert read_entities(text, FIELDS) == entities
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "not one JSON object"),
+        ("The camera is an X100", "not one JSON object"),
+        ('Here: {"iso": "1"}', "not one JSON object"),
+        ('{"iso": "1"} Done.', "not one JSON object"),
+        ('{"iso": "1"}{"iso": "2"}', "not one JSON object"),
+        ('```json\n{"iso": "1"}\n```', "not one JSON object"),
+        ('{"iso": "1"', "not one JSON object"),
+        ("{'iso': '1'}", "not one JSON object"),
+        ('\ufeff{"iso": "1"}', "not one JSON object"),
+        ('\u00a0{"iso": "1"}', "not one JSON object"),
+        ("[]", "not an object"),
+        ('"text"', "not an object"),
+        ("null", "not an object"),
+        ("400", "not an object"),
+        ('{"iso": {"value": 1}}', "iso: is a dict"),
+        ('{"iso": true}', "iso: is a bool"),
+        ('{"iso": NaN}', "NaN is not JSON"),
+        ('{"iso": Infinity}', "Infinity is not JSON"),
+        ('{"iso": [["1"]]}', "iso: the list holds"),
+        ('{"iso": [false]}', "iso: the list holds"),
+        ('{"iso": "\\ud83d"}', "surrogate"),
+        ('{"iso": "' + "x" * (MAX_VALUE_CHARS + 1) + '"}', "characters"),
+        ('{"iso": [' + ",".join(['"x"'] * (MAX_VALUES + 1)) + "]}", "values"),
+        ('{"iso":' * 100_000, "nested too deeply"),
+    ],
+)
+def test_anything_else_is_invalid_and_says_why(text: str, why: str) -> None:
+    with pytest.raises(InvalidAnswerError, match=why):
+        read_entities(text, FIELDS)
+
+
+@given(st.text() | st.from_regex(r'\{"(iso|camera)": ?[\[\]\{\}",:0-9a-z ]*\}'))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    try:
+        entities = read_entities(text, FIELDS)
+    except InvalidAnswerError:
+        return
+    assert tuple(entities) == FIELDS
+
+
+VALUES = st.none() | st.text() | st.lists(st.text(), max_size=4) | st.integers() | st.booleans() | st.just({})
+
+
+@given(st.dictionaries(st.sampled_from([*FIELDS, "mood"]), VALUES))
+def test_what_is_read_always_fits_the_contract_and_holds_every_field(document: dict[str, Any]) -> None:
+    run = judge("m", Reply(json.dumps(document), "stop", 3, 0.5), FIELDS, 0.1)
+    assert run.valid is (run.error is None) is (run.entities is not None)
+    if run.entities is not None:
+        assert tuple(run.entities) == FIELDS
+        ENTITIES.validate_python(run.entities)
+        json.loads(run.model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (Reply('{"iso": "1"}', "length", 3, 0.5), "the answer was cut (finish_reason length)"),
+        (Reply('{"iso": "1"}', None, 3, 0.5), "the answer was cut (finish_reason None)"),
+        (Reply('{"iso": "1"}', "stop", 0, None), "the reply holds no token probabilities"),
+        (Reply("{}" + " " * MAX_ANSWER_CHARS, "stop", 3, 0.5), "characters"),
+        (Reply("no", "stop", 3, 0.5), "not one JSON object"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_has_neither_entities_nor_u(reply: Reply, error: str) -> None:
+    run = judge("m", reply, FIELDS, 0.1)
+    assert (run.valid, run.entities, run.uncertainty) == (False, None, None)
+    assert run.error is not None
+    assert error in run.error
+    assert run.raw == reply.text[:MAX_ANSWER_CHARS]
+    assert (run.finish_reason, run.completion_tokens) == (reply.finish_reason, reply.completion_tokens)
+
+
+def test_a_run_without_a_reply_tells_why() -> None:
+    run = failed_run("m", "HTTP 503", 1.5)
+    assert (run.valid, run.error, run.raw, run.latency_s) == (False, "HTTP 503", None, 1.5)

@@ -1,0 +1,172 @@
+"""The limit on a server's calls: its bounds whatever happens, and what it does to servers of known behaviour."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_router.model_client.concurrency_limit import LEAST_ROUND, ConcurrencyLimit
+
+TIMEOUT_S = 10.0
+Latency = Callable[[int], float]
+"""Seconds that a call takes, by the calls in flight when it begins; beyond the time-out it fails there."""
+
+
+class Callers:
+    """So many callers ask a server without a pause, as far as the limit lets them."""
+
+    def __init__(self, highest: int = 256, demand: int = 1_000) -> None:
+        self.limit = ConcurrencyLimit(highest, TIMEOUT_S)
+        self.now_s = 0.0
+        self.answered = self.timed_out = 0
+        self._demand = demand
+        self._ends: list[tuple[float, float]] = []
+
+    def ask(self, latency: Latency, calls: int) -> list[int]:
+        """Let so many calls end; return the limits that were in force."""
+        limits = []
+        for _ in range(calls):
+            while len(self._ends) < min(self._demand, self.limit.current):
+                took_s = min(TIMEOUT_S, latency(len(self._ends) + 1))
+                heapq.heappush(self._ends, (self.now_s + took_s, self.now_s))
+            in_flight = len(self._ends)
+            self.now_s, began_s = heapq.heappop(self._ends)
+            late = self.now_s - began_s >= TIMEOUT_S
+            self.timed_out += late
+            self.answered += not late
+            self.limit.ended(began_s=began_s, now_s=self.now_s, overloaded=late, in_flight=in_flight)
+            limits.append(self.limit.current)
+        return limits
+
+
+def queueing(places: int, service_s: float) -> Latency:
+    """A server whose latency grows in proportion to the calls beyond its places."""
+    return lambda in_flight: service_s * max(1.0, in_flight / places)
+
+
+def heavy_tailed(seed: int, share: float) -> Latency:
+    """A server that keeps up with any number of calls, and whose slowest answers take up to the whole time-out."""
+    random = Random(seed)
+    return lambda _: random.uniform(4.0, TIMEOUT_S) if random.random() < share else random.uniform(0.1, 1.0)
+
+
+ends = st.tuples(st.floats(0.0, 2 * TIMEOUT_S), st.booleans(), st.integers(1, 300))
+
+
+@given(st.integers(1, 200), st.lists(st.one_of(ends, st.none()), max_size=300))
+def test_it_stays_between_1_and_the_highest_whatever_happens(
+    highest: int, events: list[tuple[float, bool, int] | None]
+) -> None:
+    limit, now_s = ConcurrencyLimit(highest, TIMEOUT_S), 0.0
+    for event in events:
+        if event is None:
+            limit.restart(now_s)
+        else:
+            latency_s, overloaded, in_flight = event
+            now_s += 0.1
+            limit.ended(began_s=now_s - latency_s, now_s=now_s, overloaded=overloaded, in_flight=in_flight)
+        assert 1 <= limit.current <= highest
+        assert not limit.is_lowered or limit.current < highest
+
+
+@given(st.integers(2, 500))
+def test_each_round_of_overload_halves_it_until_one_call_is_left(highest: int) -> None:
+    callers = Callers(highest)
+    callers.ask(lambda _: 0.1, 4 * highest)
+    seen = [callers.limit.current]
+    while seen[-1] > 1:
+        for _ in range(max(seen[-1], LEAST_ROUND)):
+            callers.now_s += TIMEOUT_S
+            callers.limit.ended(
+                began_s=callers.now_s - TIMEOUT_S, now_s=callers.now_s, overloaded=True, in_flight=callers.limit.current
+            )
+        seen.append(callers.limit.current)
+    # The first round may hold calls from before the overload.
+    assert all(after <= max(1, before // 2 + 1) for before, after in pairwise(seen[1:]))
+    assert len(seen) <= 4 + highest.bit_length()
+    assert callers.limit.is_congested
+
+
+def test_calls_sent_before_it_was_lowered_do_not_lower_it_again() -> None:
+    callers = Callers(64)
+    callers.ask(lambda _: 0.1, 300)
+    sent_s = callers.now_s
+    while callers.limit.current == 64:  # one wave, sent at once
+        callers.limit.ended(began_s=sent_s, now_s=sent_s + TIMEOUT_S, overloaded=True, in_flight=64)
+    lowered = callers.limit.current
+    assert 32 <= lowered < 64
+    for _ in range(1_000):
+        callers.limit.ended(began_s=sent_s, now_s=sent_s + TIMEOUT_S, overloaded=True, in_flight=64)
+    assert callers.limit.current == lowered
+
+
+def test_a_server_that_keeps_up_gets_all_calls_soon() -> None:
+    callers = Callers(1_000)
+    callers.ask(lambda _: 1.0, 1_000)
+    assert callers.limit.current == 1_000
+    assert callers.now_s <= 11.0, "slow start doubles in each round trip"
+    assert not callers.limit.is_lowered
+
+
+@pytest.mark.parametrize("places", [1, 4, 16, 64])
+def test_a_saturated_server_is_given_what_it_answers_in_time(places: int) -> None:
+    callers = Callers(1_000)
+    callers.ask(queueing(places, 0.5), 5_000)
+    callers.answered = callers.timed_out = 0
+    limits = callers.ask(queueing(places, 0.5), 20_000)
+    assert min(limits) >= places, "its places are kept busy"
+    assert callers.timed_out == 0
+    assert callers.limit.is_lowered
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05])
+def test_a_healthy_server_with_a_heavy_tail_keeps_its_calls(share: float) -> None:
+    for seed in range(20):
+        callers = Callers(256)
+        server = heavy_tailed(seed, share)
+        callers.ask(server, 5_000)
+        assert min(callers.ask(server, 20_000)) >= 200, seed
+
+
+def test_a_server_that_takes_most_of_the_time_out_on_its_own_is_not_held_down() -> None:
+    random = Random(7)
+    callers = Callers(256)
+    callers.ask(lambda _: random.uniform(5.0, 7.0), 5_000)
+    assert callers.limit.current == 256
+
+
+@pytest.mark.parametrize("demand", [1, 3])
+def test_a_few_slow_answers_of_an_almost_idle_server_do_not_lower_it(demand: int) -> None:
+    callers = Callers(64)
+    callers.ask(lambda _: 0.1, 300)
+    idle = Callers(64, demand)
+    idle.limit, idle.now_s = callers.limit, callers.now_s
+    for _ in range(50):
+        idle.ask(lambda _: 9.0, 1)
+        idle.ask(lambda _: 0.5, 9)
+    assert idle.limit.current == 64
+
+
+def test_it_recovers_from_a_brown_out() -> None:
+    callers = Callers(128)
+    callers.ask(lambda _: 0.5, 1_000)
+    lowest = min(callers.ask(queueing(2, 2.0), 1_000))
+    assert lowest <= 10
+    assert callers.limit.is_congested or callers.limit.is_lowered
+    callers.ask(lambda _: 0.5, 3_000)
+    assert callers.limit.current == 128
+    assert not callers.limit.is_congested
+
+
+def test_after_an_outage_it_begins_at_one_call() -> None:
+    callers = Callers(16)
+    callers.ask(lambda _: 0.5, 100)
+    callers.limit.restart(callers.now_s)
+    assert callers.limit.current == 1
+    assert callers.limit.is_lowered

@@ -1,0 +1,188 @@
+"""One attempt over real HTTP: every way in which a server can fail to answer ends in the class that says so."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from stream_router.model_client.http_call import (
+    CallError,
+    MisconfiguredError,
+    ModelConnection,
+    OverloadedError,
+    RefusedError,
+    TimedOutError,
+    TransientError,
+    UnreachableError,
+)
+from tests.support.model_clients import NOBODY, endpoint, request, until, workload
+from tests.support.scripted_model_server import Fault, FaultKind, ScriptedModelServer, answer_to
+
+
+@asynccontextmanager
+async def connected(base_url: str, **changes: Any) -> AsyncIterator[ModelConnection]:
+    settings = workload(base_url, **changes)
+    connection = ModelConnection(endpoint(settings), 4, settings.max_tokens)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+async def test_an_answer_comes_back_with_its_uncertainty_and_token_count(api: str) -> None:
+    async with ScriptedModelServer() as server, connected(server.base_url) as connection:
+        reply = await connection.attempt(request(workload(api=api), "canon"))
+    said = answer_to("Query: canon", "small")
+    assert reply.uncertainty == pytest.approx(said.uncertainty, abs=1e-12)
+    assert (reply.finish_reason, reply.completion_tokens) == ("stop", len(said.p1))
+
+
+async def test_a_certain_token_whose_runner_up_is_impossible_counts_as_no_uncertainty() -> None:
+    text = next(f"q{n}" for n in range(10_000) if set(answer_to(f"Query: q{n}", "small").p1) == {1.0})
+    async with ScriptedModelServer() as server, connected(server.base_url) as connection:
+        reply = await connection.attempt(request(workload(), text))
+    assert reply.uncertainty == 0.0
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, RefusedError),
+        (413, RefusedError),
+        (422, RefusedError),
+        (401, MisconfiguredError),
+        (403, MisconfiguredError),
+        (404, MisconfiguredError),
+        (405, MisconfiguredError),
+        (429, OverloadedError),
+        (503, OverloadedError),
+        (500, TransientError),
+        (502, TransientError),
+        (408, TimedOutError),
+        (504, TimedOutError),
+    ],
+)
+async def test_each_status_says_whose_fault_it_is(status: int, error: type[CallError]) -> None:
+    async with ScriptedModelServer() as server, connected(server.base_url) as connection:
+        server.play(Fault("status", status=status))
+        with pytest.raises(error, match=f"HTTP {status}.*as scripted") as caught:
+            await connection.attempt(request(workload()))
+    assert type(caught.value) is error
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("not_json", "not valid JSON"),
+        ("wrong_shape", "not a completion"),
+        ("truncated", "ClientPayloadError"),
+        ("reset", "Server|Reset|Client"),
+        ("huge", "longer than 1512000 bytes"),
+        ("abort", "shutting down"),
+    ],
+)
+async def test_a_broken_reply_is_a_passing_failure_and_leaves_no_connection_to_reuse(
+    kind: FaultKind, message: str
+) -> None:
+    async with ScriptedModelServer() as server, connected(server.base_url) as connection:
+        server.play(Fault(kind), count=1)
+        with pytest.raises(TransientError, match=message):
+            await connection.attempt(request(workload()))
+        assert (await connection.attempt(request(workload()))).finish_reason == "stop"
+        if kind in ("truncated", "reset", "huge"):
+            await until(lambda: server.open_connections == 1)
+
+
+async def test_a_redirect_is_a_wrong_address_and_is_not_followed() -> None:
+    async with ScriptedModelServer() as server, connected(server.base_url) as connection:
+        server.play(Fault("redirect"))
+        with pytest.raises(MisconfiguredError, match=r"HTTP 307.*check base_url"):
+            await connection.attempt(request(workload()))
+        assert server.seen.calls == 1
+
+
+async def test_a_hung_call_ends_at_its_deadline_and_closes_its_connection() -> None:
+    async with ScriptedModelServer() as server, connected(server.base_url, small_timeout_s=0.05) as connection:
+        server.play(Fault("hang"))
+        with pytest.raises(TimedOutError, match=r"no answer within 0\.05 s"):
+            await connection.attempt(request(workload()))
+        await until(lambda: server.open_connections == 0)
+
+
+async def test_a_body_that_drips_for_ever_ends_at_the_deadline_too() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        try:
+            while not reader.at_eof():
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.005)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    listener = await asyncio.start_server(drip, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    async with listener, connected(f"http://127.0.0.1:{port}/v1", small_timeout_s=0.1) as connection:
+        with pytest.raises(TimedOutError, match=r"no answer within 0\.1 s"):
+            await connection.attempt(request(workload()))
+
+
+async def test_nobody_listening_is_a_passing_failure_and_told_by_the_greeting() -> None:
+    async with connected(NOBODY) as connection:
+        with pytest.raises(UnreachableError, match="Cannot connect"):
+            await connection.attempt(request(workload()))
+        with pytest.raises(UnreachableError, match="Cannot connect"):
+            await connection.greet()
+
+
+async def test_the_greeting_of_a_server_costs_it_no_completion() -> None:
+    async with ScriptedModelServer() as server, connected(server.base_url) as connection:
+        await connection.greet()
+        assert (server.seen.calls, server.seen.probes) == (0, 0)
+
+
+async def test_a_cancelled_call_leaves_no_connection_behind() -> None:
+    async with ScriptedModelServer() as server, connected(server.base_url) as connection:
+        server.play(Fault("hang"))
+        call = asyncio.create_task(connection.attempt(request(workload())))
+        await until(lambda: server.seen.concurrent == 1)
+        assert server.open_connections == 1
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await until(lambda: server.open_connections == 0)
+
+
+async def test_the_api_key_and_the_trace_context_are_sent() -> None:
+    async with ScriptedModelServer() as server, connected(server.base_url, small_api_key="k-1") as connection:
+        await connection.attempt(request(workload()), {"traceparent": "00-1"})
+    assert server.seen.headers[0]["Authorization"] == "Bearer k-1"
+    assert server.seen.headers[0]["traceparent"] == "00-1"
+
+
+async def test_connections_are_kept_for_less_time_than_vllm_keeps_them() -> None:
+    async with connected(NOBODY) as connection:
+        connector = connection._session.connector
+        assert connector is not None
+        assert connector._keepalive_timeout < 5.0
+
+
+async def test_a_call_cancelled_in_the_moment_of_its_time_out_ends_as_cancelled() -> None:
+    loop = asyncio.get_running_loop()
+    async with ScriptedModelServer() as fake:
+        fake.play(Fault("hang"))
+        async with connected(fake.base_url, small_timeout_s=0.2) as connection:
+            call = asyncio.create_task(connection.attempt(request(workload())))
+            loop.call_later(0.1, call.cancel)
+            await until(lambda: fake.seen.concurrent == 1)
+            time.sleep(0.3)  # noqa: ASYNC251 both are due when the loop goes on, the cancellation first
+            with pytest.raises(asyncio.CancelledError):
+                await call

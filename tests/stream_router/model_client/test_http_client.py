@@ -1,0 +1,241 @@
+"""A client of one server: retries, places, health and recovery, against a server that does what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from stream_router.model_client import http_client as model_server
+from stream_router.model_client.http_call import ModelConnection, RefusedError
+from stream_router.model_client.http_client import MAX_ROUNDS, FailedError, ModelServer, ServerDownError
+from stream_router.model_client.request import ModelRequest
+from stream_router.model_client.uncertainty import Reply
+from tests.support.model_clients import NOBODY, CallCounts, client, draw_no_pauses, request, until, workload
+from tests.support.scripted_model_server import Fault, FaultKind, ScriptedModelServer
+
+SETTINGS = workload()
+
+
+def answer_another_in_each_pause(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
+    """Let the server answer another query whenever a retry waits."""
+
+    async def answer_another(_pause_s: float) -> None:
+        await server.call(request(SETTINGS, "good"))
+
+    pauses = draw_no_pauses(monkeypatch)
+    monkeypatch.setattr(model_server, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": answer_another}))
+    return pauses
+
+
+async def test_a_passing_failure_is_retried_and_the_latency_covers_all_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw_no_pauses(monkeypatch)
+    counts = CallCounts()
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url), counts) as server:
+        fake.play(Fault("status", status=500), count=1)
+        fake.play(Fault("truncated"), count=1)
+        answered = await server.call(request(SETTINGS))
+        assert fake.seen.calls == 3
+        assert server.mean_latency_s is not None
+        assert answered.latency_s >= server.mean_latency_s
+    assert counts.outcomes == {"failed": 2, "answered": 1}
+    assert (server.health().calls, server.health().failures) == (3, 2)
+    assert set(server.health().latency_s) == {"p50", "p90", "p99"}
+
+
+async def test_retries_are_bounded_and_pauses_are_drawn_from_a_growing_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = draw_no_pauses(monkeypatch)
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url, small_max_attempts=7)) as server:
+        fake.play(Fault("status", status=500, containing="poison"))
+        with pytest.raises(FailedError, match="HTTP 500"):
+            await server.call(request(SETTINGS, "poison"))
+        assert fake.seen.calls == 7
+    assert drawn == [(0.0, pytest.approx(high)) for high in (0.2, 0.4, 0.8, 1.6, 2.0, 2.0)]
+
+
+async def test_a_refusal_is_not_repeated_and_says_nothing_of_the_servers_health() -> None:
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
+        fake.play(Fault("status", status=400, containing="poison"))
+        for _ in range(10):
+            with pytest.raises(RefusedError):
+                await server.call(request(SETTINGS, "poison"))
+        assert (fake.seen.calls, server.is_up) == (10, True)
+
+
+@pytest.mark.parametrize("kind", ["status", "truncated", "not_json", "abort", "huge"])
+async def test_a_query_that_fails_while_others_are_answered_takes_the_blame(
+    kind: FaultKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
+        fake.play(Fault(kind, containing="poison"))
+        pauses = answer_another_in_each_pause(server, monkeypatch)
+        with pytest.raises(FailedError):
+            await server.call(request(SETTINGS, "poison"))
+        assert server.is_up
+        assert len(pauses) == 2
+
+
+async def test_a_query_that_meets_overload_alone_has_more_attempts_before_it_takes_the_blame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url)) as server:
+        fake.play(Fault("status", status=503, containing="much"))
+        pauses = answer_another_in_each_pause(server, monkeypatch)
+        with pytest.raises(FailedError, match="HTTP 503"):
+            await server.call(request(SETTINGS, "much"))
+        assert server.is_up
+        assert pauses == [(0.0, 2.0)] * (3 * MAX_ROUNDS - 1)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_when_nobody_is_answered_the_server_is_down_and_comes_back_by_itself(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_no_pauses(monkeypatch)
+    counts = CallCounts()
+    async with ScriptedModelServer() as fake, client(workload(fake.base_url, small_timeout_s=0.5), counts) as server:
+        fake.play(Fault("status", status=status))
+        with pytest.raises(ServerDownError) as caught:
+            await server.call(request(SETTINGS))
+        assert caught.value.after_attempts
+        assert not server.is_up
+        assert f"HTTP {status}" in str(server.why_down)
+        made = fake.seen.calls
+        with pytest.raises(ServerDownError) as known:
+            await server.call(request(SETTINGS))
+        assert not known.value.after_attempts
+        assert fake.seen.calls == made, "a server known to be down is not asked"
+        await until(lambda: fake.seen.probes >= 2)
+        fake.recover()
+        await server.wait_up()
+        assert server.why_down is None
+        assert (await server.call(request(SETTINGS))).reply.finish_reason == "stop"
+    assert counts.health[0] == "down"
+    assert counts.health[-1] == "up"
+    assert "probing" in counts.health
+
+
+async def test_a_server_that_is_gone_is_found_again_when_it_listens() -> None:
+    fake = ScriptedModelServer()
+    await fake.start()
+    async with client(workload(fake.base_url)) as server:
+        await server.call(request(SETTINGS))
+        await fake.stop()
+        with pytest.raises(ServerDownError, match="photo/small"):
+            await server.call(request(SETTINGS))
+        await fake.start()
+        await server.wait_up()
+        await server.call(request(SETTINGS))
+        await fake.stop()
+
+
+async def test_a_server_that_nobody_listens_on_is_down_from_the_start() -> None:
+    async with client(workload(NOBODY)) as server:
+        assert not server.is_up
+        assert server.health().state != "up"
+        assert "Cannot connect" in str(server.why_down)
+
+
+async def test_a_hung_server_whose_health_page_answers_is_down_until_a_completion_is_answered() -> None:
+    async with ScriptedModelServer() as fake:
+        async with client(workload(fake.base_url, small_timeout_s=0.2, small_max_attempts=2)) as server:
+            fake.play(Fault("hang"))
+            with pytest.raises(ServerDownError, match="no answer within"):
+                await server.call(request(SETTINGS))
+            await until(lambda: fake.seen.probes >= 1)
+            assert not server.is_up
+            fake.recover()
+            await server.wait_up()
+        await until(lambda: fake.open_connections == 0)
+
+
+async def test_a_wrong_model_name_is_an_outage_that_names_what_to_check() -> None:
+    async with ScriptedModelServer("other") as fake, client(workload(fake.base_url)) as server:
+        with pytest.raises(ServerDownError, match=r"does not exist.*check base_url, model and api_key") as caught:
+            await server.call(request(SETTINGS))
+        assert not caught.value.after_attempts
+        assert not server.is_up
+
+
+async def test_no_more_calls_are_in_flight_than_places_and_the_rest_is_answered_in_turn() -> None:
+    async with (
+        ScriptedModelServer(latency_s=0.005) as fake,
+        client(workload(fake.base_url, small_max_concurrency=4)) as server,
+    ):
+        answers = await asyncio.gather(*(server.call(request(SETTINGS, f"q{n}")) for n in range(40)))
+        assert len(answers) == 40
+        assert fake.seen.most_concurrent == 4
+
+
+async def test_those_who_queue_for_a_place_learn_at_once_that_the_server_is_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw_no_pauses(monkeypatch)
+    async with ScriptedModelServer() as fake:
+        settings = workload(fake.base_url, small_max_concurrency=1, small_timeout_s=0.2, small_max_attempts=1)
+        async with client(settings) as server:
+            fake.play(Fault("hang"))
+            calls = [asyncio.create_task(server.call(request(SETTINGS, f"q{n}"))) for n in range(20)]
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            assert all(isinstance(end, ServerDownError) for end in ends)
+            asked = sum(end.after_attempts for end in ends if isinstance(end, ServerDownError))
+            assert 1 <= asked < 20
+            assert server._slots.free == 1
+
+
+async def test_cancelled_calls_leave_neither_a_connection_nor_a_taken_place_behind() -> None:
+    async with (
+        ScriptedModelServer() as fake,
+        client(workload(fake.base_url, small_max_concurrency=8)) as server,
+    ):
+        await asyncio.gather(*(server.call(request(SETTINGS, f"first {n}")) for n in range(20)))
+        fake.play(Fault("hang"))
+        calls = [asyncio.create_task(server.call(request(SETTINGS, f"q{n}"))) for n in range(20)]
+        await until(lambda: fake.seen.concurrent == 8)
+        for call in calls:
+            call.cancel()
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+        await until(lambda: fake.open_connections == 0)
+        assert server._slots.free == 8
+        assert server.is_up, "a cancellation says nothing of the server"
+
+
+async def test_closing_ends_the_probes_and_every_connection() -> None:
+    async with ScriptedModelServer() as fake:
+        fake.play(Fault("hang"))
+        settings = workload(fake.base_url, small_timeout_s=0.1, small_max_attempts=1)
+        before = asyncio.all_tasks()
+        async with client(settings) as server:
+            with pytest.raises(ServerDownError):
+                await server.call(request(SETTINGS))
+            await until(lambda: fake.seen.probes >= 1)
+        await until(lambda: fake.open_connections == 0)
+        await until(lambda: all("ModelServer" not in repr(task) for task in asyncio.all_tasks() - before))
+
+
+async def test_a_probe_that_breaks_is_followed_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = ModelConnection.attempt
+    broken = 0
+
+    async def break_twice(self: ModelConnection, asked: ModelRequest, headers: object = None) -> Reply:
+        nonlocal broken
+        if broken < 2:
+            broken += 1
+            raise ZeroDivisionError
+        return await attempt(self, asked)
+
+    fake = ScriptedModelServer()
+    await fake.start()
+    base_url = fake.base_url
+    await fake.stop()
+    async with client(workload(base_url)) as server:
+        assert not server.is_up
+        monkeypatch.setattr(ModelConnection, "attempt", break_twice)
+        await fake.start()
+        await server.wait_up()
+        await fake.stop()
+    assert broken == 2

@@ -1,0 +1,85 @@
+"""What is sent to a model server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from schemas.settings import WorkloadSettings
+from stream_router.model_client.request import build_probe, build_request, entities_schema
+
+PROMPT = 'Answer like {"iso": "100"} or {}. Query: {text}'
+
+
+def workload(**changes: Any) -> WorkloadSettings:
+    small = {"base_url": "http://127.0.0.1:1/v1", "model": "tiny"}
+    large = {"base_url": "http://127.0.0.1:2/v1", "model": "big"}
+    table = {"name": "w", "prompt": PROMPT, "fields": ["camera", "iso"], "target": {"micro_f1": 0.9}}
+    return WorkloadSettings.model_validate(table | {"small": small, "large": large} | changes)
+
+
+def sent(settings: WorkloadSettings, text: str = "iso 100") -> tuple[str, dict[str, Any]]:
+    assert settings.small is not None
+    request = build_request(settings, settings.small, text)
+    return request.path, json.loads(request.body)
+
+
+def test_completions_ask_greedily_for_two_alternatives_named_by_token_id() -> None:
+    path, body = sent(workload())
+    assert path == "/completions"
+    assert body == {
+        "model": "tiny",
+        "prompt": 'Answer like {"iso": "100"} or {}. Query: iso 100',
+        "max_tokens": 256,
+        "temperature": 0,
+        "logprobs": 2,
+        "return_tokens_as_token_ids": True,
+    }
+
+
+def test_chat_sends_one_user_message() -> None:
+    path, body = sent(workload(api="chat"))
+    assert path == "/chat/completions"
+    assert body["messages"] == [{"role": "user", "content": 'Answer like {"iso": "100"} or {}. Query: iso 100'}]
+    assert (body["logprobs"], body["top_logprobs"], body["temperature"]) == (True, 2, 0)
+    assert "prompt" not in body
+
+
+def test_guided_chat_asks_for_one_alternative_more_since_the_chosen_token_takes_a_place() -> None:
+    assert sent(workload(api="chat", decoding="json_schema"))[1]["top_logprobs"] == 3
+    assert sent(workload(decoding="json_schema"))[1]["logprobs"] == 2
+
+
+@pytest.mark.parametrize("text", ["{text}", "{0} {iso} %s $x \\1", 'quote " and \\ and \n', "ß😀\x00", "{{text}}"])
+def test_the_text_is_put_in_literally(text: str) -> None:
+    _, body = sent(workload(), text)
+    assert body["prompt"] == PROMPT.removesuffix("{text}") + text
+
+
+def test_every_place_of_the_text_is_filled() -> None:
+    assert sent(workload(prompt="{text} / {text}"), "a")[1]["prompt"] == "a / a"
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_guided_decoding_sends_the_schema_of_the_fields(api: str) -> None:
+    schema = sent(workload(api=api, decoding="json_schema"))[1]["response_format"]["json_schema"]["schema"]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    accepts = jsonschema.Draft202012Validator(schema).is_valid
+    assert accepts({"camera": ["a", "b"], "iso": None})
+    assert not accepts({"camera": "a"})
+    assert not accepts({"camera": "a", "iso": True})
+    assert not accepts({"camera": "a", "iso": "1", "mood": "sad"})
+    assert schema == entities_schema(("camera", "iso"))
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_a_probe_is_a_completion_of_one_token_by_the_same_path(api: str) -> None:
+    settings = workload(api=api)
+    assert settings.small is not None
+    probe = build_probe(settings, settings.small)
+    body = json.loads(probe.body)
+    assert probe.path == sent(settings)[0]
+    assert (body["max_tokens"], body["model"]) == (1, "tiny")

@@ -1,0 +1,227 @@
+"""A query's trace, from its headers through the model calls to its result, with OpenTelemetry's SDK and without any."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from schemas.calibration import CalibrationVersion
+from schemas.query import QueryEvent
+from schemas.settings import Settings
+from schemas.trial import CalibrationTrial
+from stream_router.cascade.answerer import CascadeAnswerer
+from stream_router.commit.outcome import InputRecord, Outcome
+from stream_router.otel_tracing import OpenTelemetry, PassedOn, configured_tracing
+from stream_router.ports import Tracing
+from stream_router.query_loop import Router
+from tests.support.model_clients import workload
+from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
+from tests.support.versions import sealed_version
+from ucci_runtime.broker.records import Header
+from ucci_runtime.clock import SystemClock
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+PARENT = f"00-{TRACE}-{SPAN}-01"
+GIVEN: tuple[Header, ...] = (("traceparent", PARENT.encode()), ("tracestate", b"vendor=1"), ("mine", b"x"))
+_CALLS = ("text_completion small", "text_completion large")
+KEEPS, ESCALATES = sealed_version(version=7, uncertainty_threshold=1.0), sealed_version(uncertainty_threshold=-1.0)
+
+
+class Spans:
+    """Spans as a user's exporter gets them."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.tracing = OpenTelemetry(provider)
+
+    def by_name(self) -> dict[str, ReadableSpan]:
+        return {span.name: span for span in self.exporter.get_finished_spans()}
+
+
+class InForce:
+    """One version for every workload."""
+
+    def __init__(self, version: CalibrationVersion) -> None:
+        self._version = version
+
+    def in_force(self, workload: str) -> CalibrationVersion | None:
+        return self._version
+
+    def trial(self, workload: str) -> CalibrationTrial | None:
+        return None
+
+
+class Routing:
+    """A router between two scripted model servers and the test."""
+
+    def __init__(
+        self,
+        small: ScriptedModelServer,
+        large: ScriptedModelServer,
+        router: Router,
+        outcomes: asyncio.Queue[Outcome],
+    ) -> None:
+        self.small, self.large, self.router, self.outcomes = small, large, router, outcomes
+
+    async def route(self, headers: tuple[Header, ...], text: str = "canon") -> Outcome:
+        value = QueryEvent(query_id="q-1", text=text).to_json()
+        self.router.take([InputRecord("ucci.queries", 3, 17, b"q-1", value, headers)])
+        return await self.outcomes.get()
+
+
+@asynccontextmanager
+async def routing(tracing: Tracing, version: CalibrationVersion = ESCALATES) -> AsyncIterator[Routing]:
+    async with ScriptedModelServer("small") as small, ScriptedModelServer("large") as large:
+        photo = workload(small.base_url, large.base_url).model_dump()
+        settings = Settings.model_validate({"workloads": {"photo": photo}})
+        answerer = CascadeAnswerer(settings, InForce(version), SystemClock(), "router-0", tracing=tracing)
+        await answerer.start()
+        outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
+        router = Router(
+            answerer,
+            ["photo"],
+            results="results",
+            dead_letters="dead",
+            finished=outcomes.put_nowait,
+            tracing=tracing,
+        )
+        try:
+            yield Routing(small, large, router, outcomes)
+        finally:
+            await router.close()
+            await answerer.close()
+
+
+def context_of(headers: Mapping[str, Any]) -> dict[str, str]:
+    found = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
+
+
+async def test_without_a_tracer_a_querys_context_reaches_both_models_and_the_result_as_it_came() -> None:
+    async with routing(PassedOn()) as r:
+        outcome = await r.route(GIVEN)
+        given = {"traceparent": PARENT, "tracestate": "vendor=1"}
+        assert context_of(r.small.seen.headers[-1]) == context_of(r.large.seen.headers[-1]) == given
+        assert outcome.record.headers == GIVEN[:2]
+
+
+@pytest.mark.parametrize("value", [b"", b"garbage", b"\xff", f"00-{'0' * 32}-{SPAN}-01".encode()])
+@pytest.mark.parametrize("traced", [False, True])
+async def test_an_invalid_context_is_no_error_and_goes_nowhere(value: bytes, traced: bool) -> None:
+    spans = Spans()
+    async with routing(spans.tracing if traced else PassedOn()) as r:
+        outcome = await r.route((("traceparent", value), ("tracestate", b"vendor=1")))
+        assert outcome.record.topic == "results"
+        sent = [context_of(r.small.seen.headers[-1]), context_of(dict(outcome.record.headers))]
+    if not traced:
+        assert sent == [{}, {}]
+        return
+    # A trace begins here.
+    assert spans.by_name()["process ucci.queries"].parent is None
+    assert all(found.keys() == {"traceparent"} for found in sent)
+    assert {found["traceparent"].split("-")[1] for found in sent} == {
+        format(span.context.trace_id, "032x") for span in spans.by_name().values()
+    }
+
+
+async def test_a_tracer_gets_a_span_of_the_query_and_one_of_each_model_call_in_the_querys_own_trace() -> None:
+    spans = Spans()
+    async with routing(spans.tracing) as r:
+        outcome = await r.route(GIVEN)
+        to_small, to_large = context_of(r.small.seen.headers[-1]), context_of(r.large.seen.headers[-1])
+    found = spans.by_name()
+    query, small, large = (found[name] for name in ("process ucci.queries", *_CALLS))
+    assert {span.context.trace_id for span in found.values()} == {int(TRACE, 16)}
+    assert query.parent is not None
+    assert query.parent.span_id == int(SPAN, 16)
+    assert all(span.parent is not None and span.parent.span_id == query.context.span_id for span in (small, large))
+    assert (query.kind, small.kind, large.kind) == (SpanKind.CONSUMER, SpanKind.CLIENT, SpanKind.CLIENT)
+    for span, sent in ((small, to_small), (large, to_large), (query, context_of(dict(outcome.record.headers)))):
+        assert sent == {"traceparent": f"00-{TRACE}-{span.context.span_id:016x}-01", "tracestate": "vendor=1"}
+    told = dict(query.attributes or {})
+    assert (told["messaging.destination.partition.id"], told["messaging.kafka.offset"]) == ("3", 17)
+    assert (told["ucci.query_id"], told["ucci.workload"]) == ("q-1", "photo")
+    assert (told["ucci.answered_by"], told["ucci.decision.reason"], told["ucci.calibration_version"]) == (
+        "large",
+        "threshold",
+        1,
+    )
+    assert told["ucci.decision.uncertainty"] == pytest.approx(answer_to("Query: canon", "small").uncertainty)
+    assert dict(small.attributes or {})["gen_ai.request.model"] == "small"
+
+
+async def test_a_kept_query_has_one_call() -> None:
+    spans = Spans()
+    async with routing(spans.tracing, KEEPS) as r:
+        await r.route(GIVEN)
+    assert set(spans.by_name()) == {"process ucci.queries", _CALLS[0]}
+
+
+async def test_queries_side_by_side_keep_their_traces_apart() -> None:
+    spans = Spans()
+    traces = {f"q-{n}": f"{n + 1:032x}" for n in range(20)}
+    async with routing(spans.tracing) as r:
+        records = [
+            InputRecord(
+                "ucci.queries",
+                0,
+                offset,
+                None,
+                QueryEvent(query_id=query_id, text=query_id).to_json(),
+                (("traceparent", f"00-{trace}-{SPAN}-01".encode()),),
+            )
+            for offset, (query_id, trace) in enumerate(traces.items())
+        ]
+        r.router.take(records)
+        outcomes = [await r.outcomes.get() for _ in records]
+    for outcome in outcomes:
+        key = (outcome.record.key or b"").decode()
+        assert context_of(dict(outcome.record.headers))["traceparent"].split("-")[1] == traces[key]
+    by_trace = [format(span.context.trace_id, "032x") for span in spans.exporter.get_finished_spans()]
+    assert sorted(by_trace) == sorted([*traces.values()] * 3)
+
+
+async def test_what_fails_is_marked_and_the_dead_letter_keeps_the_querys_own_headers() -> None:
+    spans = Spans()
+    async with routing(spans.tracing) as r:
+        for server in (r.small, r.large):
+            server.play(Fault("status", status=400, containing="canon"), count=1_000)
+        outcome = await r.route(GIVEN)
+    found = spans.by_name()
+    assert outcome.record.topic == "dead"
+    assert outcome.record.headers[: len(GIVEN)] == GIVEN
+    assert all(found[name].status.status_code is StatusCode.ERROR for name in (*_CALLS, "process ucci.queries"))
+    assert dict(found["process ucci.queries"].attributes or {})["error.type"] == "models_failed"
+
+
+async def test_a_query_is_not_lost_when_tracing_itself_fails() -> None:
+    class Broken(PassedOn):
+        def routing(self, record: InputRecord, query_id: str, workload: str) -> Any:
+            raise RuntimeError("the sampler broke")
+
+    async with routing(Broken()) as r:
+        outcome = await r.route(GIVEN)
+    assert outcome.record.topic == "dead"
+    assert ("dlq.reason", b"internal_error") in outcome.record.headers
+
+
+def test_spans_are_made_only_where_somebody_configured_a_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(configured_tracing(), PassedOn)
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", TracerProvider)
+    assert isinstance(configured_tracing(), OpenTelemetry)
+
+
+def test_without_opentelemetry_installed_headers_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    assert isinstance(configured_tracing(), PassedOn)

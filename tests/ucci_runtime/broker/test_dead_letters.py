@@ -1,0 +1,43 @@
+"""A record that breaks the contract never vanishes: not by its size, not by its headers, not by its key."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalibrator.dead_letter import dead_letter
+from recalibrator.ports import Record
+from ucci_runtime.broker.records import Input
+
+LIMIT = 4_000
+SOURCE = Input("ucci.feedback", 3)
+
+
+@given(
+    st.one_of(st.none(), st.binary(max_size=6_000)),
+    st.one_of(st.none(), st.binary(max_size=6_000)),
+    st.lists(st.tuples(st.text(max_size=20), st.one_of(st.none(), st.binary(max_size=3_000))), max_size=3),
+    st.text(max_size=2_000),
+)
+def test_a_dead_letter_always_fits_its_topic_and_says_so_where_it_was_cut(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], error: str
+) -> None:
+    record = Record(SOURCE, 9, key, value, 0, tuple(headers))
+    letter = dead_letter("dead", record, stage="join", reason="not_json", error=error, max_record_bytes=LIMIT)
+    assert letter.size_bytes <= LIMIT
+    found = dict(letter.headers)
+    assert (found["dlq.topic"], found["dlq.partition"], found["dlq.offset"]) == (b"ucci.feedback", b"3", b"9")
+    if "dlq.truncated" not in found:
+        assert (letter.key, letter.value) == (key, value)
+        kept = [header for header in headers if not header[0].startswith("dlq.")]
+        assert list(letter.headers[: len(kept)]) == kept
+    else:
+        assert found["dlq.truncated"].split(b", ")[0] == f"value of {len(value or b'')} bytes".encode()
+        assert (value or b"").startswith(letter.value or b"")
+
+
+def test_a_dead_letter_sent_through_again_carries_its_new_fate_alone() -> None:
+    record = Record(SOURCE, 9, None, b"x", 0, (("dlq.reason", b"old"), ("trace", b"7")))
+    letter = dead_letter("dead", record, stage="fit", reason="empty", error="e", max_record_bytes=LIMIT)
+    assert [value for name, value in letter.headers if name == "dlq.reason"] == [b"empty"]
+    assert ("trace", b"7") in letter.headers

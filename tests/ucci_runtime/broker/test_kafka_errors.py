@@ -1,0 +1,47 @@
+"""Each error of the client leads to the one reaction that mends it."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from ucci_runtime.broker.errors import (
+    AbortTransaction,
+    AccessDenied,
+    BrokerError,
+    Fenced,
+    RecreateProducer,
+    Rejoin,
+    RetryCall,
+)
+from ucci_runtime.broker.kafka_errors import Side, is_fatal, translate
+
+
+@pytest.mark.parametrize(
+    ("error", "reaction"),
+    [
+        (KafkaError(KafkaError._TIMED_OUT), RetryCall),
+        (KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS), RetryCall),
+        (KafkaError(KafkaError.ILLEGAL_GENERATION), Rejoin),
+        (KafkaError(KafkaError.UNKNOWN_MEMBER_ID), Rejoin),
+        (KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "", False, False, True), RecreateProducer),
+        (KafkaError(KafkaError._FENCED, "", True), Fenced),
+        (KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), AccessDenied),
+        (KafkaError(KafkaError.UNKNOWN, "", True), RecreateProducer),
+        (KafkaError(KafkaError.UNKNOWN), AbortTransaction),
+    ],
+)
+def test_a_producers_error_says_what_to_do_next(error: KafkaError, reaction: type[BrokerError]) -> None:
+    assert type(translate(error, Side.PRODUCER)) is reaction
+
+
+def test_a_fence_after_our_own_timeout_says_nothing_of_another_process() -> None:
+    assert isinstance(
+        translate(KafkaError(KafkaError._FENCED, "", True), Side.PRODUCER, overdue=True), RecreateProducer
+    )
+
+
+def test_a_consumer_that_was_fenced_ends_the_process_instead_of_sitting_idle() -> None:
+    error = KafkaError(KafkaError._FATAL, "Fatal error: Broker: Static consumer fenced by other consumer")
+    assert is_fatal(error)
+    assert isinstance(translate(error, Side.CONSUMER), Fenced)

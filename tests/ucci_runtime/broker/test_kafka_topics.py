@@ -1,0 +1,45 @@
+"""Topics that cannot work are told before anything is consumed, all faults at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.topics import TOPICS
+from ucci_runtime.broker.kafka_topics import TopicFacts, topic_faults, topic_warnings
+
+
+def facts() -> dict[str, TopicFacts]:
+    return {t.name("u"): TopicFacts(t.partitions or 6, {"cleanup.policy": t.cleanup}) for t in TOPICS}
+
+
+def test_topics_as_they_are_created_have_no_fault() -> None:
+    assert topic_faults("u", TOPICS, facts()) == ()
+
+
+@pytest.mark.parametrize(
+    ("topic", "found", "said"),
+    [
+        ("u.calibration", TopicFacts(1, {"cleanup.policy": "delete"}), "u.calibration: cleanup.policy is delete"),
+        ("u.results", TopicFacts(6, {"cleanup.policy": "compact"}), "u.results: cleanup.policy is compact"),
+        ("u.calibration", TopicFacts(3, {"cleanup.policy": "compact"}), "u.calibration: has 3 partitions, needs 1"),
+        ("u.feedback", TopicFacts(5, {"cleanup.policy": "delete"}), "u.results has 6 partitions and u.feedback 5"),
+    ],
+)
+def test_a_fault_names_topic_value_and_need(topic: str, found: TopicFacts, said: str) -> None:
+    (fault,) = topic_faults("u", TOPICS, facts() | {topic: found})
+    assert fault.startswith(said)
+
+
+def test_every_missing_topic_is_named() -> None:
+    assert len(topic_faults("u", TOPICS, {})) == len(TOPICS)
+
+
+def test_topics_that_take_their_senders_clocks_are_warned_of_and_are_no_fault() -> None:
+    """Those of earlier releases date results by the router's clock, which may be wrong."""
+    by_sender = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime"}
+    by_broker = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
+    found = facts() | {"u.results": TopicFacts(6, by_sender), "u.feedback": TopicFacts(6, by_broker)}
+    assert topic_faults("u", TOPICS, found) == ()
+    (warning,) = topic_warnings("u", TOPICS, found)
+    assert warning.startswith("u.results: message.timestamp.type is CreateTime")
+    assert warning.endswith("alter the topic to message.timestamp.type=LogAppendTime")

@@ -1,0 +1,1 @@
+"""Commands for developers; not part of the wheel."""

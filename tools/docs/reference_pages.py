@@ -1,0 +1,194 @@
+"""The reference pages: every key of ``ucci.toml`` and every topic, as Markdown.
+
+The settings models with their docstrings and the topic table flow in, text flows out; nothing is explained here twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from schemas.settings import BOOTSTRAP_KEY, DEFAULT_BOOTSTRAP, Settings
+from schemas.settings_environment import BOOTSTRAP_VARIABLE, ENVIRONMENT_PREFIX, value_type
+from schemas.topics import ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
+from tools.docs.numpydoc import parameter_texts, summary
+
+_GENERATED = "<!-- written by `make docs`; change the docstrings and types in schemas/ instead -->"
+_UNITS = {
+    "_ms": "ms",
+    "_s": "s",
+    "_bytes": "bytes",
+    "_per_minute": "1/min",
+    "max_tokens": "tokens",
+    "safety": "standard errors",
+    "cost.small": "small calls",
+    "cost.large": "small calls",
+}
+_BOUNDS = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
+_NAME = "NAME"
+
+
+def configuration_page() -> str:
+    """Return the page of every key of ``ucci.toml``: type, default, unit, meaning and environment variable."""
+    introduction = (
+        "One file, `ucci.toml`, for every command. A key is overridden by the environment variable beside it; lists "
+        "and tables are given there as JSON, and in `NAME` every `-` and `.` becomes `_`. Unknown keys are refused. "
+        "`check-config` prints the settings in force, secrets redacted."
+    )
+    lines = [
+        _GENERATED,
+        "# Configuration",
+        "",
+        introduction,
+        "",
+        "## kafka",
+        "",
+        f"{parameter_texts(Settings)['kafka']} An environment variable names it with `_` for each dot.",
+        "",
+        *_head("Key", "Type", "Default", "Unit", "Meaning", "Environment"),
+        _row(
+            f'`"{BOOTSTRAP_KEY}"`',
+            "text",
+            f"`{json.dumps(DEFAULT_BOOTSTRAP)}`",
+            "",
+            "Brokers to ask first, comma-separated.",
+            f"`{_variable(('kafka', BOOTSTRAP_KEY))}`, `{BOOTSTRAP_VARIABLE}`",
+        ),
+    ]
+    for key in Settings.model_fields:
+        if key != "kafka":
+            lines += _table((key,), value_type(Settings, key))
+    return "\n".join(lines) + "\n"
+
+
+def _table(path: tuple[str, ...], annotation: Any) -> Iterator[str]:
+    """Yield the section of one table of the file, then those of the tables inside it."""
+    if get_origin(annotation) is dict:
+        yield from _table((*path, _NAME), value_type(annotation, _NAME))
+        return
+    texts, properties = parameter_texts(annotation), annotation.model_json_schema().get("properties", {})
+    inner = {key: value for key in annotation.model_fields if _is_table(value := value_type(annotation, key))}
+    yield from ("", f"## {'.'.join(path)}", "", _sentence(summary(annotation)), "")
+    yield from _head("Key", "Type", "Default", "Unit", "Meaning", "Environment")
+    for key, field in annotation.model_fields.items():
+        if key == "name":
+            continue
+        yield _row(
+            f"`{key}`",
+            "table" if key in inner else _type(properties[key]),
+            _default(field),
+            _unit((*path, key)),
+            texts[key],
+            f"`{_variable((*path, key))}`",
+        )
+    for key, value in inner.items():
+        yield from _table((*path, key), value)
+
+
+def _sentence(text: str) -> str:
+    """Return a docstring's summary as Markdown, without the table's name, which the heading tells already."""
+    about = text.rpartition("]``: ")[2].replace("``", "`")
+    return about[:1].upper() + about[1:]
+
+
+def _is_table(annotation: Any) -> bool:
+    if get_origin(annotation) is dict:
+        return _is_table(get_args(annotation)[1])
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """Return a JSON Schema in a few words.
+
+    Examples
+    --------
+    >>> _type({"type": "integer", "minimum": 1, "maximum": 20})
+    'integer, ≥ 1, ≤ 20'
+    """
+    if "anyOf" in schema:
+        return " or ".join(_type(choice) for choice in schema["anyOf"] if choice.get("type") != "null")
+    if "enum" in schema:
+        return " or ".join(f"`{json.dumps(choice)}`" for choice in schema["enum"])
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return f"list of {_type(schema['items'])}"
+    words = [{"string": "secret text" if schema.get("format") == "password" else "text"}.get(kind, kind)]
+    words += [
+        f"{sign} {schema[bound]}".removesuffix(".0") for bound, sign in _BOUNDS if bound in schema and kind != "string"
+    ]
+    if "pattern" in schema:
+        words.append(f"like `{schema['pattern']}`")
+    return ", ".join(words)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if value is None:
+        return ""
+    if isinstance(value, BaseModel):
+        return "see below"
+    return f"`{json.dumps(sorted(value) if isinstance(value, frozenset) else value, ensure_ascii=False)}`"
+
+
+def _unit(path: tuple[str, ...]) -> str:
+    dotted = ".".join(path)
+    return next((unit for ending, unit in _UNITS.items() if dotted.endswith(ending)), "")
+
+
+def _variable(path: tuple[str, ...]) -> str:
+    return ENVIRONMENT_PREFIX + "__".join(path).upper().replace(".", "_").replace("-", "_")
+
+
+def topics_page(prefix: str) -> str:
+    """Return the page of the topics: key, value, policy, partitions, who sends and who receives."""
+    introduction = (
+        f"Names begin with `topics.prefix`, here `{prefix}`. Keys are UTF-8 text, values UTF-8 JSON; their schemas lie "
+        "in `schemas/generated`, with `asyncapi.json` for tools. `results` and `feedback` need equal partition counts. "
+        "`ucci-stream topics create` makes them, `topics check` compares."
+    )
+    head = _head("Topic", "Key", "Value", "Cleanup", "Partitions", "Sent by", "Received by")
+    rows = (
+        _row(
+            f"`{topic.name(prefix)}`",
+            topic.key,
+            _value(topic),
+            _policy(topic),
+            "as configured" if topic.partitions is None else str(topic.partitions),
+            ", ".join(topic.senders),
+            ", ".join(topic.receivers),
+        )
+        for topic in TOPICS
+    )
+    return "\n".join([_GENERATED, "# Topics", "", introduction, "", *head, *rows]) + "\n"
+
+
+def _value(topic: Topic) -> str:
+    if not topic.events:
+        return topic.value
+    return ", ".join(f"[{name}](../../schemas/generated/{name}.schema.json)" for name in topic.events)
+
+
+def _policy(topic: Topic) -> str:
+    words: list[str] = [topic.cleanup]
+    if topic.retention_ms is not None:
+        words.append(f"{topic.retention_ms // (24 * 3600 * 1000)} days")
+    if topic.roomy:
+        words.append(f"records up to {ROOMY_MAX_MESSAGE_BYTES} bytes")
+    if topic.by_broker:
+        words.append("dated by the broker")
+    return ", ".join(words)
+
+
+def _head(*titles: str) -> Iterator[str]:
+    yield _row(*titles)
+    yield _row(*("---" for _ in titles))
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("``", "`").replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,4 @@
+"""What a process of either service stands on: time, log lines, metrics, and the broker.
+
+Nothing here knows a service.
+"""

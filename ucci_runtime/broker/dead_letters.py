@@ -1,0 +1,85 @@
+"""A record that does not follow the contract → its dead letter: the original bytes, and what is wrong with them.
+
+It never vanishes because it is large: a dead letter that its topic does not take is cut, and says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from schemas.topics import (
+    DLQ_ERROR,
+    DLQ_OFFSET,
+    DLQ_PARTITION,
+    DLQ_REASON,
+    DLQ_STAGE,
+    DLQ_TOPIC,
+    DLQ_TRUNCATED,
+)
+from ucci_runtime.broker.records import Header, Input, OutputRecord
+
+_DLQ_PREFIX = "dlq."
+_MAX_ERROR_CHARS = 1_000
+
+
+def dead_letter(
+    source: Input, offset: int, original: OutputRecord, *, stage: str, reason: str, error: str
+) -> OutputRecord:
+    """Return the dead letter of a record, however large.
+
+    Parameters
+    ----------
+    source : Input
+        Where the record came from.
+    offset : int
+    original : OutputRecord
+        Its key, value and headers as they came, under the name of the dead letters' topic.
+    stage : str
+        ``route``, ``join`` or ``fit``.
+    reason : str
+        A short machine-readable word.
+    error : str
+        One line for people.
+    """
+    where_and_why: tuple[Header, ...] = (
+        (DLQ_TOPIC, source.topic.encode()),
+        (DLQ_PARTITION, str(source.partition).encode()),
+        (DLQ_OFFSET, str(offset).encode()),
+        (DLQ_STAGE, stage.encode()),
+        (DLQ_ERROR, error[:_MAX_ERROR_CHARS].encode(errors="replace")),
+        (DLQ_REASON, reason.encode()),
+    )
+    # A dead letter that is sent through again carries its new fate, not its old one beside it.
+    kept = tuple(header for header in original.headers if not header[0].startswith(_DLQ_PREFIX))
+    return replace(original, headers=(*kept, *where_and_why))
+
+
+def cut_to(record: OutputRecord, limit_bytes: int) -> OutputRecord:
+    """Cut a dead letter that is larger than its topic takes.
+
+    The value is cut first, then the original headers go, then the key is cut; ``dlq.truncated`` tells the original
+    size of the value and what else went.
+
+    Parameters
+    ----------
+    limit_bytes : int
+        Largest record that the producer takes; at least 4,000 for the ``dlq.`` headers to stay whole.
+    """
+    if record.size_bytes <= limit_bytes:
+        return record
+    kept, note = record.headers, f"value of {len(record.value or b'')} bytes"
+    bare = _noted(record, record.key, kept, note)
+    if bare.size_bytes > limit_bytes:
+        kept = tuple(header for header in record.headers if header[0].startswith(_DLQ_PREFIX))
+        note += ", original headers"
+        bare = _noted(record, record.key, kept, note)
+    if record.key is not None and bare.size_bytes > limit_bytes:
+        note += f", key of {len(record.key)} bytes"
+        room = max(limit_bytes - _noted(record, None, kept, note).size_bytes, 0)
+        bare = _noted(record, record.key[:room], kept, note)
+    room = max(limit_bytes - bare.size_bytes, 0)
+    return replace(bare, value=None if record.value is None else record.value[:room])
+
+
+def _noted(record: OutputRecord, key: bytes | None, headers: tuple[Header, ...], note: str) -> OutputRecord:
+    return OutputRecord(record.topic, key, None, (*headers, (DLQ_TRUNCATED, note.encode())))

@@ -1,0 +1,131 @@
+"""Kafka's errors → one of ours, which says what the caller does next. Nowhere else is a Kafka code read.
+
+The codes were provoked on a real broker (restarts, zombies, time-outs, access lists); what is unknown and not fatal
+aborts the transaction, what is unknown and fatal ends the producer.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from confluent_kafka import KafkaError, KafkaException
+
+from ucci_runtime.broker.errors import (
+    AbortTransaction,
+    AccessDenied,
+    BrokerError,
+    Fenced,
+    RecreateProducer,
+    Rejoin,
+    RetryCall,
+)
+
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 client-side codes have underscores
+_GROUP_MOVED_ON = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        # On a producer's call it means: this member's id is from before a rejoin; on the consumer it is final.
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.STALE_MEMBER_EPOCH,
+    }
+)
+_DENIED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,  # noqa: SLF001 client-side codes have underscores
+    }
+)
+# After either the next transaction of the same producer fails too, or every one; a new producer works at once.
+_PRODUCER_SPOILT = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+    }
+)
+_TRANSIENT = frozenset(
+    {
+        KafkaError._TIMED_OUT,  # noqa: SLF001 client-side codes have underscores
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._WAIT_COORD,  # noqa: SLF001
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
+        KafkaError._QUEUE_FULL,  # noqa: SLF001
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+
+
+class Side(Enum):
+    """Whose call failed."""
+
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+
+
+def kafka_error(error: KafkaException) -> KafkaError:
+    """Return the client's error object inside its exception."""
+    inner = error.args[0]
+    return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(error))  # noqa: SLF001 the client's own code for "other"
+
+
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client that reports this takes no further calls; a consumer says so by code, not by flag."""
+    return error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 a client-side code
+
+
+def _is_instance_fenced(error: KafkaError) -> bool:
+    """Whether the group has another member under our group.instance.id.
+
+    The consumer wraps the broker's code in its own "fatal", of which only the text names the cause.
+    """
+    text = error.str().lower()
+    wrapped = is_fatal(error) and ("group.instance.id" in text or "fenced" in text)
+    return wrapped or error.code() == KafkaError.FENCED_INSTANCE_ID
+
+
+def translate(  # noqa: PLR0911 one line a case, in the order in which they decide
+    error: KafkaError, side: Side, *, overdue: bool = False
+) -> BrokerError:
+    """Turn one of Kafka's errors into what the caller does next.
+
+    Parameters
+    ----------
+    error : KafkaError
+    side : Side
+        The same code may be final for the consumer and passing for the producer.
+    overdue : bool
+        Whether our own transaction was open longer than its time-out: the coordinator then ended it, and "fenced"
+        says nothing of another process.
+    """
+    code = error.code()
+    line = f"{error.name()}: {error.str()}"
+    if side is Side.CONSUMER and _is_instance_fenced(error):
+        return Fenced(f"another process joined the group under this instance id ({line})")
+    if code in _FENCED:
+        if overdue:
+            return RecreateProducer(f"the transaction outlived its time-out ({line})")
+        return Fenced(f"another process runs under this instance id ({line})")
+    if code in _DENIED:
+        return AccessDenied(f"the broker refuses: {line}; check the credentials and access lists")
+    if code in _GROUP_MOVED_ON:
+        return Rejoin(line)
+    if code in _PRODUCER_SPOILT or is_fatal(error):
+        return RecreateProducer(line)
+    if error.txn_requires_abort():
+        return AbortTransaction(line)
+    if error.retriable() or code in _TRANSIENT:
+        return RetryCall(line)
+    return AbortTransaction(line)

@@ -1,0 +1,170 @@
+"""One transactional producer and its calls: bounded in time, each failure turned into what to do next.
+
+Records and offsets flow in, one committed transaction flows out; or an error that says whether the transaction is to
+be aborted (:class:`~ucci_runtime.broker.errors.AbortTransaction`) or its end is unknown
+(:class:`~ucci_runtime.broker.errors.RecreateProducer`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from ucci_runtime.broker.errors import BrokerError, RecreateProducer
+from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
+from ucci_runtime.broker.kafka_properties import TRANSACTION_TIMEOUT_S, Properties
+from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
+from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord
+from ucci_runtime.broker.transaction_states import Event, Remedy, State, Transaction, remedy
+
+CALL_TIMEOUT_S = 5.0
+"""What the client library is asked to keep to."""
+
+WATCHDOG_S = 7.0
+"""When a call that does not keep to it is left behind."""
+
+REPEAT_BUDGET_S = 8.0
+"""How old a transaction may grow by repeating calls: below its time-out at the coordinator."""
+
+START_BUDGET_S = 60.0
+"""How long a start is repeated on the same client: one that is left behind may finish later and fence the next."""
+
+_REPEAT_WAIT_S = 0.05
+_QUEUE_WAIT_S = 0.05
+
+T = TypeVar("T")
+
+
+class TransactionalProducer:
+    """One client under a transactional id; used by one thread.
+
+    Parameters
+    ----------
+    name : str
+        Of the thread that its calls are made on.
+    properties : mapping
+        See :func:`~ucci_runtime.broker.kafka_properties.transactional_properties`.
+    transaction : Transaction
+        The state, which outlives this client.
+    """
+
+    def __init__(self, name: str, properties: Properties, transaction: Transaction) -> None:
+        self._producer = Producer(properties)
+        self._calls = WatchedCalls(name)
+        self._transaction = transaction
+        self._opened_at_s = self._calls_since_s = time.monotonic()
+
+    def start(self) -> None:
+        """Fence whoever ran under this id before, and end what it left open; blocks up to ``START_BUDGET_S``.
+
+        Raises
+        ------
+        BrokerError
+        """
+        self._opened_at_s = self._calls_since_s = time.monotonic()
+        self._call(self._producer.init_transactions, CALL_TIMEOUT_S)
+        self._transaction.advance(Event.INITIALISED)
+
+    def begin(self) -> None:
+        """Begin a transaction.
+
+        Raises
+        ------
+        BrokerError
+        """
+        self._opened_at_s = self._calls_since_s = time.monotonic()
+        self._call(self._producer.begin_transaction)
+        self._transaction.advance(Event.BEGUN)
+
+    def produce(self, record: OutputRecord) -> bool:
+        """Produce a record; False when the client refuses it as too large, which leaves the transaction unharmed.
+
+        Raises
+        ------
+        BrokerError
+        """
+        while True:
+            try:
+                self._producer.produce(record.topic, record.value, record.key, headers=list(record.headers))
+            except BufferError:
+                if self._is_out_of_time():
+                    raise RecreateProducer("the client's queue stayed full") from None
+                self._producer.poll(_QUEUE_WAIT_S)
+            except KafkaException as raised:
+                found = kafka_error(raised)
+                if found.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    return False
+                raise translate(found, Side.PRODUCER, overdue=self._is_overdue()) from None
+            else:
+                return True
+
+    def commit(self, offsets: Mapping[Input, OffsetCommit], group: object) -> None:
+        """Commit what was produced since :meth:`begin` together with the group's offsets, in one go.
+
+        Parameters
+        ----------
+        offsets : mapping of Input to OffsetCommit
+        group : object
+            The consumer group's metadata as of when these offsets were reached.
+
+        Raises
+        ------
+        BrokerError
+            The state says whether the transaction is still to be aborted.
+        """
+        positions = [
+            TopicPartition(source.topic, source.partition, found.offset, found.metadata)
+            for source, found in offsets.items()
+        ]
+        self._call(self._producer.send_offsets_to_transaction, positions, group, CALL_TIMEOUT_S)
+        self._transaction.advance(Event.OFFSETS_SENT)
+        self._call(self._producer.commit_transaction, CALL_TIMEOUT_S)
+        self._transaction.advance(Event.COMMITTED)
+
+    def abort(self) -> None:
+        """Abort the transaction after a failure.
+
+        Raises
+        ------
+        BrokerError
+            When that fails too: its end is then unknown.
+        """
+        self._transaction.advance(Event.FAILED)
+        self._calls_since_s = time.monotonic()
+        self._call(self._producer.abort_transaction, CALL_TIMEOUT_S)
+        self._transaction.advance(Event.ABORTED)
+
+    def serve(self) -> None:
+        """Let the client report errors; never blocks."""
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        """Let go of the thread behind the calls; the client itself ends with its last reference."""
+        self._calls.close()
+
+    def _call(self, function: Callable[..., T], *args: Any) -> T:
+        while True:
+            error: BrokerError
+            try:
+                return self._calls.call(WATCHDOG_S, function, *args)
+            except KafkaException as raised:
+                error = translate(kafka_error(raised), Side.PRODUCER, overdue=self._is_overdue())
+            except CallStuck as stuck:
+                raise RecreateProducer(str(stuck)) from None
+            following = remedy(self._transaction.state, error, out_of_time=self._is_out_of_time())
+            if following is Remedy.ABANDON and not isinstance(error, RecreateProducer):
+                raise RecreateProducer(f"{getattr(function, '__name__', function)}: {error}") from error
+            if following is not Remedy.REPEAT:
+                raise error
+            time.sleep(_REPEAT_WAIT_S)
+
+    def _is_out_of_time(self) -> bool:
+        budget_s = START_BUDGET_S if self._transaction.state is State.STARTING else REPEAT_BUDGET_S
+        return time.monotonic() - self._calls_since_s >= budget_s
+
+    def _is_overdue(self) -> bool:
+        """Whether the coordinator may have ended the transaction by itself."""
+        return time.monotonic() - self._opened_at_s >= TRANSACTION_TIMEOUT_S

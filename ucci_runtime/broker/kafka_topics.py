@@ -1,0 +1,158 @@
+"""The topics that a service touches, checked before anything is consumed.
+
+The broker's topics flow in; the cluster's id and the largest record that every output topic takes flow out, or one
+line for each fault. Producing to a topic that does not exist fails only after minutes: nothing starts unchecked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from schemas.settings import Settings
+from schemas.topics import BROKERS_TIME, FEEDBACK, RESULTS, TIMESTAMP_TYPE, Topic
+from ucci_runtime.broker.errors import AccessDenied, BrokerError, BrokerUnreachable, TopicsUnusable
+from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
+from ucci_runtime.broker.kafka_properties import admin_properties
+
+REQUEST_TIMEOUT_S = 10.0
+
+_DEFAULT_MAX_BYTES = 1_048_588
+_MIN_MAX_BYTES = 8_192
+# The producer's limit lies below the topics': the batch's own frame counts there, but not here.
+_FRAME_BYTES = 512
+
+
+class TopicFacts(NamedTuple):
+    """What the broker says of one topic."""
+
+    partitions: int
+    config: Mapping[str, str]
+
+
+class CheckedTopics(NamedTuple):
+    """What a service needs to know of the cluster.
+
+    Parameters
+    ----------
+    cluster_id : str
+    max_record_bytes : int
+        Largest record, in bytes, that every topic it writes takes.
+    missing : frozenset of Topic
+        Those that it can do without and that are not there.
+    warnings : tuple of str
+        What could be better, one line each, though everything works without.
+    """
+
+    cluster_id: str
+    max_record_bytes: int
+    missing: frozenset[Topic] = frozenset()
+    warnings: tuple[str, ...] = ()
+
+
+def check_topics(
+    settings: Settings, touched: Sequence[Topic], written: Iterable[Topic], optional: Sequence[Topic] = ()
+) -> CheckedTopics:
+    """Compare the broker's topics with the table of :mod:`schemas.topics`; blocks up to some 20 s.
+
+    Parameters
+    ----------
+    touched : sequence of Topic
+        All that must be there.
+    written : iterable of Topic
+        Those whose limit counts, as far as they are there.
+    optional : sequence of Topic
+        Newer than others: a service that was there before goes on without them until somebody creates them.
+
+    Raises
+    ------
+    TopicsUnusable
+        Naming every fault at once.
+    BrokerUnreachable, AccessDenied
+        When the broker does not answer, or not to us.
+    """
+    reported: list[KafkaError] = []
+    admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})
+    prefix = settings.topics.prefix
+    try:
+        cluster_id, facts = _ask(admin, [topic.name(prefix) for topic in (*touched, *optional)])
+    except (KafkaException, TimeoutError) as error:
+        admin.poll(0)
+        raise _reason(settings, error, reported) from None
+    missing = frozenset(topic for topic in optional if topic.name(prefix) not in facts)
+    present = [*touched, *(topic for topic in optional if topic not in missing)]
+    faults = topic_faults(prefix, present, facts)
+    if faults:
+        raise TopicsUnusable(faults)
+    limit = min(_limit(facts[topic.name(prefix)]) for topic in written if topic not in missing)
+    return CheckedTopics(cluster_id, limit - _FRAME_BYTES, missing, topic_warnings(prefix, present, facts))
+
+
+def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
+    """Find what is wrong with the topics; one line for each fault, empty when all is well."""
+    faults = [fault for topic in touched for fault in _faults(topic, topic.name(prefix), facts)]
+    results, feedback = facts.get(RESULTS.name(prefix)), facts.get(FEEDBACK.name(prefix))
+    if results is not None and feedback is not None and results.partitions != feedback.partitions:
+        faults.append(
+            f"{RESULTS.name(prefix)} has {results.partitions} partitions and {FEEDBACK.name(prefix)} "
+            f"{feedback.partitions}: both are joined by query_id and need equal counts; add partitions to the smaller"
+        )
+    return tuple(faults)
+
+
+def topic_warnings(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
+    """Find topics of earlier releases that would be made otherwise today; one line each."""
+    names = [topic.name(prefix) for topic in touched if topic.by_broker]
+    return tuple(
+        f"{name}: {TIMESTAMP_TYPE} is {found}, by which a sender's wrong clock dates its records; "
+        f"alter the topic to {TIMESTAMP_TYPE}={BROKERS_TIME}"
+        for name in names
+        if name in facts and (found := facts[name].config.get(TIMESTAMP_TYPE, BROKERS_TIME)) != BROKERS_TIME
+    )
+
+
+def _faults(topic: Topic, name: str, facts: Mapping[str, TopicFacts]) -> list[str]:
+    if name not in facts:
+        return [f"{name}: does not exist; run `ucci-stream topics create`"]
+    found = facts[name]
+    faults = []
+    policy = found.config.get("cleanup.policy", topic.cleanup)
+    if {word.strip() for word in policy.split(",")} != set(topic.policies):
+        faults.append(f"{name}: cleanup.policy is {policy}, needs {topic.cleanup}; alter or delete the topic")
+    if topic.partitions is not None and found.partitions != topic.partitions:
+        faults.append(f"{name}: has {found.partitions} partitions, needs {topic.partitions}; delete the topic")
+    if topic.roomy and _limit(found) < _MIN_MAX_BYTES:
+        faults.append(f"{name}: max.message.bytes is {_limit(found)}, needs at least {_MIN_MAX_BYTES}; raise it")
+    return faults
+
+
+def _limit(found: TopicFacts) -> int:
+    return int(found.config.get("max.message.bytes", _DEFAULT_MAX_BYTES))
+
+
+def _ask(admin: AdminClient, names: Sequence[str]) -> tuple[str, dict[str, TopicFacts]]:
+    metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+    present = {name: metadata.topics[name] for name in names if name in metadata.topics}
+    present = {name: topic for name, topic in present.items() if topic.error is None}
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
+    described = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S) if resources else {}
+    configs = {resource.name: future.result(REQUEST_TIMEOUT_S) for resource, future in described.items()}
+    facts = {
+        name: TopicFacts(len(topic.partitions), {key: str(entry.value) for key, entry in configs[name].items()})
+        for name, topic in present.items()
+    }
+    return str(metadata.cluster_id or "unknown"), facts
+
+
+def _reason(settings: Settings, error: Exception, reported: list[KafkaError]) -> BrokerError:
+    """Prefer what the client reported on the side: a refused password reaches no call."""
+    raised = [kafka_error(error)] if isinstance(error, KafkaException) else []
+    for found in (translate(each, Side.CONSUMER) for each in [*raised, *reported]):
+        if isinstance(found, AccessDenied):
+            return found
+    address = settings.kafka.get("bootstrap.servers", "")
+    last = reported[-1].str() if reported else str(raised[0].str() if raised else "no answer")
+    return BrokerUnreachable(f'no broker answers at {address} ({last}); check [kafka] "bootstrap.servers"')
