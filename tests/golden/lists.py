@@ -18,14 +18,14 @@ import click
 import typer
 
 import recalibrator.core
-import recalibrator.shell.kafka_properties as recalibrator_clients
-import recalibrator.shell.metrics as recalibrator_metrics
-import runtime.kafka.properties as any_clients
+import recalibrator.kafka_properties as recalibrator_clients
+import recalibrator.prometheus_metrics as recalibrator_metrics
 import schemas
 import stream_router
-import stream_router.shell.kafka_properties as router_clients
-import stream_router.shell.metrics as router_metrics
-import stream_router.shell.status_server as router_http
+import stream_router.http_status as router_http
+import stream_router.kafka_properties as router_clients
+import stream_router.prometheus_metrics as router_metrics
+import ucci_runtime.broker.kafka_properties as any_clients
 from recalibrator.cli import app as recalibrator_app
 from recalibrator.service import StageName
 from schemas import CalibrationMap, CalibrationVersion, Evidence, Settings, Signal, Target
@@ -37,7 +37,7 @@ from ucci_stream.cli import app as operator_app
 
 ROOT = Path(__file__).parents[2]
 _GENERATED = ROOT / "schemas" / "generated"
-_PACKAGES = ("recalibrator", "stream_router", "deploy")
+_PACKAGES = ("ucci_runtime", "recalibrator", "stream_router", "deploy")
 _DECIDED = 2_000
 _IN_GROUP_NAMES = ("versions-", "view-", "dead-letters-", "-calibration", "-label-queue", "-label-studio-")
 _IDENTITY = ("client.id", "group.id", "group.instance.id", "transactional.id")
