@@ -9,6 +9,7 @@ crash neither loses nor doubles any.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 import zlib
@@ -160,6 +161,22 @@ class RowBounds:
     bytes: int
 
 
+LOCK_TIMEOUT_S = 5.0
+"""How long to wait for another process that has the file locked."""
+
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""What SQLite reports of a file that no later start could read either."""
+
+_REMEDIES = {
+    sqlite3.SQLITE_BUSY: "end the other process that uses it",
+    sqlite3.SQLITE_LOCKED: "end the other process that uses it",
+    sqlite3.SQLITE_FULL: "free space on its disk",
+    sqlite3.SQLITE_READONLY: "make it writable for this process",
+    sqlite3.SQLITE_CANTOPEN: "make it a file that this process may open",
+    sqlite3.SQLITE_PERM: "make it writable for this process",
+}
+
+
 class SqliteJoinStore:
     """The join's state on disk; used by the join's thread alone.
 
@@ -169,10 +186,15 @@ class SqliteJoinStore:
         The file; created where missing.
     bounds : RowBounds
         Of :meth:`expire`.
+
+    Raises
+    ------
+    OSError
+        When the file is sound and cannot be used now: another process has it locked, or the disk is full.
     """
 
     def __init__(self, path: Path, bounds: RowBounds) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = path
         self._bounds = bounds
         try:
@@ -193,8 +215,9 @@ class SqliteJoinStore:
 
     def _totals(self) -> dict[int, tuple[int, int]]:
         """Return (rows, bytes) of each kind."""
-        found = self._database.execute("SELECT kind, rows, bytes FROM totals")
-        return {kind: (rows, size) for kind, rows, size in found}
+        with self._guarded():
+            found = self._database.execute("SELECT kind, rows, bytes FROM totals")
+            return {kind: (rows, size) for kind, rows, size in found}
 
     def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, QueryState]:
         """Return the stored states of those queries that have one.
@@ -218,8 +241,9 @@ class SqliteJoinStore:
 
     def offsets(self) -> dict[Input, int]:
         """Return the offsets up to which the rows are complete."""
-        rows = self._database.execute("SELECT topic, partition, next_offset FROM offsets")
-        return {Input(topic, partition): next_offset for topic, partition, next_offset in rows}
+        with self._guarded():
+            rows = self._database.execute("SELECT topic, partition, next_offset FROM offsets")
+            return {Input(topic, partition): next_offset for topic, partition, next_offset in rows}
 
     def commit(
         self,
@@ -312,7 +336,8 @@ class SqliteJoinStore:
     @property
     def open_requests(self) -> dict[str, int]:
         """Number of open label requests, by workload."""
-        return dict(self._database.execute("SELECT workload, count(*) FROM requests GROUP BY workload").fetchall())
+        with self._guarded():
+            return dict(self._database.execute("SELECT workload, count(*) FROM requests GROUP BY workload").fetchall())
 
     def overdue_requests(self, partitions: Iterable[int], before_ms: int, most: int) -> list[RequestKey]:
         """Return open label requests that should be open no longer; at most 20,000 at a time, oldest first.
@@ -359,14 +384,14 @@ class SqliteJoinStore:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Set a damaged file aside, so that the next start rebuilds it; a full disk damages nothing."""
+        """Set a damaged file aside, so that the next start rebuilds it; a lock or a full disk damages nothing."""
         try:
             yield
-        except sqlite3.OperationalError as error:
-            raise OSError(f"{self._path}: {error}") from None
         except (sqlite3.DatabaseError, zlib.error, ValidationError) as error:
+            if isinstance(error, sqlite3.DatabaseError) and _code(error) not in _DAMAGE:
+                raise _unusable(self._path, error) from None
             self._database.close()
-            damaged = StoreDamaged(f"{self._path}: {error}; start again to have it read anew from the topics")
+            damaged = StoreDamaged(f"{self._path}: {error}; start again to have it rebuilt from the topics")
             _set_aside(self._path, damaged)
             raise damaged from None
 
@@ -418,29 +443,61 @@ class SqliteJoinStore:
 
 def _set_aside(path: Path, error: StoreDamaged) -> None:
     aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
-    _log.warning("the join's state is set aside and read again from the topics", error=str(error), kept=str(aside))
+    _log.warning(
+        "the join's store is damaged; set aside, and rebuilt from the topics", error=str(error), kept=str(aside)
+    )
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
         if part.exists():
             part.rename(aside.with_name(aside.name + suffix))
 
 
+def _code(error: sqlite3.DatabaseError) -> int | None:
+    """Return SQLite's primary result code; None for what Python's module raised by itself."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else int(code) & 0xFF
+
+
+def _unusable(path: Path, error: sqlite3.DatabaseError) -> Exception:
+    """Return what to raise where the file is sound; an error that SQLite did not report is one of this program."""
+    code = _code(error)
+    if code is None:
+        return error
+    remedy = _REMEDIES.get(code, "check its disk")
+    return OSError(f"{path}: {error}; nothing in it is lost: {remedy} and start again")
+
+
 def _open(path: Path) -> sqlite3.Connection:
+    if not path.exists():
+        # SQLite gives its other files the mode of this one.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    database = None
     try:
-        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        database.execute("PRAGMA journal_mode = WAL")
-        # A power cut may lose the last commits, never tear them; what is lost is read again from the topics.
-        database.execute("PRAGMA synchronous = NORMAL")
-        found = int(database.execute("PRAGMA user_version").fetchone()[0])
-        if not 0 <= found <= _FORMAT:
-            raise StoreDamaged(f"{path}: is of format {found}, this version reads {_FORMAT}")
-        database.executescript(_SCHEMA)
-        if found == 1:
-            database.executescript(_FROM_FORMAT_1)
-        database.execute(f"PRAGMA user_version = {_FORMAT}")
-    except sqlite3.DatabaseError as error:
-        raise StoreDamaged(f"{path}: {error}") from None
+        database = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        _prepare(database, path)
+    except (sqlite3.DatabaseError, StoreDamaged) as error:
+        if database is not None:
+            database.close()
+        if isinstance(error, StoreDamaged):
+            raise
+        # A statement that does not fit the file's tables: another program made them.
+        if _code(error) in _DAMAGE | {sqlite3.SQLITE_ERROR}:
+            raise StoreDamaged(f"{path}: {error}") from None
+        raise _unusable(path, error) from None
     return database
+
+
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    database.execute("PRAGMA journal_mode = WAL")
+    # A power cut may lose the last commits, never tear them; what is lost is read again from the topics.
+    database.execute("PRAGMA synchronous = NORMAL")
+    found = int(database.execute("PRAGMA user_version").fetchone()[0])
+    if not 0 <= found <= _FORMAT:
+        raise StoreDamaged(f"{path}: is of format {found}, this version reads {_FORMAT}")
+    database.executescript(_SCHEMA)
+    if found == 1:
+        database.executescript(_FROM_FORMAT_1)
+    database.execute(f"PRAGMA user_version = {_FORMAT}")
 
 
 def _kind(state: QueryState) -> int:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recalibrator.errors import StoreDamaged
+from recalibrator.join import sqlite_store
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.ports import StoredRow
 from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, QueryState, take_feedback, take_result
@@ -152,7 +156,7 @@ def test_a_file_that_is_no_database_is_set_aside(path: Path, content: bytes) -> 
     assert store.rows == 0
     assert store.offsets() == {}
     store.close()
-    assert any("damaged" in found.name for found in path.parent.iterdir())
+    assert is_set_aside(path)
 
 
 def test_a_file_of_another_format_is_set_aside(path: Path) -> None:
@@ -160,7 +164,7 @@ def test_a_file_of_another_format_is_set_aside(path: Path) -> None:
     database.execute("PRAGMA user_version = 99")
     database.close()
     SqliteJoinStore(path, BOUNDS).close()
-    assert any("damaged" in found.name for found in path.parent.iterdir())
+    assert is_set_aside(path)
 
 
 def test_an_unreadable_row_sets_the_file_aside(store: SqliteJoinStore, path: Path) -> None:
@@ -175,6 +179,107 @@ def test_an_unreadable_row_sets_the_file_aside(store: SqliteJoinStore, path: Pat
     again = SqliteJoinStore(path, BOUNDS)
     assert again.offsets() == {}
     again.close()
+
+
+def is_set_aside(path: Path) -> bool:
+    return any("damaged" in found.name for found in path.parent.iterdir())
+
+
+def test_a_lock_at_start_sets_no_healthy_store_aside(
+    store: SqliteJoinStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "LOCK_TIMEOUT_S", 0.0)
+    put(store, 1)
+    store.close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(OSError, match=r"join.sqlite3: database is locked; .*other process.*start again"):
+        SqliteJoinStore(path, BOUNDS)
+    other.close()
+    assert not is_set_aside(path)
+    again = SqliteJoinStore(path, BOUNDS)
+    assert again.load(0, ["q-1"]) == {"q-1": state(1)}
+    again.close()
+
+
+class FullDisk(sqlite3.Connection):
+    """A connection that may add no page to its file."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        super().execute("PRAGMA max_page_count = 1")
+        return super().execute(sql, parameters)
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Every file opened from here on finds the disk full; undone by ``undo``."""
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=FullDisk))
+    return monkeypatch
+
+
+def test_a_full_disk_at_start_sets_no_healthy_store_aside(path: Path, request: pytest.FixtureRequest) -> None:
+    """The start upgrades a file of format 1, for which the disk has no room."""
+    database = sqlite3.connect(path)
+    database.executescript(FORMAT_1)
+    row = asked(1).model_dump_json(exclude_defaults=True).encode()
+    database.executemany("INSERT INTO rows VALUES (0, ?, 1, 0, ?)", [(f"q-{n}", row) for n in range(300)])
+    database.commit()
+    database.close()
+    disk: pytest.MonkeyPatch = request.getfixturevalue("full_disk")
+    with pytest.raises(OSError, match=r"disk is full; .*free space.*start again"):
+        SqliteJoinStore(path, BOUNDS)
+    assert not is_set_aside(path)
+    disk.undo()
+    again = SqliteJoinStore(path, BOUNDS)
+    assert (again.rows, again.offsets()) == (300, {SOURCE: 7})
+    again.close()
+
+
+def test_a_file_that_cannot_be_opened_is_named_and_kept(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(OSError, match=r"join.sqlite3: .*start again"):
+        SqliteJoinStore(path, BOUNDS)
+    assert path.is_dir()
+
+
+def test_a_full_disk_during_a_commit_keeps_the_store(path: Path, request: pytest.FixtureRequest) -> None:
+    first = SqliteJoinStore(path, BOUNDS)
+    put(first, 1)
+    first.close()
+    request.getfixturevalue("full_disk")
+    store = SqliteJoinStore(path, BOUNDS)
+    with pytest.raises(OSError, match="disk is full"):
+        put(store, *range(2, 200), offset=99)
+    assert store.offsets() == {SOURCE: 7}
+    store.close()
+    assert not is_set_aside(path)
+
+
+def test_a_torn_page_is_damage_and_sets_the_store_aside(path: Path) -> None:
+    store = SqliteJoinStore(path, RowBounds(10_000, 10**9))
+    put(store, *range(500))
+    store.close()
+    content = path.read_bytes()
+    path.write_bytes(content[:8_192] + b"\xff" * (len(content) - 8_192))
+    SqliteJoinStore(path, BOUNDS).close()
+    assert is_set_aside(path)
+    again = SqliteJoinStore(path, BOUNDS)
+    assert again.offsets() == {}
+    again.close()
+
+
+def test_a_file_with_tables_of_another_program_is_set_aside(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE rows (something TEXT)")
+    database.close()
+    SqliteJoinStore(path, BOUNDS).close()
+    assert is_set_aside(path)
+
+
+def test_the_store_and_its_side_files_are_the_owners_alone(store: SqliteJoinStore, path: Path) -> None:
+    put(store, 1)
+    modes = {found.name: stat.S_IMODE(found.stat().st_mode) for found in path.parent.iterdir()}
+    assert modes == {path.name: 0o600, f"{path.name}-wal": 0o600, f"{path.name}-shm": 0o600}
 
 
 def test_a_row_touched_by_a_record_of_the_past_keeps_its_age(store: SqliteJoinStore) -> None:
