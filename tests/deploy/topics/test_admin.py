@@ -71,5 +71,6 @@ def test_every_missing_topic_is_named_at_once() -> None:
 def test_a_topic_that_its_senders_date_is_warned_of_and_left_as_it_is(broker: LocalBroker, topic_prefix: str) -> None:
     create(broker.bootstrap, {RESULTS.name(topic_prefix): 3}, {"message.timestamp.type": "CreateTime"})
     create_topics(settings_for(broker, topic_prefix))
-    (warning,) = check_topics(settings_for(broker, topic_prefix))
-    assert f"{topic_prefix}.results: message.timestamp.type is CreateTime" in warning
+    dated, kept = check_topics(settings_for(broker, topic_prefix))
+    assert f"{topic_prefix}.results: message.timestamp.type is CreateTime" in dated
+    assert f"{topic_prefix}.results: retention.ms is 604800000, below recalibrator.join_retention_s" in kept
