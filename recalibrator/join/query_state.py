@@ -193,9 +193,7 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
         With an example when the result is known, and the standing opinion or the number of those against it changed;
         with a refusal when the query would hold too many labelers or bytes.
     """
-    # An id is its labeler's own: nobody can spend the id that somebody else is going to send.
-    whose = "" if feedback.labeler is None else feedback.labeler
-    identity = sha256(f"{len(whose)}:{whose}{feedback.identity()}".encode()).hexdigest()[:_ID_CHARS]
+    identity = _identity(feedback)
     if identity in state.seen:
         return Joined(state, None, ("duplicate_feedback",))
     earlier = next((o for o in state.opinions if o.labeler == feedback.labeler), None)
@@ -228,6 +226,12 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
     if ours is None:
         return Joined(following, None, (*notes, "unknown_workload"))
     return _change(following, _verdict(state, ours), ours, notes)
+
+
+def _identity(feedback: FeedbackEvent) -> str:
+    """Return the event's id as it is remembered; it is its labeler's own, so that nobody can spend another's."""
+    whose = feedback.labeler or ""
+    return sha256(f"{len(whose)}:{whose}{feedback.identity()}".encode()).hexdigest()[:_ID_CHARS]
 
 
 def _standing(opinions: Iterable[Opinion]) -> Opinion | None:
