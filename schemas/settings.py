@@ -336,6 +336,9 @@ class WorkloadSettings(Section):
     trusted_labelers : list of str
         Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
         labels decides.
+    calibration_map : str
+        How g is fitted. ``isotonic`` follows whatever shape the errors have; ``platt`` is a logistic curve of two
+        parameters, for workloads with so few labels that a shape cannot be learnt.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -351,6 +354,7 @@ class WorkloadSettings(Section):
     sampling: Sampling = Sampling()
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost)] = None
     trusted_labelers: tuple[Speaker, ...] = ()
+    calibration_map: Literal["isotonic", "platt"] = "isotonic"
 
     @field_validator("prompt")
     @classmethod

@@ -43,7 +43,10 @@ FRONTIER: dict[str, Callable[[], Policy]] = {
 }
 """The same with more or less margin, for the frontier."""
 
-POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER}
+MAPS: dict[str, Callable[[], Policy]] = {"ours-platt": lambda: Ours(calibration_map="platt")}
+"""Ours with another fitter of the map g."""
+
+POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **MAPS}
 
 
 def takes_mess(name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.data.instants import from_us
+from schemas.event import from_us
 from schemas.status import DetectorStatus, DriftState
 
 _SUSPECTED_SHARE = 0.6

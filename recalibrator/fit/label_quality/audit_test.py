@@ -8,12 +8,13 @@ is, labels know no better than their number allows: the ratio is averaged over w
 from __future__ import annotations
 
 from math import log
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.estimate.agreement import Chances
+
 Verdict = Literal["refuted", "confirmed", "unanswered", "unfounded"]
 
 _SIZES = np.linspace(log(1.25), log(8.0), 16)
@@ -45,29 +46,6 @@ class AuditRules(NamedTuple):
     least: int
 
 
-class Chances(NamedTuple):
-    """P(error) of each label when the odds of some errors are multiplied: rest + weight · that of these errors.
-
-    Parameters
-    ----------
-    rest : ndarray
-        P(an error of the kind that is not suspected).
-    weight : ndarray
-        P(the query is of the suspected kind): 1 where it is known to be, else by what is known of agreement.
-    error : ndarray
-        P(error | the suspected kind), as before the suspicion, inside (0, 1).
-    """
-
-    rest: Floats
-    weight: Floats
-    error: Floats
-
-    def at(self, log_odds: float | Floats) -> Floats:
-        """Return P(error)."""
-        odds = self.error * np.exp(log_odds)
-        return np.asarray(self.rest + self.weight * odds / (1.0 - self.error + odds))
-
-
 class Told(NamedTuple):
     """What labels say of the factor on the odds.
 
@@ -89,29 +67,6 @@ class Told(NamedTuple):
     def mean(self) -> float:
         """Of the log of the factor."""
         return float(self.log_odds @ np.exp(self.log_probability))
-
-
-def chances_of(agreement: Floats, error_given: Floats, cell: Any, agree: bool | None, *, agreeing: bool) -> Chances:
-    """Return the chances of labels of queries in some cells, all with the same known or unknown agreement.
-
-    Parameters
-    ----------
-    agreement : ndarray, shape (cells,)
-        P(agree | u).
-    error_given : ndarray, shape (2, cells)
-        P(error | u, the answers differ), and where they are equal.
-    cell : int or ndarray of int
-    agree : bool or None
-        None: one model alone has answered.
-    agreeing : bool
-        Whether errors of equal answers are suspected, rather than of different ones.
-    """
-    error = error_given[int(agreeing)][cell]
-    if agree is not None:
-        return Chances(np.zeros_like(error), np.ones_like(error), error)
-    equal = agreement[cell]
-    weight = equal if agreeing else 1.0 - equal
-    return Chances((1.0 - weight) * error_given[int(not agreeing)][cell], weight, error)
 
 
 def log_likelihood_ratios(chances: Chances, errors: Floats, log_odds: Floats) -> Floats:

@@ -24,22 +24,19 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from recalibrator.fit.arrays import pack, unpack
-from recalibrator.fit.data.label_table import LabelWindow, Span
-from recalibrator.fit.data.revisions import multiplied
+from recalibrator.fit.data.label_table import LabelTable, Span
 from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, TrafficWindow
-from recalibrator.fit.estimate.given import inside
+from recalibrator.fit.estimate.agreement import Chances, chances_of, inside, multiply_odds
 from recalibrator.fit.label_quality.audit_test import (
     AuditRules,
-    Chances,
     Told,
     Verdict,
-    chances_of,
     log_likelihood_ratios,
     told_by,
     verdict,
 )
 from recalibrator.fit.label_quality.suspicion import Concluded, Suspicion, sentence
-from recalibrator.fit.method_constants import Tuning
+from recalibrator.fit.method_constants import AuditConstants
 from schemas.traffic import TrafficSummary, VersionTraffic
 
 Floats = NDArray[np.float64]
@@ -77,10 +74,10 @@ class LabelGate:
     Parameters
     ----------
     cells : int
-    tuning : Tuning
+    tuning : AuditConstants
     """
 
-    def __init__(self, cells: int, tuning: Tuning) -> None:
+    def __init__(self, cells: int, tuning: AuditConstants) -> None:
         self._cells, self._tuning = cells, tuning
         self._rules = AuditRules(tuning.audit_bound, tuning.audit_answers, _ANSWERS_LEAST)
         self._agreement: Floats = np.full(cells, 0.5)
@@ -109,7 +106,7 @@ class LabelGate:
         began_us: int,
         agreement: Floats,
         error_given: Floats,
-        window: LabelWindow,
+        window: LabelTable,
         traffic: TrafficWindow,
         now_us: int,
         *,
@@ -134,22 +131,22 @@ class LabelGate:
             have not been corrected yet.
         """
         self._agreement, self._error_given = agreement, error_given
-        self._error_first = inside(multiplied(error_given, first_odds[:, None]))
+        self._error_first = inside(multiply_odds(error_given, first_odds[:, None]))
         caution = self._tuning.audit_caution
         doubt = Suspicion(agreeing, began_us, 0.0, None, 0.0, evidence=caution if agreeing else -caution)
         doubt.log_odds = self._told(doubt, window, began_us).mean
         self.suspicion = doubt
         self._open(doubt, traffic, now_us)
 
-    def _told(self, doubt: Suspicion, window: LabelWindow, since_us: int) -> Told:
+    def _told(self, doubt: Suspicion, window: LabelTable, since_us: int) -> Told:
         chances, errors = self._evidence(doubt, window, since_us, audited=False)
         return told_by(chances, errors, rising=doubt.agreeing)
 
     def _evidence(
-        self, doubt: Suspicion, window: LabelWindow, since_us: int, *, audited: bool
+        self, doubt: Suspicion, window: LabelTable, since_us: int, *, audited: bool
     ) -> tuple[Chances, Floats]:
         """Return what labels say of the suspicion: those of queries that are, or may be, of its kind."""
-        suspects = window.labelers_since(doubt.began_us) if audited else None
+        suspects = window.labelers_since(doubt.began_us) if audited else np.zeros(0)
         relation, cell, error = window.errors_since(since_us, audited=audited, suspects=suspects)
         kind = relation == (2 if doubt.agreeing else 1)
         rows = kind if audited else kind | (relation == 0)
@@ -179,7 +176,7 @@ class LabelGate:
 
     def on_label(
         self,
-        window: LabelWindow,
+        window: LabelTable,
         traffic: TrafficWindow,
         *,
         routed_us: int,
@@ -211,7 +208,7 @@ class LabelGate:
         """Whether more answers are worth waiting for: labels that tell of too few errors are not believed so long."""
         return doubt.agreeing and doubt.rounds < self._tuning.audit_rounds
 
-    def _judge(self, doubt: Suspicion, window: LabelWindow, now_us: int) -> Settled | None:
+    def _judge(self, doubt: Suspicion, window: LabelTable, now_us: int) -> Settled | None:
         """Let the trusted answers to the open audit decide."""
         assert doubt.opened_us is not None
         # Labels from before the alarm are those that raised it: how far off labels are, later ones tell fairly.
@@ -245,7 +242,7 @@ class LabelGate:
     def _ease(
         self,
         doubt: Suspicion,
-        window: LabelWindow,
+        window: LabelTable,
         traffic: TrafficWindow,
         routed_us: int,
         now_us: int,
@@ -276,7 +273,7 @@ class LabelGate:
         self._end(window, doubt.easing_since_us)
         return Settled("labels_released", doubt.easing_since_us)
 
-    def _end(self, window: LabelWindow, believed_us: int) -> None:
+    def _end(self, window: LabelTable, believed_us: int) -> None:
         """Believe labels of queries routed from some time on; what was set aside before stays so."""
         if self.quarantines:
             begins = self.spans[-1][0]
@@ -290,11 +287,11 @@ class LabelGate:
         """Whether the last audit was never answered."""
         return self.concluded is not None and self.concluded.verdict == "unanswered"
 
-    def sentence(self, window: LabelWindow) -> str:
+    def sentence(self, window: LabelTable) -> str:
         """Say in one plain sentence what is suspected of labels."""
         return sentence(self.suspicion, self.concluded, window.set_aside_since(-1))
 
-    def details(self, window: LabelWindow) -> dict[str, JsonValue]:
+    def details(self, window: LabelTable) -> dict[str, JsonValue]:
         """Return what people are told: the open suspicion, its audit, and the last verdict."""
         doubt, last = self.suspicion, self.concluded
         told: dict[str, JsonValue] = {"quarantined": window.set_aside_since(-1)}
@@ -318,7 +315,7 @@ class LabelGate:
             "spans": [list(span) for span in self.spans],
         }
 
-    def load(self, state: dict[str, Any], window: LabelWindow) -> None:
+    def load(self, state: dict[str, Any], window: LabelTable) -> None:
         """Take a former :meth:`state` back, and tell the window of it."""
         self.suspicion = None if state["suspicion"] is None else Suspicion(**state["suspicion"])
         self.concluded = None if state["concluded"] is None else Concluded(**state["concluded"])

@@ -7,7 +7,7 @@ from math import exp
 
 from pydantic import JsonValue
 
-from recalibrator.fit.data.instants import from_us
+from schemas.event import from_us
 
 
 @dataclass(slots=True)
