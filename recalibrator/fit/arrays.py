@@ -9,6 +9,7 @@ from zlib import compress, decompress
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 

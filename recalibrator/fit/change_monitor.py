@@ -10,13 +10,25 @@ from typing import Any, NamedTuple
 
 from recalibrator.fit.data.label_table import LabelWindow
 from recalibrator.fit.data.table import ANSWERED, AUDITED, UNREQUESTED
-from recalibrator.fit.data.traffic_window import Batch, TrafficWindow
+from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, Batch, TrafficWindow
 from recalibrator.fit.decide.certifier import Certifier
 from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
 from recalibrator.fit.drift.monitors import Alarm, Panel
 from recalibrator.fit.estimate.estimate import errors_before
 from recalibrator.fit.label_quality.labeler_watch import LabelerWatch
-from recalibrator.fit.label_quality.state_machine import LabelGate, News, Settled
+from recalibrator.fit.label_quality.state_machine import (
+    AuditsDrawn,
+    Effects,
+    Expected,
+    LabelQuality,
+    LabelSeen,
+    News,
+    RecentPairs,
+    Suspected,
+    dump,
+    load,
+    step,
+)
 from recalibrator.fit.method_constants import Tuning
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
@@ -51,7 +63,7 @@ class Beliefs:
         self._tuning, self._window, self._traffic = tuning, window, traffic
         self._sampling = settings.sampling
         self.panel = Panel(window.grid.cells, watch_mix=tuning.watch_mix)
-        self.gate = LabelGate(window.grid.cells, tuning)
+        self.quality = LabelQuality()
         self.labelers = LabelerWatch(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
         self.certifier = _certifier(settings, window.grid.cells)
@@ -83,22 +95,21 @@ class Beliefs:
             self.change.on_label(routed_us)
             self.mix.on_label(routed_us)
             # Trusted answers alone are not drawn as they tell: in quarantine nothing is proven.
-            if self.certifier is not None and not self.gate.quarantines:
+            if self.certifier is not None and self.quality.quarantine is None:
                 self.certifier.observe(example, self._cell(example), routed_us)
             due = self._heed(alarms, now_us, may_ask=may_ask)
-        settled = self.gate.on_label(
-            self._window,
-            self._traffic,
-            routed_us=routed_us,
-            now_us=now_us,
-            audited=standing in (AUDITED, ANSWERED),
-            cell=cell,
-            agree=agree,
-            error=error,
-        )
-        if settled is not None:
-            self._settle(settled, now_us)
-        return Learnt(due, None if settled is None else settled.news)
+        if self.quality.is_trusting:
+            return Learnt(due)
+        audited, recent = standing in (AUDITED, ANSWERED), self._recent_pairs()
+        seen = LabelSeen(routed_us, now_us, audited, cell, agree, error, self._window, recent)
+        self.quality, effects = step(self.quality, seen, self._tuning)
+        if effects.news is not None:
+            self._apply(effects, now_us)
+        return Learnt(due, effects.news)
+
+    def _recent_pairs(self) -> RecentPairs:
+        pairs, agreeing = (float(self._traffic.counts[name].sum()) for name in (PAIRS, AGREEING))
+        return RecentPairs(self._traffic.recent["queries"], pairs, agreeing)
 
     def on_correction(self, example: LabelledExample, standing: float, routed_us: int, now_us: int) -> None:
         """Take a correction or a withdrawal in: what is proven with a label is proven anew with what stands now.
@@ -149,7 +160,7 @@ class Beliefs:
         may_ask : bool
             Whether an audit could be published.
         """
-        self.gate.on_traffic(summary, audits)
+        self.quality, _ = step(self.quality, AuditsDrawn(summary, audits), self._tuning)
         alarms = self.panel.on_traffic(batch.cell, batch.counts, batch.last_us)
         return self._heed(alarms, now_us, may_ask=may_ask)
 
@@ -167,7 +178,7 @@ class Beliefs:
                 # Where nobody can be asked, suspect labels are believed: both models failing alike looks the same.
                 suspect = alarm.meaning == "labels"
                 self._note_change(alarm.began_us, now_us, by_labels=alarm.by_labels, settled=suspect)
-            elif self.gate.suspicion is None:
+            elif self.quality.is_trusting:
                 self._suspect(alarm, now_us)
         return bool(alarms)
 
@@ -177,16 +188,9 @@ class Beliefs:
         known_us = self._window.earlier(alarm.began_us, _GUARD_LABELS)
         known = errors_before(self._window, known_us, self._tuning)
         began_us, agreeing = alarm.began_us, alarm.agreeing
-        self.gate.suspect(
-            began_us,
-            agreement,
-            known,
-            self._window,
-            self._traffic,
-            now_us,
-            agreeing=agreeing,
-            first_odds=self._window.revisions.odds()[1:3],
-        )
+        expected = Expected.of(agreement, known, self._window.revisions.odds()[1:3])
+        alarmed = Suspected(began_us, agreeing, expected, self._window, self._recent_pairs(), now_us)
+        self.quality, _ = step(self.quality, alarmed, self._tuning)
         if self.certifier is not None:
             self.certifier.restart(now_us)
         # Until trusted people have answered, the safe side is that both models fail alike. A change that these labels
@@ -203,13 +207,19 @@ class Beliefs:
         if self.certifier is not None:
             self.certifier.restart(now_us)
 
-    def _settle(self, settled: Settled, now_us: int) -> None:
-        """Draw the consequences of what became of a suspicion of labels."""
+    def _apply(self, effects: Effects, now_us: int) -> None:
+        """Apply the outcome of a suspicion of labels to the label table, and to what is known of changes."""
+        spans = self._window.spans
+        if effects.set_aside:
+            self._window.quarantine((*spans, (effects.from_us, None)))
+        elif effects.believe:
+            begins_us = spans[-1][0]
+            self._window.quarantine((*spans[:-1], (begins_us, max(begins_us, effects.from_us))))
         self.panel.restart_label_channels()
-        if settled.news in ("labels_refuted", "labels_unfounded"):
-            self.change.told_wrongly(settled.from_us)
-        if settled.changed:
-            self._note_change(settled.from_us, now_us, by_labels=True, settled=settled.conclusive)
+        if effects.retract:
+            self.change.told_wrongly(effects.from_us)
+        if effects.changed:
+            self._note_change(effects.from_us, now_us, by_labels=True, settled=effects.settled)
         elif self.certifier is not None:
             self.certifier.restart(now_us)
         if self.change.began_us is not None:
@@ -256,7 +266,7 @@ class Beliefs:
         """Return everything as JSON values, exact."""
         return {
             "panel": self.panel.state(),
-            "gate": self.gate.state(),
+            "label_quality": dump(self.quality),
             "certifier": None if self.certifier is None else self.certifier.state(),
             **self.change.state(),
             "mix": self.mix.state(),
@@ -266,7 +276,7 @@ class Beliefs:
     def load(self, state: dict[str, Any]) -> None:
         """Take a former :meth:`state` back, once the window has its own."""
         self.panel.load(state["panel"])
-        self.gate.load(state["gate"], self._window)
+        self.quality = load(state["label_quality"], self._window.grid.cells)
         if self.certifier is not None and state.get("certifier") is not None:
             self.certifier.load(state["certifier"])
         self.change.load(state)

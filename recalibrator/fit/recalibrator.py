@@ -25,6 +25,7 @@ from recalibrator.fit.decide.threshold import Choice, Policies, choose, weigh
 from recalibrator.fit.estimate.estimate import Outlook, degraded, look_out
 from recalibrator.fit.estimate.given import inside
 from recalibrator.fit.estimate.smoothing import Floats
+from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, Tuning
 from recalibrator.fit.publish.commands import Holds, interpret
 from recalibrator.fit.publish.evidence import costs, evidence
@@ -42,7 +43,7 @@ from schemas.trial import CalibrationTrial
 
 Observation = LabelledExample | TrafficSummary | Command
 
-_SNAPSHOT_FORMAT = 2
+_SNAPSHOT_FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class Recalibrator:
         self._now_us = max(self._now_us, batch.last_us)
         self._counters.on_traffic(batch.sums["labels_requested"])
         self._queries_until_fit -= batch.sums["queries"]
-        audits = self._published.audit_probabilities() if self._beliefs.gate.suspicion is not None else {}
+        audits = self._published.audit_probabilities() if self._beliefs.quality.audit is not None else {}
         if self._beliefs.on_traffic(summary, batch, audits, self._now_us, may_ask=self._may_ask):
             return self._refit(drifted=True)
         return self._refit() if self._queries_until_fit <= 0.0 or self._audit_changed else None
@@ -183,7 +184,7 @@ class Recalibrator:
     @property
     def _audit(self) -> float:
         """The share of pairs to audit that the next version tells; none while people hold a version in force."""
-        return 0.0 if self._holds.any else self._beliefs.gate.audit_probability
+        return 0.0 if self._holds.any else self._beliefs.quality.audit_probability(self.tuning)
 
     @property
     def _audit_changed(self) -> bool:
@@ -317,12 +318,12 @@ class Recalibrator:
 
     def _more(self, view: View) -> dict[str, JsonValue]:
         """Return what the evidence says of a proof and of suspected labels, where there are any."""
-        certifier, gate = self._beliefs.certifier, self._beliefs.gate
+        certifier, quality = self._beliefs.certifier, self._beliefs.quality
         told: dict[str, JsonValue] = {}
         if certifier is not None:
             told["certified"] = certifier.details(view.policies.thresholds)
-        if gate.suspicion is not None or gate.spans:
-            told["label_audit"] = gate.details(self._window)
+        if not quality.is_trusting or self._window.spans:
+            told["label_audit"] = label_details(quality, self._window)
         return told
 
     def _obey(self, command: Command) -> CalibrationVersion | None:
@@ -371,7 +372,7 @@ class Recalibrator:
             window=self._window,
             traffic=self._traffic,
             panel=self._beliefs.panel,
-            gate=self._beliefs.gate,
+            label_quality=self._beliefs.quality,
             labelers=self._beliefs.labelers,
             holds=self._holds,
             counters=self._counters,

@@ -17,7 +17,9 @@ from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.drift.monitors import Panel
 from recalibrator.fit.estimate.estimate import Support
 from recalibrator.fit.label_quality.labeler_watch import LabelerWatch
-from recalibrator.fit.label_quality.state_machine import LabelGate
+from recalibrator.fit.label_quality.state_machine import LabelQuality
+from recalibrator.fit.label_quality.state_machine import details as label_details
+from recalibrator.fit.label_quality.state_machine import sentence as label_sentence
 from recalibrator.fit.method_constants import Tuning
 from recalibrator.fit.publish.commands import Holds
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
@@ -95,7 +97,7 @@ def workload_status(
     window: LabelWindow,
     traffic: TrafficWindow,
     panel: Panel,
-    gate: LabelGate,
+    label_quality: LabelQuality,
     labelers: LabelerWatch,
     holds: Holds,
     counters: Counters,
@@ -106,16 +108,17 @@ def workload_status(
     """Put the status together; micro-F1 is that of the version in force, with a 95 % interval."""
     effective = 0.0 if support is None else support.effective_labels
     stale = counters.requested_since_label >= tuning.stale_requests
-    suspected = gate.suspicion is not None or (panel.labels_suspected and gate.is_unanswered)
+    suspected = not label_quality.is_trusting or (panel.labels_suspected and label_quality.is_unanswered)
     state = _state(current, holds, suspected, effective, stale, tuning)
     quality = _quality(current, support, policies)
     cost = _cost(settings, traffic)
     said = _sentence(state, settings, current, quality, effective, holds, counters, tuning)
+    said = said or label_sentence(label_quality, window.set_aside_since(-1))
     known: DriftState | None = "insufficient_labels" if effective < tuning.minimum_labels else None
     return WorkloadStatus(
         workload=settings.name,
         state=state,
-        sentence=_during(outage := _outage(traffic)) + (said or gate.sentence(window)) + labelers.sentence(window),
+        sentence=_during(outage := _outage(traffic)) + said + labelers.sentence(window),
         **_in_force(current),
         target=settings.target,
         micro_f1=quality,
@@ -128,7 +131,7 @@ def workload_status(
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(now_us) if now_us else None,
         details=counters.details()
-        | {"label_audit": gate.details(window), "labelers_set_aside": labelers.details(window)},
+        | {"label_audit": label_details(label_quality, window), "labelers_set_aside": labelers.details(window)},
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
@@ -260,7 +263,7 @@ def _sentence(
     counters: Counters,
     tuning: Tuning,
 ) -> str:
-    """Say in one plain sentence how it stands; nothing where labels are suspected, of which the gate knows more."""
+    """Say in one plain sentence how it stands; nothing where labels are suspected, whose own sentence follows."""
     goal = f"micro-F1 {settings.target.micro_f1:g}"
     now = "not yet known" if quality is None else f"{quality.estimate:.3f} ({quality.lower:.3f} to {quality.upper:.3f})"
     number = 0 if current is None else current.version

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import pack, unpack
+from recalibrator.fit.arrays import Floats, pack, unpack
 from recalibrator.fit.drift.cusum import Detector, Watch
-from recalibrator.fit.label_quality.audit_test import Chances, Floats
+from recalibrator.fit.estimate.agreement import Chances
 from schemas.status import DriftState, DriftStatus
 
 Meaning = Literal["outcomes", "traffic", "labels"]

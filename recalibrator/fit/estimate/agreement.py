@@ -7,6 +7,7 @@ change of agreement shifts the outcome curves at once, long before labels tell.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -137,3 +138,49 @@ def shift_by(
         error_given=error_given,
         jacobian=jacobian,
     )
+
+
+class Chances(NamedTuple):
+    """P(error) of each label when the odds of some errors are multiplied: rest + weight · that of these errors.
+
+    Parameters
+    ----------
+    rest : ndarray
+        P(an error outside the kind of queries whose errors are multiplied).
+    weight : ndarray
+        P(the query is of that kind): 1 where it is known to be, else by P(agree | u).
+    error : ndarray
+        P(error | that kind), inside (0, 1).
+    """
+
+    rest: Floats
+    weight: Floats
+    error: Floats
+
+    def at(self, log_odds: float | Floats) -> Floats:
+        """Return P(error)."""
+        odds = self.error * np.exp(log_odds)
+        return np.asarray(self.rest + self.weight * odds / (1.0 - self.error + odds))
+
+
+def chances_of(agreement: Floats, error_given: Floats, cell: Any, agree: bool | None, *, agreeing: bool) -> Chances:
+    """Return the chances of labels of queries in some cells, all with the same known or unknown agreement.
+
+    Parameters
+    ----------
+    agreement : ndarray, shape (cells,)
+        P(agree | u).
+    error_given : ndarray, shape (2, cells)
+        P(error | u, the answers differ), and where they are equal.
+    cell : int or ndarray of int
+    agree : bool or None
+        None: one model alone has answered.
+    agreeing : bool
+        Whether the errors of equal answers are multiplied, rather than those of different ones.
+    """
+    error = error_given[int(agreeing)][cell]
+    if agree is not None:
+        return Chances(np.zeros_like(error), np.ones_like(error), error)
+    equal = agreement[cell]
+    weight = equal if agreeing else 1.0 - equal
+    return Chances((1.0 - weight) * error_given[int(not agreeing)][cell], weight, error)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import JsonValue
 
+from recalibrator.fit.arrays import Floats
 from recalibrator.fit.data.label_table import LabelWindow
 from recalibrator.fit.data.table import (
     COUNTS,
@@ -26,7 +27,6 @@ from recalibrator.fit.label_quality.labeler_effects import (
     LEAST_LABELS,
     ByLabeler,
     Deviation,
-    Floats,
     Ints,
     deviations,
     labeler_effects,
