@@ -13,7 +13,8 @@ from recalibrator.fit.data.table import ANSWERED, AUDITED, UNREQUESTED
 from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, Batch, TrafficWindow
 from recalibrator.fit.decide.certifier import Certifier
 from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
-from recalibrator.fit.drift.monitors import Alarm, Panel
+from recalibrator.fit.drift.detector import Alarm
+from recalibrator.fit.drift.monitors import DriftMonitors
 from recalibrator.fit.estimate.estimate import errors_before
 from recalibrator.fit.label_quality.labeler_watch import LabelerWatch
 from recalibrator.fit.label_quality.state_machine import (
@@ -62,7 +63,7 @@ class Beliefs:
     def __init__(self, settings: WorkloadSettings, tuning: Tuning, window: LabelWindow, traffic: TrafficWindow) -> None:
         self._tuning, self._window, self._traffic = tuning, window, traffic
         self._sampling = settings.sampling
-        self.panel = Panel(window.grid.cells, watch_mix=tuning.watch_mix)
+        self.panel = DriftMonitors(window.grid.cells, settings.detectors, watch_mix=tuning.watch_mix)
         self.quality = LabelQuality()
         self.labelers = LabelerWatch(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
@@ -167,17 +168,18 @@ class Beliefs:
     def _heed(self, alarms: list[Alarm], now_us: int, *, may_ask: bool) -> bool:
         """Forget what the alarms have made obsolete, and ask about labels; returns whether there were any."""
         for alarm in alarms:
+            channel = alarm.channel
             # What traffic shows from before a change would blur what it shows since; labels come too late for that.
-            obsolete = alarm.meaning == "traffic" or (alarm.meaning == "outcomes" and not alarm.by_labels)
+            obsolete = channel.meaning == "traffic" or (channel.meaning == "outcomes" and not channel.needs_labels)
             if obsolete and self._traffic.queries_since(alarm.began_us) >= _TRAFFIC_KEPT_LEAST:
                 self._traffic.forget_before(alarm.began_us)
-            if alarm.meaning == "traffic":
+            if channel.meaning == "traffic":
                 fresh = self._window.labels_since(alarm.began_us)
                 self.mix.note(alarm.began_us, fresh, self._tuning.mix_labels)
-            elif alarm.meaning == "outcomes" or not may_ask:
+            elif channel.meaning == "outcomes" or not may_ask:
                 # Where nobody can be asked, suspect labels are believed: both models failing alike looks the same.
-                suspect = alarm.meaning == "labels"
-                self._note_change(alarm.began_us, now_us, by_labels=alarm.by_labels, settled=suspect)
+                suspect = channel.meaning == "labels"
+                self._note_change(alarm.began_us, now_us, by_labels=channel.needs_labels, settled=suspect)
             elif self.quality.is_trusting:
                 self._suspect(alarm, now_us)
         return bool(alarms)
@@ -187,7 +189,7 @@ class Beliefs:
         assert agreement is not None
         known_us = self._window.earlier(alarm.began_us, _GUARD_LABELS)
         known = errors_before(self._window, known_us, self._tuning)
-        began_us, agreeing = alarm.began_us, alarm.agreeing
+        began_us, agreeing = alarm.began_us, alarm.channel.agreeing
         expected = Expected.of(agreement, known, self._window.revisions.odds()[1:3])
         alarmed = Suspected(began_us, agreeing, expected, self._window, self._recent_pairs(), now_us)
         self.quality, _ = step(self.quality, alarmed, self._tuning)
@@ -229,7 +231,7 @@ class Beliefs:
     def is_quiet(self) -> bool:
         """Whether nothing has changed lately, and nothing is suspected to."""
         learning = self.change.fresh is not None and self.change.fresh < self._tuning.alert_labels
-        return not learning and all(detector.state == "ok" for detector in self.panel.detectors)
+        return not learning and self.panel.is_quiet
 
     @property
     def split(self) -> tuple[int | None, bool]:

@@ -14,7 +14,7 @@ from recalibrator.fit.data.prequential import calibration_error, label_delay, se
 from recalibrator.fit.data.table import COUNTS, ROUTED_US
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.threshold import Policies
-from recalibrator.fit.drift.monitors import Panel
+from recalibrator.fit.drift.monitors import DriftMonitors
 from recalibrator.fit.estimate.estimate import Support
 from recalibrator.fit.label_quality.labeler_watch import LabelerWatch
 from recalibrator.fit.label_quality.state_machine import LabelQuality
@@ -96,7 +96,7 @@ def workload_status(
     *,
     window: LabelWindow,
     traffic: TrafficWindow,
-    panel: Panel,
+    panel: DriftMonitors,
     label_quality: LabelQuality,
     labelers: LabelerWatch,
     holds: Holds,
