@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.drift.families import BY_NAME
-from benchmarks.drift.policies import OURS
+from benchmarks.drift.policies import BESIDE_RIVER, OURS, RIVER_DETECTORS
 from benchmarks.drift.score import ANY, LABEL_FREE
 
 Row = dict[str, Any]
@@ -170,18 +170,30 @@ def cheaper_at_equal_quality(rows: list[Row]) -> dict[str, float | None]:
 
 def false_alarms(rows: list[Row]) -> dict[str, tuple[int, float]]:
     """Return each detector's alarms while nothing had changed: their number, and how many in 100k queries."""
-    watched = [row for row in of(rows, policy=OURS) if row["quiet_queries"]]
-    queries = sum(row["quiet_queries"] for row in watched)
-    detectors = sorted({name for row in of(rows, policy=OURS) for name in (*row["false_alarms"], *row["delays"])})
-    counted = {name: sum(row["false_alarms"].get(name, 0) for row in watched) for name in detectors}
-    return {
-        name: (count, 1e5 * count / max(queries, 1)) for name, count in counted.items() if name not in (ANY, LABEL_FREE)
-    }
+    found = {}
+    for name in _detectors(rows):
+        watched = [row for row in _watched_by(rows, name) if row["quiet_queries"]]
+        count = sum(row["false_alarms"].get(name, 0) for row in watched)
+        found[name] = count, 1e5 * count / max(sum(row["quiet_queries"] for row in watched), 1)
+    return found
+
+
+def _detectors(rows: list[Row]) -> list[str]:
+    """Return the names of our detectors that raised an alarm, then those of river's that took part."""
+    ours = {name for row in of(rows, policy=OURS) for name in (*row["false_alarms"], *row["delays"])}
+    river = RIVER_DETECTORS if of(rows, policy=BESIDE_RIVER) else ()
+    return [*sorted(ours - {ANY, LABEL_FREE}), *river]
+
+
+def _watched_by(rows: list[Row], detector: str) -> list[Row]:
+    """Return the walks of ours that a detector took part in: river's have walks of their own, beside our detectors."""
+    return of(rows, policy=BESIDE_RIVER if detector in RIVER_DETECTORS else OURS)
 
 
 def median_delay(rows: list[Row], family: str, detector: str) -> tuple[float | None, int, int]:
     """Return the median delay over seeds and changes (None when mostly silent), how many were told, and of how many."""
-    listed = [delay for row in of(rows, policy=OURS, family=family) for delay in _padded(row, detector)]
+    walks = of(_watched_by(rows, detector), family=family)
+    listed = [delay for row in walks for delay in _padded(row, detector)]
     told = [delay for delay in listed if delay is not None]
     if not listed:
         return None, 0, 0

@@ -9,6 +9,7 @@ from benchmarks.drift.policies.ours import WITHOUT, Ours
 from benchmarks.drift.policies.ucci_router import AsReleased, Reselected, Static
 from benchmarks.drift.policies.windowed import AdaptiveConformal, InversePropensity, Naive, PostStratified
 from benchmarks.drift.simulate import Policy
+from schemas.detectors import BUILT_IN
 
 MARGINS = (0.005, 0.012)
 """Of micro-F1, added to the target by rivals that have no margin of their own."""
@@ -16,6 +17,10 @@ SAFETIES = (0.25, 1.0)
 """Standard errors, ours."""
 
 OURS, CLAIRVOYANT = "ours", "ours-clairvoyant"
+BESIDE_RIVER = "ours-beside-river"
+"""Ours with river's detectors beside its own; their alarms count as its own do."""
+RIVER_DETECTORS = ("river:ADWIN(delta=0.002)", "river:PageHinkley")
+"""Those of a mean, at river's defaults."""
 
 RIVALS: dict[str, Callable[[float], Policy]] = {
     "static": Static,
@@ -43,7 +48,11 @@ FRONTIER: dict[str, Callable[[], Policy]] = {
 }
 """The same with more or less margin, for the frontier."""
 
-POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER}
+RIVER: dict[str, Callable[[], Policy]] = {
+    BESIDE_RIVER: lambda: Ours(watch=True, detectors=(*BUILT_IN, *RIVER_DETECTORS)),
+}
+
+POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **RIVER}
 
 
 def takes_mess(name: str) -> bool:
@@ -51,4 +60,14 @@ def takes_mess(name: str) -> bool:
     return name.startswith(OURS) and name != CLAIRVOYANT
 
 
-__all__ = ["CLAIRVOYANT", "FRONTIER", "OURS", "PLAIN", "POLICIES", "WITHOUT", "takes_mess"]
+__all__ = [
+    "BESIDE_RIVER",
+    "CLAIRVOYANT",
+    "FRONTIER",
+    "OURS",
+    "PLAIN",
+    "POLICIES",
+    "RIVER_DETECTORS",
+    "WITHOUT",
+    "takes_mess",
+]

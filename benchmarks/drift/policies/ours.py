@@ -38,6 +38,7 @@ from schemas import (
     TrafficSummary,
     WorkloadSettings,
 )
+from schemas.detectors import BUILT_IN
 from schemas.routed import DecisionReason
 
 _WORKLOAD = "drift"
@@ -60,12 +61,20 @@ class Ours(TakesMess):
     exploration : float
     watch : bool
         Whether the detectors' alarms are noted, which costs time.
+    detectors : tuple of str
+        Which detectors, as settings name them.
     **tuned
         Fields of :class:`~recalibrator.fit.method_constants.Tuning` that differ from the defaults.
     """
 
     def __init__(
-        self, safety: float = 0.5, exploration: float = EXPLORED, *, watch: bool = False, **tuned: Any
+        self,
+        safety: float = 0.5,
+        exploration: float = EXPLORED,
+        *,
+        watch: bool = False,
+        detectors: tuple[str, ...] = BUILT_IN,
+        **tuned: Any,
     ) -> None:
         self.alarms: list[Alarm] = []
         super().__init__()
@@ -80,6 +89,7 @@ class Ours(TakesMess):
                 "label_probability_kept": LABELLED_KEPT,
                 "label_probability_escalated": LABELLED_ESCALATED,
             },
+            "detectors": detectors,
         }
         self.core = self._fresh()
         self._grid = Grid(self.tuning.grid)
