@@ -62,6 +62,24 @@ class CalibrationMap(Part):
             raise ValueError("error_probability: must not decrease")
         return self
 
+    def inverse(self, error_probability: float) -> float:
+        """Return the largest u whose g does not exceed a probability; -1 when all do, 1 when none does.
+
+        Examples
+        --------
+        >>> curve = CalibrationMap(uncertainty=(0.1, 0.3), error_probability=(0.0, 0.5))
+        >>> round(curve.inverse(0.25), 3), curve.inverse(0.5), curve.inverse(-0.1)
+        (0.2, 1.0, -1.0)
+        """
+        knots, values = self.uncertainty, self.error_probability
+        if values[-1] <= error_probability:
+            return 1.0
+        if values[0] > error_probability:
+            return -1.0
+        right = next(index for index, value in enumerate(values) if value > error_probability)
+        low, high = values[right - 1], values[right]
+        return knots[right - 1] + (error_probability - low) / (high - low) * (knots[right] - knots[right - 1])
+
 
 class Target(Part):
     """The promise: micro-F1 to hold, and the margin with which a threshold must meet it.

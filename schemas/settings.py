@@ -333,6 +333,9 @@ class WorkloadSettings(Section):
         labels decides.
     detectors : list of str
         Which drift detectors watch the workload: ours by name, and river's such as ``river:ADWIN(delta=0.002)``.
+    calibration_map : str
+        How g is fitted. ``isotonic`` follows whatever shape the errors have; ``platt`` is a logistic curve of two
+        parameters, for workloads with so few labels that a shape cannot be learnt.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -348,6 +351,7 @@ class WorkloadSettings(Section):
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost)] = None
     trusted_labelers: tuple[Speaker, ...] = ()
     detectors: Annotated[tuple[Annotated[str, AfterValidator(check_detector)], ...], Field(min_length=1)] = BUILT_IN
+    calibration_map: Literal["isotonic", "platt"] = "isotonic"
 
     @field_validator("prompt")
     @classmethod

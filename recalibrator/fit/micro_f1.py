@@ -7,9 +7,8 @@ z = a - τ·d = 2(1-τ)·TP - τ·(FP+FN) has Σz ≥ 0 exactly when micro-F1 �
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from recalibrator.fit.arrays import Floats
 
 
 def score(hits: float, size: float, target: float) -> float:

@@ -52,7 +52,10 @@ RIVER: dict[str, Callable[[], Policy]] = {
     BESIDE_RIVER: lambda: Ours(watch=True, detectors=(*BUILT_IN, *RIVER_DETECTORS)),
 }
 
-POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **RIVER}
+MAPS: dict[str, Callable[[], Policy]] = {"ours-platt": lambda: Ours(calibration_map="platt")}
+"""Ours with another fitter of the map g."""
+
+POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **MAPS, **RIVER}
 
 
 def takes_mess(name: str) -> bool:

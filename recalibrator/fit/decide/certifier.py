@@ -19,11 +19,10 @@ from typing import Any, Self
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.fit.arrays import pack, unpack
-from recalibrator.fit.data.instants import from_us
+from recalibrator.fit.arrays import Floats, pack, unpack
 from recalibrator.fit.decide.threshold import Choice
-from recalibrator.fit.estimate.smoothing import Floats
 from recalibrator.fit.micro_f1 import score
+from schemas.event import from_us
 from schemas.labelled import LabelledExample, OutcomeCounts
 
 _BOLDEST = 0.75

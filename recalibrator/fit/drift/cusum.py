@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.data.instants import from_us
 from recalibrator.fit.drift.detector import Alarm, Channel, Outcomes
+from schemas.event import from_us
 from schemas.status import DetectorStatus, DriftState
 
 _SUSPECTED_SHARE = 0.6

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from recalibrator.fit.arrays import Floats, pack, unpack
-from recalibrator.fit.data.instants import from_us
 from recalibrator.fit.drift.detector import Alarm, Channel, Outcomes
 from schemas.detectors import RiverSpec
 from schemas.errors import ConfigError
+from schemas.event import from_us
 from schemas.status import DetectorStatus, DriftState
 
 KEPT_MOST = 16_384

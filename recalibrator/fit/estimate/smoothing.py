@@ -14,9 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from recalibrator.fit.arrays import Floats, Ints
 
 _LEAST_MASS = 1e-9
 _LEAST_SQUARE = 1e-12
@@ -123,7 +122,7 @@ class Family:
     weight: Floats
     weight_square: Floats
     responses: Floats
-    owner: NDArray[np.intp]
+    owner: Ints
 
 
 class Fitted(NamedTuple):

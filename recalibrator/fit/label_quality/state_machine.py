@@ -29,14 +29,10 @@ from math import exp
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from recalibrator.fit.arrays import Floats, pack, unpack
-from recalibrator.fit.data.instants import from_us
-from recalibrator.fit.data.revisions import multiplied
-from recalibrator.fit.estimate.agreement import Chances, chances_of
-from recalibrator.fit.estimate.given import inside
+from recalibrator.fit.arrays import Floats, Ints, pack, unpack
+from recalibrator.fit.estimate.agreement import Chances, chances_of, inside, multiply_odds
 from recalibrator.fit.label_quality.audit_test import (
     AuditRules,
     OddsPosterior,
@@ -45,7 +41,8 @@ from recalibrator.fit.label_quality.audit_test import (
     odds_posterior,
     verdict,
 )
-from recalibrator.fit.method_constants import Tuning
+from recalibrator.fit.method_constants import AuditConstants
+from schemas.event import from_us
 from schemas.traffic import TrafficSummary, VersionTraffic
 
 News = Literal["labels_refuted", "labels_confirmed", "labels_unanswered", "labels_unfounded", "labels_released"]
@@ -134,7 +131,7 @@ class Expected(NamedTuple):
     @classmethod
     def of(cls, agreement: Floats, error_given: Floats, first_odds: Floats) -> Self:
         """Return it with the odds of an error by first labels over those by labels as they stand, shape (2,)."""
-        return cls(agreement, error_given, inside(multiplied(error_given, first_odds[:, None])))
+        return cls(agreement, error_given, inside(multiply_odds(error_given, first_odds[:, None])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +255,10 @@ class LabelQuality:
         """Whether the last audit was never answered."""
         return self.conclusion is not None and self.conclusion.verdict == LabelEvent.UNANSWERED.value
 
-    def audit_probability(self, tuning: Tuning) -> float:
+    def audit_probability(self, constants: AuditConstants) -> float:
         """Return the share of the queries answered by both models that trusted people are to label."""
         audit = self.audit
-        if audit is None or audit.asked >= audit.rounds * tuning.audit_requests:
+        if audit is None or audit.asked >= audit.rounds * constants.audit_requests:
             return 0.0
         return audit.probability
 
@@ -269,9 +266,7 @@ class LabelQuality:
 class LabelFacts(Protocol):
     """What evidence reads of the label table."""
 
-    def errors_since(
-        self, since_us: int, *, audited: bool, suspects: Floats | None = None
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
+    def errors_since(self, since_us: int, *, audited: bool, suspects: Floats = ...) -> tuple[Ints, Ints, Floats]:
         """Return relation of the answers, cell of u and error of the labels of queries routed since a time."""
         ...
 
@@ -370,7 +365,7 @@ class Effects(NamedTuple):
 _NONE = Effects()
 
 
-def step(quality: LabelQuality, evidence: Evidence, tuning: Tuning) -> tuple[LabelQuality, Effects]:
+def step(quality: LabelQuality, evidence: Evidence, constants: AuditConstants) -> tuple[LabelQuality, Effects]:
     """Return what one piece of evidence leads to.
 
     Parameters
@@ -378,36 +373,35 @@ def step(quality: LabelQuality, evidence: Evidence, tuning: Tuning) -> tuple[Lab
     quality : LabelQuality
     evidence : Suspected, LabelSeen or AuditsDrawn
         An alarm while labels are suspected already, or a label while they are not, changes nothing.
-    tuning : Tuning
-        The audit's constants.
+    constants : AuditConstants
     """
     if isinstance(evidence, Suspected):
-        return (_suspect(quality, evidence, tuning) if quality.is_trusting else quality), _NONE
+        return (_suspect(quality, evidence, constants) if quality.is_trusting else quality), _NONE
     if isinstance(evidence, AuditsDrawn):
         return _count_drawn(quality, evidence), _NONE
     if quality.state is LabelState.TRUSTING:
         return quality, _NONE
     if quality.state is LabelState.QUARANTINED:
-        return _on_held_label(quality, evidence, tuning)
-    return _on_audited_label(quality, evidence, tuning)
+        return _on_held_label(quality, evidence, constants)
+    return _on_label(quality, evidence, constants)
 
 
-def _on_held_label(quality: LabelQuality, label: LabelSeen, tuning: Tuning) -> tuple[LabelQuality, Effects]:
+def _on_held_label(quality: LabelQuality, label: LabelSeen, constants: AuditConstants) -> tuple[LabelQuality, Effects]:
     if label.audited:
         return quality, _NONE
-    return _release_test(_count_held(quality, label, tuning), label, tuning)
+    return _release_test(_count_held(quality, label, constants), label, constants)
 
 
-def _on_audited_label(quality: LabelQuality, label: LabelSeen, tuning: Tuning) -> tuple[LabelQuality, Effects]:
+def _on_label(quality: LabelQuality, label: LabelSeen, constants: AuditConstants) -> tuple[LabelQuality, Effects]:
     if not label.audited:
         quality = _count_ordinary(quality, label)
         if quality.state is LabelState.REAUDITING:
-            quality, effects = _release_test(quality, label, tuning)
+            quality, effects = _release_test(quality, label, constants)
             if effects.news is not None:
                 return quality, effects
-        if not _is_over(quality, tuning):
+        if not _is_over(quality, constants):
             return quality, _NONE
-    return _judge(quality, label, tuning)
+    return _judge(quality, label, constants)
 
 
 def _advance(quality: LabelQuality, event: LabelEvent, **parts: Any) -> LabelQuality:
@@ -415,19 +409,19 @@ def _advance(quality: LabelQuality, event: LabelEvent, **parts: Any) -> LabelQua
     return replace(quality, state=TRANSITIONS[quality.state][event], **parts)
 
 
-def _suspect(quality: LabelQuality, alarm: Suspected, tuning: Tuning) -> LabelQuality:
+def _suspect(quality: LabelQuality, alarm: Suspected, constants: AuditConstants) -> LabelQuality:
     # The prior favours the side that costs only money if it is wrong.
-    caution = tuning.audit_caution if alarm.agreeing else -tuning.audit_caution
+    caution = constants.audit_caution if alarm.agreeing else -constants.audit_caution
     suspicion = Suspicion(alarm.agreeing, alarm.began_us, alarm.expected, evidence=caution)
     suspicion = replace(suspicion, log_odds=_posterior(suspicion, alarm.labels, alarm.began_us).mean)
-    audit = _open(suspicion, alarm.recent, alarm.now_us, tuning)
+    audit = _open(suspicion, alarm.recent, alarm.now_us, constants)
     return _advance(quality, LabelEvent.SUSPECTED, suspicion=suspicion, audit=audit)
 
 
-def _open(suspicion: Suspicion, recent: RecentPairs, now_us: int, tuning: Tuning) -> Audit:
+def _open(suspicion: Suspicion, recent: RecentPairs, now_us: int, constants: AuditConstants) -> Audit:
     pairs = recent.agreeing if suspicion.agreeing else recent.pairs - recent.agreeing
     share = pairs / max(recent.queries, 1.0)
-    wanted = tuning.audit_requests / tuning.audit_queries
+    wanted = constants.audit_requests / constants.audit_queries
     return Audit(now_us, min(1.0, wanted / share) if share > 0.0 else 1.0)
 
 
@@ -462,19 +456,19 @@ def _count_ordinary(quality: LabelQuality, label: LabelSeen) -> LabelQuality:
     return replace(quality, audit=replace(audit, ordinary=counted))
 
 
-def _count_held(quality: LabelQuality, label: LabelSeen, tuning: Tuning) -> LabelQuality:
+def _count_held(quality: LabelQuality, label: LabelSeen, constants: AuditConstants) -> LabelQuality:
     """Count a label in quarantine; after so many, an audit is due again."""
     suspicion, quarantine = quality.suspicion, quality.quarantine
     assert suspicion is not None
     assert quarantine is not None
     quarantine = replace(quarantine, ordinary=quarantine.ordinary + 1)
-    if quarantine.ordinary < tuning.audit_again_labels:
+    if quarantine.ordinary < constants.audit_again_labels:
         return replace(quality, quarantine=quarantine)
-    audit = _open(suspicion, label.recent, label.now_us, tuning)
+    audit = _open(suspicion, label.recent, label.now_us, constants)
     return _advance(quality, LabelEvent.AUDIT_DUE, audit=audit, quarantine=quarantine)
 
 
-def _release_test(quality: LabelQuality, label: LabelSeen, tuning: Tuning) -> tuple[LabelQuality, Effects]:
+def _release_test(quality: LabelQuality, label: LabelSeen, constants: AuditConstants) -> tuple[LabelQuality, Effects]:
     """Compare one label in quarantine with what was expected; release them all where errors are as before."""
     suspicion, quarantine = quality.suspicion, quality.quarantine
     assert suspicion is not None
@@ -495,18 +489,18 @@ def _release_test(quality: LabelQuality, label: LabelSeen, tuning: Tuning) -> tu
         since_us = label.routed_us
     quarantine = replace(quarantine, held=held, release=release, release_since_us=since_us)
     quality = replace(quality, suspicion=suspicion, quarantine=quarantine)
-    if since_us is None or release < tuning.audit_release_bound:
+    if since_us is None or release < constants.audit_release_bound:
         return quality, _NONE
     return _believe(quality, LabelEvent.RELEASED, Conclusion("released", 0, 0, label.now_us), since_us)
 
 
-def _is_over(quality: LabelQuality, tuning: Tuning) -> bool:
+def _is_over(quality: LabelQuality, constants: AuditConstants) -> bool:
     audit = quality.audit
     assert audit is not None
-    return audit.ordinary >= audit.rounds * tuning.audit_patience
+    return audit.ordinary >= audit.rounds * constants.audit_patience
 
 
-def _judge(quality: LabelQuality, label: LabelSeen, tuning: Tuning) -> tuple[LabelQuality, Effects]:
+def _judge(quality: LabelQuality, label: LabelSeen, constants: AuditConstants) -> tuple[LabelQuality, Effects]:
     """Let the trusted answers to the open audit decide."""
     suspicion, audit, quarantine = quality.suspicion, quality.audit, quality.quarantine
     assert suspicion is not None
@@ -515,13 +509,13 @@ def _judge(quality: LabelQuality, label: LabelSeen, tuning: Tuning) -> tuple[Lab
     later_us = audit.opened_us if quarantine is None else quarantine.judged_us
     posterior = _posterior(suspicion, label.labels, later_us)
     chances, errors = _answers(suspicion, label.labels, audit.opened_us)
-    ended = _is_over(quality, tuning)
-    rules = AuditRules(tuning.audit_bound, audit.rounds * tuning.audit_answers, _ANSWERS_LEAST)
+    ended = _is_over(quality, constants)
+    rules = AuditRules(constants.audit_bound, audit.rounds * constants.audit_answers, _ANSWERS_LEAST)
     found, ratio = verdict(chances, errors, posterior, rules, ended=ended, carried=suspicion.evidence)
     if found is None:
         return quality, _NONE
     # Labels that report too few errors are not believed for as long as more answers would take.
-    may_ask_on = suspicion.agreeing and audit.rounds < tuning.audit_rounds
+    may_ask_on = suspicion.agreeing and audit.rounds < constants.audit_rounds
     if abs(ratio) < rules.bound and not ended and may_ask_on:
         return replace(quality, audit=replace(audit, rounds=audit.rounds + 1)), _NONE
     conclusion = Conclusion(found, len(errors), int(errors.sum()), label.now_us)

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
-from recalibrator.fit.data.instants import from_us
-from recalibrator.fit.estimate.calibration_map import inverse
 from schemas.calibration import (
     ESCALATE_ALL,
     CalibrationMap,
@@ -17,6 +15,7 @@ from schemas.calibration import (
     ModelCosts,
 )
 from schemas.command import Command
+from schemas.event import from_us
 from schemas.settings import WorkloadSettings
 
 
@@ -123,7 +122,7 @@ def given_threshold(command: Command, fitted: CalibrationMap) -> float:
     if command.uncertainty_threshold is not None:
         return command.uncertainty_threshold
     if command.error_probability_threshold is not None:
-        return inverse(fitted, command.error_probability_threshold)
+        return fitted.inverse(command.error_probability_threshold)
     return ESCALATE_ALL
 
 

@@ -117,7 +117,7 @@ def test_no_label_is_set_aside_because_others_are_corrected(share: float) -> Non
 def test_a_corrected_stream_ends_in_the_estimates_of_one_that_was_right_at_once() -> None:
     right, _ = run(recorded())
     later, _ = run(corrected(0.05))
-    one, other = right.look().policies.micro_f1, later.look().policies.micro_f1
+    one, other = right.evaluate().policies.micro_f1, later.evaluate().policies.micro_f1
     np.testing.assert_allclose(one, other, atol=5e-3)
 
 
@@ -234,7 +234,7 @@ def test_no_proof_stands_on_labels_that_were_all_withdrawn() -> None:
     certified = settings(target={"micro_f1": 0.9, "certified": 0.9})
     core = Recalibrator(certified)
     run(recorded(), core)
-    proof = core.look().choice
+    proof = core.evaluate().choice
     assert proof.index > 0
     withdrawn = [
         event.model_copy(update={"revision": 2, "retracted": True})
@@ -243,4 +243,4 @@ def test_no_proof_stands_on_labels_that_were_all_withdrawn() -> None:
     ]
     for event in withdrawn[: len(withdrawn) - 60]:
         core.observe(event)
-    assert core.look().choice.index == 0
+    assert core.evaluate().choice.index == 0

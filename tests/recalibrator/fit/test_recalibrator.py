@@ -95,7 +95,7 @@ def test_exploration_rests_while_all_is_quiet_and_is_full_again_once_a_change_is
     rates = {number: version.exploration_probability for number, version in drifted.run.versions}
     before = [rate for number, rate in rates.items() if number < DRIFT_AT]
     told = [rate for number, rate in rates.items() if DRIFT_AT < number < DRIFT_AT + 1_500]
-    assert set(rates.values()) == {configured, configured * drifted.core.tuning.quiet_exploration}
+    assert set(rates.values()) == {configured, configured * drifted.core.constants.publish.quiet_exploration}
     assert before[-1] < configured
     assert configured in told
 
@@ -106,7 +106,7 @@ def test_a_new_mix_of_queries_widens_the_margin_until_labels_tell_of_it_and_a_re
     margins = []
 
     def margin(known: Recalibrator) -> float:
-        found = known.look().policies
+        found = known.evaluate().policies
         return float(found.error[found.index(0.25)])
 
     for first, queries in ((0, 4_000), (4_000, 400), (4_400, 8_400)):

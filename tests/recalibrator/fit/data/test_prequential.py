@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from recalibrator.fit.data.label_table import LabelWindow
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
 from recalibrator.grid import Grid
 from schemas import FieldCounts, LabelledExample
@@ -33,8 +33,8 @@ def labelled(count: int, seed: int = 4) -> list[LabelledExample]:
     return made
 
 
-def window_of(labels: list[LabelledExample]) -> LabelWindow:
-    window = LabelWindow(Grid(GridSpec()), 0.93, ("iso", "lens"), 10_000)
+def window_of(labels: list[LabelledExample]) -> LabelTable:
+    window = LabelTable(Grid(GridSpec()), 0.93, ("iso", "lens"), 10_000)
     for one in labels:
         window.offer(one)
     return window

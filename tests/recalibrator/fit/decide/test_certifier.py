@@ -135,7 +135,7 @@ def test_a_certified_workload_serves_more_safely_and_restores_to_the_same_bytes(
     for chosen in (plain, strict):
         core = Recalibrator(chosen)
         drive(core, typo_world(20_000, 20_000, seed=4).draw, 20_000)
-        rates[chosen.target.certified] = core.look()
+        rates[chosen.target.certified] = core.evaluate()
         assert core.current is not None
         assert ("certified" in core.current.evidence.details) == (chosen is strict)
         restored = Recalibrator.restore(chosen, core.snapshot())

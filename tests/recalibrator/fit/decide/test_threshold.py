@@ -67,8 +67,8 @@ def test_every_policys_micro_f1_is_that_of_the_labels_counted_one_by_one() -> No
     """With both models run on every query F(t) is plain counting, but for what smoothing moves between cells."""
     core, world = Recalibrator(settings()), typo_world(6_000, 6_000, seed=5)
     for number in range(6_000):
-        core._window.offer(example(world.draw(number), f"q-{number}", "w", START)[1])
-    weighed = core.look().policies
+        core._labels.offer(example(world.draw(number), f"q-{number}", "w", START)[1])
+    weighed = core.evaluate().policies
     for t in np.quantile(world.uncertainty, [0.1, 0.3, 0.5, 0.7, 0.9]):
         served = np.where(world.uncertainty > t, world.large, world.small)
         counted = 2.0 * served.sum() / (12.0 * len(served))
@@ -80,8 +80,8 @@ def test_every_policys_micro_f1_is_that_of_the_labels_counted_one_by_one() -> No
 def test_the_chosen_threshold_is_as_cheap_as_the_best_one_in_hindsight() -> None:
     core, world = Recalibrator(settings()), typo_world(8_000, 8_000, seed=6)
     for number in range(8_000):
-        core._window.offer(example(world.draw(number), f"q-{number}", "w", START)[1])
-    view = core.look()
+        core._labels.offer(example(world.draw(number), f"q-{number}", "w", START)[1])
+    view = core.evaluate()
     chosen = float(view.policies.thresholds[view.choice.index])
     every = slice(0, 8_000)
     meeting = [t for t in view.policies.thresholds if world.expected_micro_f1(float(t), every) >= 0.93]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recalibrator.fit.data.table import (
+from recalibrator.fit.data.label_columns import (
     ERROR,
     HITS_LARGE,
     HITS_SMALL,
@@ -45,7 +45,9 @@ def moved(level: float, unlabelled: float) -> tuple[Shift, float]:
     """Return the shift when the log-odds of agreement move, and by how much agreement itself does."""
     place = np.linspace(-1.0, 1.0, CELLS)
     tilt = Tilt(level, 0.0, np.eye(2))
-    found = shift_by(tilt, BEFORE, place, smooth_outcomes(labelled(), DEFAULT), TARGET, unlabelled=unlabelled)
+    found = shift_by(
+        tilt, BEFORE, place, smooth_outcomes(labelled(), DEFAULT.estimate.smoothing), TARGET, unlabelled=unlabelled
+    )
     return found, float(found.agreement[0] - BEFORE[0])
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recalibrator.core import Recalibrator
 from recalibrator.fit.decide.threshold import Policies, weigh
-from recalibrator.fit.estimate.estimate import look_out
+from recalibrator.fit.estimate.estimate import Circumstances, estimate_outcomes
 from schemas import LabelledExample, OutcomeCounts, TrafficSummary, VersionTraffic
 from tests.support.cascade_stream import FIELDS, START, World, settings, typo_world
 
@@ -86,9 +86,11 @@ def window(seed: int) -> Policies:
     core._traffic.add(traffic(world, escalated, drawn, core))
     for number in np.flatnonzero(drawn < np.where(escalated, ESCALATED, KEPT)).tolist():
         above = bool(escalated[number])
-        core._window.offer(label(world, number, escalated=above, ran=above or bool(drawn[number] < EXPLORED)))
-    outlook = look_out(core._window, core._traffic, SERVING, None, True, core.tuning)
-    return weigh(outlook, core._grid.edges, core.settings.target.micro_f1, EXPLORED)
+        core._labels.offer(label(world, number, escalated=above, ran=above or bool(drawn[number] < EXPLORED)))
+    estimate = estimate_outcomes(
+        core._sums, core._traffic, core._map_fitter, Circumstances(SERVING), core.constants.estimate
+    )
+    return weigh(estimate, core._grid.edges, core.settings.target.micro_f1, EXPLORED)
 
 
 @pytest.mark.thorough

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recalibrator.fit.data.table import HITS_SMALL, ONE, OUTCOMES, SIZE_SMALL, SQUARE_SMALL
+from recalibrator.fit.data.label_columns import HITS_SMALL, ONE, OUTCOMES, SIZE_SMALL, SQUARE_SMALL
 from recalibrator.fit.estimate.outcome_curves import CellSums
 from recalibrator.fit.estimate.rectifier import Rectifier, rectify
 

@@ -16,8 +16,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.data.label_table import LabelWindow
-from recalibrator.fit.data.table import AUDITED, COUNTED, COUNTS, ROUTED_US, SET_ASIDE
+from recalibrator.fit.data.label_columns import ROUTED_US, STANDING, Standing
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.grid import Grid
 from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary
 from schemas.draws import uniform
@@ -268,8 +268,8 @@ SPANS = st.lists(st.tuples(st.integers(0, 30), st.none() | st.integers(0, 30)), 
 def test_quarantine_sets_aside_exactly_the_ordinary_labels_of_its_spans_in_any_order_and_loses_none(
     labels: list[tuple[int, str, int]], spans: list[tuple[int, int | None]], known: float
 ) -> None:
-    def fill(order: list[tuple[int, str, int]], before: int) -> LabelWindow:
-        window = LabelWindow(GRID, 0.9, settings().fields, 100)
+    def fill(order: list[tuple[int, str, int]], before: int) -> LabelTable:
+        window = LabelTable(GRID, 0.9, settings().fields, 100)
         for place, (second, reason, number) in enumerate(order):
             if place == before:
                 window.quarantine(in_us)
@@ -284,7 +284,9 @@ def test_quarantine_sets_aside_exactly_the_ordinary_labels_of_its_spans_in_any_o
     assert len(window) == len(labels)
     for (second, reason, _), row in zip(labels, window.table, strict=True):
         inside = any(a <= second and (b is None or second < b) for a, b in spans)
-        assert row[COUNTS] == (AUDITED if reason == "audit" else SET_ASIDE if inside else COUNTED)
+        assert row[STANDING] == (
+            Standing.AUDITED if reason == "audit" else Standing.SET_ASIDE if inside else Standing.COUNTED
+        )
         assert row[ROUTED_US] == start_us + second * 10**6
     window.quarantine(())
-    assert not (window.table[:, COUNTS] == SET_ASIDE).any()
+    assert not (window.table[:, STANDING] == Standing.SET_ASIDE).any()

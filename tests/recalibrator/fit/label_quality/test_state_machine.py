@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import Floats
+from recalibrator.fit.arrays import Floats, Ints
 from recalibrator.fit.label_quality.state_machine import (
     TRANSITIONS,
     Audit,
@@ -30,11 +29,13 @@ from recalibrator.fit.label_quality.state_machine import (
     load,
     step,
 )
-from recalibrator.fit.method_constants import DEFAULT
+from recalibrator.fit.method_constants import DEFAULT as METHOD
 from schemas import TrafficSummary, VersionTraffic
 from tests.support.cascade_stream import START
 
+DEFAULT = METHOD.audit
 EXPECTED = Expected.of(np.array([0.9]), np.array([[0.5], [0.05]]), np.ones(2))
+NOBODY: Floats = np.zeros(0)
 RECENT = RecentPairs(queries=1_000.0, pairs=200.0, agreeing=160.0)
 BEGAN_US, OPENED_US, NOW_US = 10, 20, 30
 LAST = Conclusion("refuted", 40, 1, 25)
@@ -64,9 +65,7 @@ class Labels:
     ordinary: tuple[int, ...] = ()
     answers: tuple[int, ...] = ()
 
-    def errors_since(
-        self, since_us: int, *, audited: bool, suspects: Floats | None = None
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
+    def errors_since(self, since_us: int, *, audited: bool, suspects: Floats = NOBODY) -> tuple[Ints, Ints, Floats]:
         errors = np.array(self.answers if audited else self.ordinary, dtype=float)
         return np.full(len(errors), 2), np.zeros(len(errors), dtype=np.intp), errors
 
@@ -161,7 +160,7 @@ def test_audits_drawn_are_counted_until_enough_are_asked_for() -> None:
         calibration_version=7, queries=400, cell=(3,), count=(400,), pairs=(400,), agreeing=(240,), pairs_explored=(0,)
     )
     traffic = TrafficSummary(
-        workload="w", first_routed_at=START, last_routed_at=START, grid=DEFAULT.grid, versions=(part,)
+        workload="w", first_routed_at=START, last_routed_at=START, grid=METHOD.grid, versions=(part,)
     )
     quality = QUALITIES[LabelState.AUDITING]
     assert quality.audit_probability(DEFAULT) == 0.25
