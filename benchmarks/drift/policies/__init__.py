@@ -9,7 +9,6 @@ from benchmarks.drift.policies.ours import WITHOUT, Ours
 from benchmarks.drift.policies.ucci_router import AsReleased, Reselected, Static
 from benchmarks.drift.policies.windowed import AdaptiveConformal, InversePropensity, Naive, PostStratified
 from benchmarks.drift.simulate import Policy
-from schemas.detectors import BUILT_IN
 
 MARGINS = (0.005, 0.012)
 """Of micro-F1, added to the target by rivals that have no margin of their own."""
@@ -17,10 +16,12 @@ SAFETIES = (0.25, 1.0)
 """Standard errors, ours."""
 
 OURS, CLAIRVOYANT = "ours", "ours-clairvoyant"
-BESIDE_RIVER = "ours-beside-river"
-"""Ours with river's detectors beside its own; their alarms count as its own do."""
-RIVER_DETECTORS = ("river:ADWIN(delta=0.002)", "river:PageHinkley")
-"""Those of a mean, at river's defaults."""
+ALONE = {
+    f"ours-only-{detector}": detector
+    for detector in ("label_residual", "river:ADWIN(delta=0.002)", "river:PageHinkley(threshold=10.0)")
+}
+"""Ours with a single detector of the label residual, by policy: another detector that fires first has the map fitted
+anew, and then there is no residual left for the slower one to find."""
 
 RIVALS: dict[str, Callable[[float], Policy]] = {
     "static": Static,
@@ -48,14 +49,14 @@ FRONTIER: dict[str, Callable[[], Policy]] = {
 }
 """The same with more or less margin, for the frontier."""
 
-RIVER: dict[str, Callable[[], Policy]] = {
-    BESIDE_RIVER: lambda: Ours(watch=True, detectors=(*BUILT_IN, *RIVER_DETECTORS)),
+WATCHED: dict[str, Callable[[], Policy]] = {
+    policy: lambda detector=detector: Ours(watch=True, detectors=(detector,)) for policy, detector in ALONE.items()
 }
 
 MAPS: dict[str, Callable[[], Policy]] = {"ours-platt": lambda: Ours(calibration_map="platt")}
 """Ours with another fitter of the map g."""
 
-POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **MAPS, **RIVER}
+POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **MAPS, **WATCHED}
 
 
 def takes_mess(name: str) -> bool:
@@ -64,13 +65,12 @@ def takes_mess(name: str) -> bool:
 
 
 __all__ = [
-    "BESIDE_RIVER",
+    "ALONE",
     "CLAIRVOYANT",
     "FRONTIER",
     "OURS",
     "PLAIN",
     "POLICIES",
-    "RIVER_DETECTORS",
     "WITHOUT",
     "takes_mess",
 ]
