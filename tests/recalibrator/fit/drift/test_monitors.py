@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.fit.drift.monitors import Panel
-from recalibrator.fit.label_quality.audit_test import chances_of, log_likelihood_ratios
+from recalibrator.fit.estimate.agreement import chances_of
+from recalibrator.fit.label_quality.audit_test import log_likelihood_ratios
 
 AGREEMENT = np.array([0.97, 0.6, 0.2])
 ERROR_GIVEN = np.array([[0.7, 0.8, 0.9], [0.01, 0.06, 0.2]])
