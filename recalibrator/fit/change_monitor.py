@@ -1,6 +1,6 @@
 """What alarms and verdicts make obsolete: which labels are believed, since when, and whether the world has changed.
 
-Every label and every summary goes to the detectors, to the label gate and to the proof; what follows from an alarm or a
+Every label and every summary goes to the detectors, to label quality and to the proof; what follows from an alarm or a
 verdict is carried out here.
 """
 
@@ -10,13 +10,26 @@ from typing import Any, NamedTuple
 
 from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_columns import Standing
-from recalibrator.fit.data.traffic_window import Batch, TrafficWindow
+from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, Batch, TrafficWindow
 from recalibrator.fit.decide.certifier import Certifier
 from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
-from recalibrator.fit.drift.monitors import Alarm, Panel
+from recalibrator.fit.drift.detector import Alarm
+from recalibrator.fit.drift.monitors import DriftMonitors
 from recalibrator.fit.estimate.estimate import Circumstances, errors_before
 from recalibrator.fit.label_quality.labeler_watch import LabelerWatch
-from recalibrator.fit.label_quality.state_machine import LabelGate, News, Settled
+from recalibrator.fit.label_quality.state_machine import (
+    AuditsDrawn,
+    Effects,
+    Expected,
+    LabelQuality,
+    LabelSeen,
+    News,
+    RecentPairs,
+    Suspected,
+    dump,
+    load,
+    step,
+)
 from recalibrator.fit.method_constants import MethodConstants
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
@@ -35,7 +48,7 @@ class Reaction(NamedTuple):
 
 
 class ChangeMonitor:
-    """The detectors, the label gate, the last change and the proof of one workload.
+    """The detectors, label quality, the last change and the proof of one workload.
 
     Parameters
     ----------
@@ -52,8 +65,8 @@ class ChangeMonitor:
     ) -> None:
         labels = label_sums.labels
         self._constants, self._sums, self._labels, self._traffic = constants, label_sums, labels, traffic
-        self.panel = Panel(labels.grid.cells, watch_mix=constants.mix.watch_mix)
-        self.gate = LabelGate(labels.grid.cells, constants.audit)
+        self.drift = DriftMonitors(labels.grid.cells, settings.detectors, watch_mix=constants.mix.watch_mix)
+        self.label_quality = LabelQuality()
         self.labelers = LabelerWatch(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
         self.certifier = _certifier(settings, labels.grid.cells)
@@ -81,26 +94,25 @@ class ChangeMonitor:
         if standing.counts:
             # What a failed call would have answered is unknown, other than where only one model was to be asked.
             related = None if example.reason == "degraded" else cell
-            alarms = self.panel.on_label(example.error_probability, error, agree, related, routed_us, now_us)
+            alarms = self.drift.on_label(example.error_probability, error, agree, related, routed_us, now_us)
             self.change.on_label(routed_us)
             self.mix.on_label(routed_us)
             # Trusted answers alone are not drawn by the propensities that they carry: in quarantine nothing is proven.
-            if self.certifier is not None and not self.gate.quarantines:
+            if self.certifier is not None and self.label_quality.quarantine is None:
                 self.certifier.observe(example, self._cell(example), routed_us)
             refit_now = self._handle_alarms(alarms, now_us, may_ask=may_ask)
-        settled = self.gate.on_label(
-            self._labels,
-            self._traffic,
-            routed_us=routed_us,
-            now_us=now_us,
-            audited=standing in (Standing.AUDITED, Standing.ANSWERED),
-            cell=cell,
-            agree=agree,
-            error=error,
-        )
-        if settled is not None:
-            self._settle(settled, now_us)
-        return Reaction(refit_now, None if settled is None else settled.news)
+        if self.label_quality.is_trusting:
+            return Reaction(refit_now)
+        audited, recent = standing in (Standing.AUDITED, Standing.ANSWERED), self._recent_pairs()
+        seen = LabelSeen(routed_us, now_us, audited, cell, agree, error, self._labels, recent)
+        self.label_quality, effects = step(self.label_quality, seen, self._constants.audit)
+        if effects.news is not None:
+            self._apply(effects, now_us)
+        return Reaction(refit_now, effects.news)
+
+    def _recent_pairs(self) -> RecentPairs:
+        pairs, agreeing = (float(self._traffic.counts[name].sum()) for name in (PAIRS, AGREEING))
+        return RecentPairs(self._traffic.recent["queries"], pairs, agreeing)
 
     def on_correction(self, example: LabelledExample, standing: Standing, routed_us: int, now_us: int) -> None:
         """Take a correction or a withdrawal in: what is proven with a label is proven anew with what stands now.
@@ -128,7 +140,7 @@ class ChangeMonitor:
         """Compare labelers with each other; whether somebody was set aside, or is believed again."""
         if not self.labelers.on_label(self._labels):
             return False
-        self.panel.restart_label_channels()
+        self.drift.restart_label_channels()
         if self.change.began_us is not None:
             self.change.recount(self._labels.labels_since(self.change.began_us))
         if self.certifier is not None:
@@ -151,44 +163,38 @@ class ChangeMonitor:
         may_ask : bool
             Whether an audit could be published.
         """
-        self.gate.on_traffic(summary, audits)
-        alarms = self.panel.on_traffic(batch.cell, batch.counts, batch.last_us)
+        self.label_quality, _ = step(self.label_quality, AuditsDrawn(summary, audits), self._constants.audit)
+        alarms = self.drift.on_traffic(batch.cell, batch.counts, batch.last_us)
         return self._handle_alarms(alarms, now_us, may_ask=may_ask)
 
     def _handle_alarms(self, alarms: list[Alarm], now_us: int, *, may_ask: bool) -> bool:
         """Forget what the alarms have made obsolete, and ask about labels; returns whether there were any."""
         for alarm in alarms:
+            channel = alarm.channel
             # What traffic shows from before a change would blur what it shows since; labels come too late for that.
-            obsolete = alarm.meaning == "traffic" or (alarm.meaning == "outcomes" and not alarm.by_labels)
+            obsolete = channel.meaning == "traffic" or (channel.meaning == "outcomes" and not channel.needs_labels)
             if obsolete and self._traffic.queries_since(alarm.began_us) >= _TRAFFIC_KEPT_LEAST:
                 self._traffic.forget_before(alarm.began_us)
-            if alarm.meaning == "traffic":
+            if channel.meaning == "traffic":
                 fresh = self._labels.labels_since(alarm.began_us)
                 self.mix.note(alarm.began_us, fresh, self._constants.mix.mix_labels)
-            elif alarm.meaning == "outcomes" or not may_ask:
+            elif channel.meaning == "outcomes" or not may_ask:
                 # Where nobody can be asked, suspect labels are believed: both models failing alike looks the same.
-                suspect = alarm.meaning == "labels"
-                self._note_change(alarm.began_us, now_us, by_labels=alarm.by_labels, settled=suspect)
-            elif self.gate.suspicion is None:
+                suspect = channel.meaning == "labels"
+                self._note_change(alarm.began_us, now_us, by_labels=channel.needs_labels, settled=suspect)
+            elif self.label_quality.is_trusting:
                 self._suspect(alarm, now_us)
         return bool(alarms)
 
     def _suspect(self, alarm: Alarm, now_us: int) -> None:
-        agreement = self.panel.agreement
+        agreement = self.drift.agreement
         assert agreement is not None
         known_us = self._labels.earlier(alarm.began_us, _GUARD_LABELS)
         known = errors_before(self._sums, known_us, self._constants.estimate)
-        began_us, agreeing = alarm.began_us, alarm.agreeing
-        self.gate.suspect(
-            began_us,
-            agreement,
-            known,
-            self._labels,
-            self._traffic,
-            now_us,
-            agreeing=agreeing,
-            first_odds=self._labels.revisions.odds()[1:3],
-        )
+        began_us, agreeing = alarm.began_us, alarm.channel.agreeing
+        expected = Expected.of(agreement, known, self._labels.revisions.odds()[1:3])
+        alarmed = Suspected(began_us, agreeing, expected, self._labels, self._recent_pairs(), now_us)
+        self.label_quality, _ = step(self.label_quality, alarmed, self._constants.audit)
         if self.certifier is not None:
             self.certifier.restart(now_us)
         # Until trusted people have answered, the safe side is that both models fail alike. A change that these labels
@@ -205,13 +211,19 @@ class ChangeMonitor:
         if self.certifier is not None:
             self.certifier.restart(now_us)
 
-    def _settle(self, settled: Settled, now_us: int) -> None:
-        """Draw the consequences of what became of a suspicion of labels."""
-        self.panel.restart_label_channels()
-        if settled.news in ("labels_refuted", "labels_unfounded"):
-            self.change.retract(settled.from_us)
-        if settled.changed:
-            self._note_change(settled.from_us, now_us, by_labels=True, settled=settled.conclusive)
+    def _apply(self, effects: Effects, now_us: int) -> None:
+        """Apply the outcome of a suspicion of labels to the label table, and to what is known of changes."""
+        spans = self._labels.spans
+        if effects.set_aside:
+            self._labels.quarantine((*spans, (effects.from_us, None)))
+        elif effects.believe:
+            begins_us = spans[-1][0]
+            self._labels.quarantine((*spans[:-1], (begins_us, max(begins_us, effects.from_us))))
+        self.drift.restart_label_channels()
+        if effects.retract:
+            self.change.retract(effects.from_us)
+        if effects.changed:
+            self._note_change(effects.from_us, now_us, by_labels=True, settled=effects.settled)
         elif self.certifier is not None:
             self.certifier.restart(now_us)
         if self.change.began_us is not None:
@@ -242,13 +254,13 @@ class ChangeMonitor:
         """Whether nothing has changed lately, and nothing is suspected to."""
         change = self.change
         learning = change.fresh is not None and change.fresh < self._constants.publish.alert_labels
-        return not learning and all(detector.state == "ok" for detector in self.panel.detectors)
+        return not learning and self.drift.is_quiet
 
     def state(self) -> dict[str, Any]:
         """Return everything as JSON values, exact."""
         return {
-            "panel": self.panel.state(),
-            "gate": self.gate.state(),
+            "drift": self.drift.state(),
+            "label_quality": dump(self.label_quality),
             "certifier": None if self.certifier is None else self.certifier.state(),
             **self.change.state(),
             "mix": self.mix.state(),
@@ -257,8 +269,8 @@ class ChangeMonitor:
 
     def load(self, state: dict[str, Any]) -> None:
         """Take a former :meth:`state` back, once the window has its own."""
-        self.panel.load(state["panel"])
-        self.gate.load(state["gate"], self._labels)
+        self.drift.load(state["drift"])
+        self.label_quality = load(state["label_quality"], self._labels.grid.cells)
         if self.certifier is not None and state.get("certifier") is not None:
             self.certifier.load(state["certifier"])
         self.change.load(state)

@@ -24,6 +24,7 @@ from recalibrator.fit.decide.threshold import Choice, Policies, choose, weigh
 from recalibrator.fit.estimate.agreement import inside, multiply_odds
 from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Estimate, degraded, estimate_outcomes
+from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.publish.commands import Holds, interpret
 from recalibrator.fit.publish.evidence import costs, evidence
@@ -163,7 +164,7 @@ class Recalibrator:
         self._now_us = max(self._now_us, batch.last_us)
         self._counters.on_traffic(batch.sums["labels_requested"])
         self._queries_until_fit -= batch.sums["queries"]
-        audits = self._published.audit_probabilities() if self._monitor.gate.suspicion is not None else {}
+        audits = self._published.audit_probabilities() if self._monitor.label_quality.audit is not None else {}
         if self._monitor.on_traffic(summary, batch, audits, self._now_us, may_ask=self._may_ask):
             return self._refit(drifted=True)
         return self._refit() if self._queries_until_fit <= 0.0 or self._audit_changed else None
@@ -176,7 +177,7 @@ class Recalibrator:
     @property
     def _audit(self) -> float:
         """The share of pairs to audit under the next version; none while people hold a version in force."""
-        return 0.0 if self._holds.any else self._monitor.gate.audit_probability
+        return 0.0 if self._holds.any else self._monitor.label_quality.audit_probability(self.constants.audit)
 
     @property
     def _audit_changed(self) -> bool:
@@ -229,7 +230,7 @@ class Recalibrator:
         self._labels_until_fit = min(refit.refit_labels_most, max(refit.refit_labels_least, pace))
         self._counters.effective_labels = support.effective_labels
         # A first reference that rests on a handful of labels would be contradicted by the next ones.
-        if self._monitor.panel.agreement is not None or support.effective_labels >= needed.minimum_labels:
+        if self._monitor.drift.agreement is not None or support.effective_labels >= needed.minimum_labels:
             self._set_expectations(candidate.estimate)
         trigger = commanded or self._trigger(candidate, drifted=drifted, news=news)
         if trigger is None or support.labels < needed.minimum_bootstrap_labels or not support.pairs:
@@ -240,7 +241,7 @@ class Recalibrator:
         """Set what detectors compare with: they see first labels, the curves are fitted to labels as they stand."""
         revisions, known = self._labels.revisions, estimate.support.effective_labels
         error_given = inside(multiply_odds(estimate.error_given, revisions.odds(known)[1:3, None]))
-        self._monitor.panel.expect(estimate.shift.agreement, error_given, revisions.overall(known))
+        self._monitor.drift.expect(estimate.shift.agreement, error_given, revisions.overall(known))
 
     def _emit_audit(self) -> CalibrationVersion | None:
         """Let routers begin or end an audit under what is in force, when too little is known for a new fit."""
@@ -277,7 +278,7 @@ class Recalibrator:
     def _publish(self, candidate: Candidate, trigger: str) -> CalibrationVersion:
         model_costs = costs(self.settings, self._traffic)
         scores = calibration_error(self._sums, self.constants.estimate.decay.half_life_fast)
-        drift = self._monitor.panel.worst
+        drift = self._monitor.drift.worst
         found = evidence(
             trigger,
             candidate.estimate,
@@ -303,14 +304,14 @@ class Recalibrator:
 
     def _more(self, candidate: Candidate) -> dict[str, JsonValue]:
         """Return what the evidence says of another map, of a proof and of suspected labels, where there are any."""
-        certifier, gate = self._monitor.certifier, self._monitor.gate
+        certifier, quality = self._monitor.certifier, self._monitor.label_quality
         more: dict[str, JsonValue] = {}
         if self._map_fitter.name != _DEFAULT_MAP:
             more["calibration_map"] = self._map_fitter.name
         if certifier is not None:
             more["certified"] = certifier.details(candidate.policies.thresholds)
-        if gate.suspicion is not None or gate.spans:
-            more["label_audit"] = gate.details(self._labels)
+        if not quality.is_trusting or self._labels.spans:
+            more["label_audit"] = label_details(quality, self._labels)
         return more
 
     def _apply_command(self, command: Command) -> CalibrationVersion | None:

@@ -16,6 +16,8 @@ from recalibrator.fit.data.prequential import calibration_error, label_delay, se
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.estimate.estimate import Support
+from recalibrator.fit.label_quality.state_machine import details as label_details
+from recalibrator.fit.label_quality.state_machine import sentence as label_sentence
 from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.fit.publish.commands import Holds
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
@@ -107,14 +109,14 @@ def workload_status(
     """Put the status together; micro-F1 is that of the version in force, with a 95 % interval."""
     settings, current, counters = facts.settings, facts.current, facts.counters
     labels, needed, half_life = sums.labels, facts.constants.support, facts.constants.estimate.decay.half_life_fast
-    panel, gate = monitor.panel, monitor.gate
+    trust = monitor.label_quality
     effective = 0.0 if support is None else support.effective_labels
     stale = counters.requested_since_label >= needed.stale_requests
-    suspected = gate.suspicion is not None or (panel.labels_suspected and gate.is_unanswered)
+    suspected = not trust.is_trusting or (monitor.drift.labels_suspected and trust.is_unanswered)
     state = _state(facts, effective, suspected=suspected, stale=stale)
     quality = _quality(current, support, policies)
     cost = _cost(settings, traffic)
-    said = _sentence(state, facts, quality, effective) or gate.sentence(labels)
+    said = _sentence(state, facts, quality, effective) or label_sentence(trust, labels.set_aside_since(-1))
     known: DriftState | None = "insufficient_labels" if effective < needed.minimum_labels else None
     return WorkloadStatus(
         workload=settings.name,
@@ -127,12 +129,15 @@ def workload_status(
         escalation_rate=traffic.escalation_rate,
         cost=cost,
         labels=_labels(labels, traffic, counters, effective),
-        drift=panel.status("stale" if stale else known),
+        drift=monitor.drift.status("stale" if stale else known),
         calibration_error=calibration_error(sums, half_life),
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(facts.now_us) if facts.now_us else None,
         details=counters.details()
-        | {"label_audit": gate.details(labels), "labelers_set_aside": monitor.labelers.details(labels)},
+        | {
+            "label_audit": label_details(trust, labels),
+            "labelers_set_aside": monitor.labelers.details(labels),
+        },
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
@@ -254,7 +259,7 @@ def _saving(cost: CostRate | None) -> Saving | None:
 
 
 def _sentence(state: WorkloadState, facts: WorkloadFacts, quality: Interval | None, effective: float) -> str:
-    """Say in one plain sentence how it stands; nothing where labels are suspected, of which the gate knows more."""
+    """Say in one plain sentence how it stands; nothing where labels are suspected, whose own sentence follows."""
     current, target, minimum = facts.current, facts.settings.target.micro_f1, facts.constants.support.minimum_labels
     goal = f"micro-F1 {target:g}"
     now = "not yet known" if quality is None else f"{quality.estimate:.3f} ({quality.lower:.3f} to {quality.upper:.3f})"

@@ -37,6 +37,7 @@ from schemas import (
     TrafficSummary,
     WorkloadSettings,
 )
+from schemas.detectors import BUILT_IN
 from schemas.routed import DecisionReason
 
 _WORKLOAD = "drift"
@@ -59,6 +60,8 @@ class Ours(TakesMess):
     exploration : float
     watch : bool
         Whether the detectors' alarms are noted, which costs time.
+    detectors : tuple of str
+        Which detectors, as settings name them.
     calibration_map : str
         How g is fitted, as in the settings.
     **tuned
@@ -71,6 +74,7 @@ class Ours(TakesMess):
         exploration: float = EXPLORED,
         *,
         watch: bool = False,
+        detectors: tuple[str, ...] = BUILT_IN,
         calibration_map: str = "isotonic",
         **tuned: Any,
     ) -> None:
@@ -88,6 +92,7 @@ class Ours(TakesMess):
                 "label_probability_kept": LABELLED_KEPT,
                 "label_probability_escalated": LABELLED_ESCALATED,
             },
+            "detectors": detectors,
         }
         self.core = self._fresh()
         self._grid = Grid(self.constants.grid)

@@ -484,6 +484,7 @@ class LabelTable:
             "outcomes": pack(self.table[:, :OUTCOMES]),
             "facts": pack(self.table[:, OUTCOMES:]),
             "per_field": pack(self.per_field),
+            "spans": [list(span) for span in self._spans],
             "labelers": list(self._labelers),
             "distrusted": sorted(self._distrusted),
             "overruled": self.overruled.state(),
@@ -501,6 +502,7 @@ class LabelTable:
         self.per_field[:] = unpack(state["per_field"], self.per_field)
         for square, hits, size in ((SQUARE_SMALL, HITS_SMALL, SIZE_SMALL), (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE)):
             table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
+        self._spans = tuple((begins_us, ends_us) for begins_us, ends_us in state["spans"])
         self._labelers = {name: number for number, name in enumerate(state["labelers"], start=1)}
         self._distrusted = frozenset(state["distrusted"])
         self.overruled.load(state["overruled"])

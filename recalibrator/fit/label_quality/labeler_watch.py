@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import JsonValue
 
+from recalibrator.fit.arrays import Floats
 from recalibrator.fit.data.label_columns import (
     GROUP,
     HITS_LARGE,
@@ -25,7 +26,6 @@ from recalibrator.fit.label_quality.labeler_effects import (
     LEAST_LABELS,
     ByLabeler,
     Deviation,
-    Floats,
     Ints,
     deviations,
     labeler_effects,
