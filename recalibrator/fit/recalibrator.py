@@ -294,17 +294,7 @@ class Recalibrator:
         model_costs = costs(self.settings, self._traffic)
         scores = calibration_error(self._sums, self.constants.estimate.decay.half_life_fast)
         drift = self._monitor.drift.worst
-        found = evidence(
-            trigger,
-            candidate.estimate,
-            candidate.policies,
-            candidate.choice,
-            scores,
-            self.settings,
-            model_costs,
-            drift,
-            candidate.exploration,
-        )
+        found = evidence(trigger, candidate, scores, self.settings, model_costs, drift)
         found = found.model_copy(update={"details": {**found.details, **self._more(candidate)}})
         return self._published.publish(
             self._now_us,
