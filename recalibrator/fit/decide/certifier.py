@@ -7,7 +7,7 @@ on until one fails, which needs no correction for their number (fixed-sequence t
 
 The proof holds for the mean over the queries since :attr:`Certifier.since_us`, if labels are right, if requests for
 labels and exploration were drawn with the probabilities on record, and if no answer holds more than one value a field.
-It begins anew when a detector believes that outcomes have changed: no proof about what was says anything of what is.
+It begins anew when a detector finds that outcomes have changed: no proof about what was says anything of what is.
 """
 
 from __future__ import annotations
