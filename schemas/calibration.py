@@ -62,6 +62,24 @@ class CalibrationMap(Part):
             raise ValueError("error_probability: must not decrease")
         return self
 
+    def at(self, uncertainty: float) -> float:
+        """Return g(u): linear between knots, clipped outside.
+
+        Examples
+        --------
+        >>> curve = CalibrationMap(uncertainty=(0.1, 0.3), error_probability=(0.0, 0.5))
+        >>> round(curve.at(0.2), 3), curve.at(0.0), curve.at(1.0)
+        (0.25, 0.0, 0.5)
+        """
+        knots, values = self.uncertainty, self.error_probability
+        if uncertainty <= knots[0]:
+            return values[0]
+        if uncertainty >= knots[-1]:
+            return values[-1]
+        right = next(index for index, knot in enumerate(knots) if knot > uncertainty)
+        share = (uncertainty - knots[right - 1]) / (knots[right] - knots[right - 1])
+        return values[right - 1] + share * (values[right] - values[right - 1])
+
     def inverse(self, error_probability: float) -> float:
         """Return the largest u whose g does not exceed a probability; -1 when all do, 1 when none does.
 
