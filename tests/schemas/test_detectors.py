@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.detectors import BUILT_IN, check_detector, river_spec
+from schemas.detectors import DEFAULT_DETECTORS, check_detector, river_spec
 from schemas.errors import ConfigError
 from schemas.settings_text import parse_settings
 
@@ -22,7 +22,7 @@ detectors = {detectors}
 
 def test_the_default_is_all_of_ours() -> None:
     text = TABLE.format(detectors="").replace("detectors = \n", "")
-    assert parse_settings(text, {}, "ucci.toml").workloads["w"].detectors == BUILT_IN
+    assert parse_settings(text, {}, "ucci.toml").workloads["w"].detectors == DEFAULT_DETECTORS
 
 
 def test_detectors_of_both_kinds_are_read_in_order() -> None:

@@ -19,7 +19,7 @@ from recalibrator.fit.drift.cusum import Cusum, CusumRules
 from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
 from recalibrator.fit.drift.river_detector import RiverDetector
 from recalibrator.fit.estimate.agreement import Chances
-from schemas.detectors import BUILT_IN, river_spec
+from schemas.detectors import DEFAULT_DETECTORS, river_spec
 from schemas.errors import ConfigError
 from schemas.settings import WorkloadSettings
 from schemas.status import DriftState, DriftStatus
@@ -67,7 +67,7 @@ class DriftMonitors:
         If a detector's library is not installed.
     """
 
-    def __init__(self, cells: int, names: Sequence[str] = BUILT_IN, *, watch_mix: bool = True) -> None:
+    def __init__(self, cells: int, names: Sequence[str] = DEFAULT_DETECTORS, *, watch_mix: bool = True) -> None:
         self._cells, self._watch_mix = cells, watch_mix
         self.detectors = tuple(_made(name) for name in names)
         self._by_channel = {

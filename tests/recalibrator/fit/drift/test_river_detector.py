@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recalibrator.fit.drift.detector import Channel, Outcomes
 from recalibrator.fit.drift.monitors import DriftMonitors, check_detectors
 from recalibrator.fit.drift.river_detector import RiverDetector, change_point
-from schemas.detectors import BUILT_IN, river_spec
+from schemas.detectors import DEFAULT_DETECTORS, river_spec
 from schemas.errors import ConfigError
 from tests.support.cascade_stream import settings as workload_settings
 
@@ -93,7 +93,7 @@ def test_counts_of_a_summary_are_one_mean_residual() -> None:
 
 def test_monitors_run_river_beside_our_detectors() -> None:
     """Its alarm means what label_residual's does, and ours see exactly what they see without it."""
-    ours, beside = DriftMonitors(3), DriftMonitors(3, (*BUILT_IN, NAMES[1]))
+    ours, beside = DriftMonitors(3), DriftMonitors(3, (*DEFAULT_DETECTORS, NAMES[1]))
     fired = []
     for at, error in enumerate([*errors(300, 0.1), *errors(300, 0.4)]):
         first = ours.on_label(0.1, error, None, None, at, at)
@@ -104,7 +104,7 @@ def test_monitors_run_river_beside_our_detectors() -> None:
     assert fired[0].channel.meaning == "outcomes"
     assert fired[0].channel.needs_labels
     shown = [one.name for one in beside.status(None).detectors]
-    assert shown == [*BUILT_IN, NAMES[1]]
+    assert shown == [*DEFAULT_DETECTORS, NAMES[1]]
     assert ours.status(None).detectors == beside.status(None).detectors[:-1]
 
 
@@ -112,7 +112,7 @@ def test_a_detector_added_since_the_snapshot_starts_afresh() -> None:
     before = DriftMonitors(3)
     for at, error in enumerate(errors(50, 0.5)):
         before.on_label(0.1, error, None, None, at, at)
-    after = DriftMonitors(3, (*BUILT_IN, NAMES[0]))
+    after = DriftMonitors(3, (*DEFAULT_DETECTORS, NAMES[0]))
     after.load(json.loads(json.dumps(before.state())))
     assert after.status(None).detectors[:-1] == before.status(None).detectors
     assert after.status(None).detectors[-1].state == "ok"
