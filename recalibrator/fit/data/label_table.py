@@ -54,7 +54,7 @@ _REVISION_MOST = 2**53
 """Cut there, no square or sum overflows whatever a labeler sends."""
 
 LABELERS_MOST = 256
-"""Labelers told apart by name; those beyond share a number."""
+"""Labelers who have a number of their own; those beyond share one."""
 
 _SAID = [*range(OUTCOMES), GROUP, STANDING, LABELER]
 """What a label says, as far as the estimates go."""
@@ -270,7 +270,7 @@ class LabelTable:
 
     @property
     def labelers(self) -> tuple[str, ...]:
-        """Names of the labelers told apart; the first has number 1."""
+        """Names of the labelers with a number of their own; the first has number 1."""
         return tuple(self._labelers)
 
     @property

@@ -1,4 +1,4 @@
-"""What unlabelled traffic looks like now: summaries flow in, the current distribution of u and of agreement flow out.
+"""What unlabelled traffic looks like now: the current distribution of u and of agreement, from summaries.
 
 Summaries come from several join instances in any order; they are kept by their routing time, and the oldest leave
 once enough later queries are known. Counts are whole numbers, so that what is added can be taken out again exactly.

@@ -121,7 +121,7 @@ def _thinned(level: Floats, knots: Floats) -> CalibrationMap:
             next_value, last_place = value + _LEAST_STEP, places[index]
     if kept[-1] != len(values) - 1 and places[-1] > last_place:
         kept.append(len(values) - 1)
-    return CalibrationMap._trusted(  # noqa: SLF001 - increasing by what is kept, and in [0, 1] by what is passed
+    return CalibrationMap(
         uncertainty=tuple(places[index] for index in kept),
         error_probability=tuple(values[index] for index in kept),
     )

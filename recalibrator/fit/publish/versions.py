@@ -12,15 +12,9 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
 
-from schemas.calibration import (
-    ESCALATE_ALL,
-    CalibrationMap,
-    CalibrationState,
-    CalibrationVersion,
-    Evidence,
-    ModelCosts,
-)
+from schemas.calibration import ESCALATE_ALL, CalibrationMap, CalibrationState, CalibrationVersion, Evidence
 from schemas.command import Command
+from schemas.costs import ModelCosts
 from schemas.event import from_us
 from schemas.settings import WorkloadSettings
 
@@ -42,6 +36,11 @@ class VersionRegistry:
         self._versions: dict[int, CalibrationVersion] = {}
         self.floor = 0
         self.current: CalibrationVersion | None = None
+
+    @property
+    def signal(self) -> str:
+        """How u is measured in these versions."""
+        return self._settings.uncertainty
 
     def find(self, version: int) -> CalibrationVersion | None:
         """Return a former version, or None when it is not or no longer known."""
@@ -197,6 +196,13 @@ def interpret(command: Command, registry: VersionRegistry, holds: Holds, on_tria
     A version that is not known any more is taken from the command, where that carries its content; else the act is
     ``nothing`` and its note says why.
     """
+    if command.map is not None and command.signal != registry.signal:
+        because = f"its map is of the uncertainty signal {command.signal}, configured is {registry.signal}"
+        return Act("nothing", holds, f"{command.action} refused: {because}")
+    return _interpret(command, registry, holds, on_trial)
+
+
+def _interpret(command: Command, registry: VersionRegistry, holds: Holds, on_trial: int | None) -> Act:
     match command.action:
         case "bootstrap":
             return _bootstrap(command, holds)

@@ -88,9 +88,10 @@ def weighed_anew(label_sums: LabelSums, changed_us: int | None) -> tuple[NDArray
     st.sampled_from((None, 20, 70)),
     st.sampled_from((40, 200)),
 )
-def test_sums_kept_from_look_to_look_are_those_of_all_labels_weighed_anew(
+def test_kept_sums_are_those_of_all_labels_weighed_anew(
     events: list[LabelledExample | str], changed_after: int | None, capacity: int
 ) -> None:
+    """Sums kept from refit to refit are those of all labels weighed anew."""
     labels = window(capacity)
     label_sums = LabelSums(labels)
     changed_us = None if changed_after is None else to_us(START + timedelta(seconds=changed_after))
@@ -119,7 +120,8 @@ def test_sums_kept_from_look_to_look_are_those_of_all_labels_weighed_anew(
         )
 
 
-def test_a_window_of_many_half_lives_neither_overflows_nor_loses_the_newest_labels() -> None:
+def test_many_half_lives_neither_overflow_nor_lose_labels() -> None:
+    """A window of many half lives neither overflows nor loses the newest labels."""
     labels, half_lives = window(capacity=2_000), HalfLives(1.0, 0.5, 1.0)
     label_sums = LabelSums(labels)
     for number in range(2_000):

@@ -82,7 +82,8 @@ def test_any_arrival_order_with_repeats_gives_the_same_estimate(events: list[Lab
     same(estimate(in_order), estimate(shuffled))
 
 
-def test_a_retracted_label_leaves_the_estimate_as_if_it_had_never_come() -> None:
+def test_a_retracted_label_leaves_no_trace_in_the_estimate() -> None:
+    """A retracted label leaves the estimate as if it had never come."""
     with_it, without = window(), window()
     for number in range(200):
         with_it.offer(label(number))
@@ -108,7 +109,8 @@ def test_a_correction_replaces_also_the_counts_of_each_field() -> None:
     assert labels.per_field.sum() == 0
 
 
-def test_a_label_that_was_not_asked_for_is_kept_but_changes_no_estimate() -> None:
+def test_an_unrequested_label_changes_no_estimate() -> None:
+    """A label that was not asked for is kept but changes no estimate."""
     asked, unasked = window(), window()
     for number in range(150):
         asked.offer(label(number))
@@ -129,7 +131,8 @@ def test_the_oldest_leave_by_routing_time_whatever_came_last() -> None:
 
 
 @pytest.mark.parametrize("capacity", [100, 1_000])
-def test_ages_count_later_routed_labels_and_equal_times_share_theirs(capacity: int) -> None:
+def test_ages_count_labels_routed_later(capacity: int) -> None:
+    """Ages count later routed labels and equal times share theirs."""
     labels = window(capacity)
     for number in (5, 1, 9, 3):
         labels.offer(label(number))
@@ -140,7 +143,8 @@ def test_ages_count_later_routed_labels_and_equal_times_share_theirs(capacity: i
     np.testing.assert_allclose(weights(age, np.ones(5, dtype=bool), 2.0), expected)
 
 
-def test_whoever_gave_suspected_labels_does_not_decide_the_audit_of_them() -> None:
+def test_suspected_labelers_do_not_decide_their_own_audit() -> None:
+    """Those who gave suspected labels do not decide the audit of them."""
     labels = window()
     for number in range(40):
         labels.offer(label(number, label_requested=True, label_reason="random", labeler="eve"))
@@ -160,7 +164,8 @@ def test_whoever_gave_suspected_labels_does_not_decide_the_audit_of_them() -> No
     assert len(labels.errors_since(0, audited=False)[0]) == 41
 
 
-def test_a_label_that_was_overruled_stands_again_once_its_successor_is_set_aside() -> None:
+def test_an_overruled_label_returns_with_distrust() -> None:
+    """A label that was overruled stands again once its successor is set aside."""
     labels, alone = window(), window()
     for one in (labels, alone):
         one.offer(label(1, labeler="ann"))

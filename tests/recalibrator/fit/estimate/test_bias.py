@@ -94,7 +94,7 @@ def window(seed: int) -> Policies:
 
 
 @pytest.mark.thorough
-def test_micro_f1_is_estimated_without_bias_that_matters_and_its_error_is_not_understated() -> None:
+def test_micro_f1_is_unbiased_and_its_error_not_understated() -> None:
     """Smoothing over cells leaves a bias of up to .0003, a tenth of one window's standard error."""
     population = typo_world(2_000_000, 2_000_000, seed=999_999)
     windows = [window(seed) for seed in range(1_000, 1_000 + WINDOWS)]
