@@ -1,4 +1,4 @@
-"""The numbers behind a version: what was estimated flows in, what a reader may check flows out."""
+"""The evidence of a version: the estimates behind it, so that a reader can check them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def frontier(
     places = np.unique(np.append(places, [] if chosen is None else [chosen])).astype(np.intp)
     cost: NDArray[np.float64] = np.zeros(0)
     if model_costs is not None:
-        # The cost is linear in the rate: its ends tell it all.
+        # The cost is linear in the rate, so its ends determine it.
         none, every = (expected_cost(model_costs, end, exploration).sequential for end in (0.0, 1.0))
         cost = none + rate[places] * (every - none)
     return CostQualityCurve(
