@@ -103,8 +103,8 @@ def ask(
 
     Example: ucci-stream ask "canon 5d f2.8 at night" --json
     """
-    from ucci_stream.topics.answer_view import show_answer
     from ucci_stream.topics.ask import ask as ask_service
+    from ucci_stream.topics.ask import show_answer
 
     settings = settings_of(config)
     asked = ask_service(settings, text, workload_of(settings, workload), timeout_s)

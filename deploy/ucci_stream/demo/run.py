@@ -22,12 +22,12 @@ from schemas.query import QueryEvent
 from schemas.topics import QUERIES
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
 from ucci_stream.demo.live_view import LiveView
-from ucci_stream.demo.offline import offline_calibration
 from ucci_stream.demo.run_plot import plot_run
 from ucci_stream.demo.scenario import (
     TRUSTED_LABELER,
     PlannedQuery,
     Scenario,
+    offline_calibration,
     offline_examples,
     offline_set,
     plan_stream,

@@ -13,8 +13,13 @@ import uuid
 from pathlib import Path
 
 from ucci_stream.local.broker_probe import await_cluster, pick_port
-from ucci_stream.local.broker_properties import broker_properties, container_environment, random_kafka_id
-from ucci_stream.local.kafka_install import KAFKA_VERSION, BrokerUnavailable
+from ucci_stream.local.kafka_install import (
+    KAFKA_VERSION,
+    BrokerUnavailable,
+    broker_properties,
+    container_environment,
+    random_kafka_id,
+)
 from ucci_stream.local.processes import ChildProcess, RunsInBlock
 
 IMAGE = f"apache/kafka:{KAFKA_VERSION}"

@@ -17,9 +17,17 @@ from pathlib import Path
 
 from schemas.errors import ConfigError
 from ucci_stream.local.broker_probe import await_cluster, cluster_at, pick_port, port_is_free
-from ucci_stream.local.broker_properties import broker_properties, meta_properties, properties_text, random_kafka_id
 from ucci_stream.local.kafka_container import DockerBroker, docker_answers
-from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, java_command, kafka_jars
+from ucci_stream.local.kafka_install import (
+    BrokerNotInstalled,
+    BrokerUnavailable,
+    broker_properties,
+    java_command,
+    kafka_jars,
+    meta_properties,
+    properties_text,
+    random_kafka_id,
+)
 from ucci_stream.local.processes import ChildProcess, RunsInBlock
 
 _START_TIMEOUT_S = 100.0

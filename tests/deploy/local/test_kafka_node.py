@@ -19,8 +19,7 @@ from schemas.errors import ConfigError
 from tests.support.broker import DEADLINE_S, create, produce, read_all
 from ucci_stream.local import kafka_node as local_broker
 from ucci_stream.local.broker_probe import cluster_at, pick_port
-from ucci_stream.local.broker_properties import properties_text
-from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, kafka_jars
+from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, kafka_jars, properties_text
 from ucci_stream.local.kafka_node import LocalBroker, open_broker
 
 # Some tests start a node of their own, which takes 3 s on a quiet machine and a minute on a crowded one.
