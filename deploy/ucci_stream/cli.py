@@ -1,4 +1,4 @@
-"""``ucci-stream``: the operator's command. Each subcommand is thin: arguments in, one call, its outcome printed."""
+"""``ucci-stream``: the operator's command. A subcommand reads its arguments, makes one call and prints the outcome."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def main() -> int:
     options = parser.parse_args()
     rows = [row for name in SETS for row in pq.read_table(options.data / f"{name}.parquet").to_pylist()]
     _pack_traffic(rows, options.out)
-    # The demo never streams its offline set, and new names come by only when somebody asks.
+    # The demo never streams its offline set, and new names come only from an interactive query.
     memo_rows = [row for row in rows if row["shift"] in MEMO_SHIFTS][OFFLINE_EXAMPLES:]
     return max(_pack_model(role, memo_rows, options.out) for role in ROLES)
 

@@ -108,7 +108,7 @@ def publish_offline(stack: Stack, offline: list[RecordedQuery], watcher: Watcher
     # The command goes first: folded before it, the examples alone would lead to a first version of the core's own.
     send_events(stack.settings, WORKLOAD, [command, *offline_examples(offline, WORKLOAD, moment)])
     first = watcher.await_first_version(_BOOTSTRAP_TIMEOUT_S)
-    # The stream begins when its past is told: versions that catch up with it are no answer to the stream.
+    # The stream begins once its past is folded in: versions made while catching up do not answer the stream.
     watcher.await_labels(len(offline), _BOOTSTRAP_TIMEOUT_S)
     console.print(
         f"[green]✓[/] {'calibrated':<14} offline, on {len(offline)} recorded queries: version {first.version}, "

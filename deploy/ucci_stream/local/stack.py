@@ -1,7 +1,7 @@
 """The local stack: broker, two model servers, routers, recalibrator; started in order of need, stopped in reverse.
 
-A directory and a few options flow in; a running service with its ``ucci.toml`` in that directory flows out. Broker and
-model servers start side by side, then the topics are made, then the services start on them.
+Its ``ucci.toml`` lies in the directory of the stack. Broker and model servers start side by side, then the topics are
+made, then the services start on them.
 """
 
 from __future__ import annotations

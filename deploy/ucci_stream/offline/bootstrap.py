@@ -1,8 +1,7 @@
-"""``ucci-stream bootstrap``: an offline calibration → the commands that make it the first version.
+"""``ucci-stream bootstrap``: makes an offline calibration the first version of a workload.
 
-A JSONL file of labelled examples, or a ``router.json`` of the PyPI package ``ucci-router``, flows in; records on the
-observations topic flow out, ending with a ``bootstrap`` command. The fit stage, the only writer of versions,
-publishes.
+It reads a JSONL file of labelled examples or a ``router.json`` of the PyPI package ``ucci-router``, and writes records
+to the observations topic, a ``bootstrap`` command last. The fit stage, the only writer of versions, publishes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Topics: created where they are missing, checked where they exist.
 
-The table of :mod:`schemas.topics` flows in; topics on the broker, or one line for each fault, flow out. An existing
-topic is never altered: a wrong policy is the operator's to mend.
+:mod:`schemas.topics` holds the table. An existing topic is never altered: it is for the operator to correct a wrong
+policy, and every fault is one line.
 """
 
 from __future__ import annotations

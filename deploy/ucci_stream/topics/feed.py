@@ -1,7 +1,6 @@
-"""``ucci-stream send`` and ``label``: a file of events → a topic, acknowledged, with a progress bar.
+"""``ucci-stream send`` and ``label``: send a file of events to a topic and wait until the broker acknowledges them.
 
-Lines flow in, acknowledged records flow out. A bad line stops the feed and is named by its number; the good ones
-before it stay sent.
+A bad line stops the feed and is named by its number; the good ones before it stay sent.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ def open_lines(path: Path) -> Iterator[Iterator[tuple[int, bytes]]]:
 
 @contextmanager
 def _progress(path: Path, console: Console) -> Iterator[Advance]:
-    """Show how much of the file is sent; nothing is drawn where nobody looks."""
+    """Show how much of the file is sent; nothing is drawn where the output is no terminal."""
     size = path.stat().st_size if str(path) != "-" else None
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
