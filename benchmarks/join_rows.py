@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from recalibrator.join.ports import StoredRow
 from recalibrator.join.query_state import NOTHING_KNOWN, JoinState, LabelRules, take_result
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
-from recalibrator.ports import StoredRow
 from schemas.entities import Entities
 from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
 

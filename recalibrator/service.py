@@ -31,8 +31,8 @@ from recalibrator.join.stage import JoinLimits, JoinStage, JoinTopics
 from recalibrator.kafka_event_log import KafkaEventLog
 from recalibrator.kafka_properties import group_properties, reader_properties, transactional_properties
 from recalibrator.kafka_transaction import TransactionDriver
-from recalibrator.ports import Stage
 from recalibrator.prometheus_metrics import Metrics
+from recalibrator.stage import Stage
 from recalibrator.stage_thread import StageThread
 from schemas.settings import Settings
 from schemas.topics import (

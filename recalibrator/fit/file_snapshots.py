@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from recalibrator.core import Recalibrator, WorkloadSettings
-from recalibrator.ports import Core, FitState
+from recalibrator.fit.ports import Core, FitState
 
 _log = structlog.get_logger()
 _FORMAT = 1

@@ -15,24 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from recalibrator.dead_letter import dead_letter
-from recalibrator.decoding import decode_observation
+from recalibrator.decoding import Observation, decode_observation
 from recalibrator.errors import Rewind
+from recalibrator.fit.ports import Core, FitState, SnapshotStore, VersionLog
 from recalibrator.fit.publish.publication import publication, trial_publication
-from recalibrator.ports import (
-    Core,
-    EndReached,
-    EventLog,
-    FitState,
-    Lag,
-    Observation,
-    Record,
-    SnapshotStore,
-    Stage,
-    Transactions,
-    VersionLog,
-)
+from recalibrator.stage import Stage
 from schemas.errors import DecodeError
-from ucci_runtime.broker.records import Count, Input, OutputRecord
+from ucci_runtime.broker.ports import EventLog, Transactions
+from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OutputRecord, Record
 from ucci_runtime.clock import Clock
 
 STAGE = "fit"

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from recalibrator.ports import EndReached, Record
-from ucci_runtime.broker.records import Input
+from ucci_runtime.broker.records import EndReached, Input, Record
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from recalibrator.join.ports import RequestKey
 from recalibrator.join.query_state import JoinState
-from recalibrator.ports import RequestKey
 from schemas.label_requested import LabelRequested
 from ucci_runtime.broker.records import OutputRecord
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from recalibrator.join.ports import LabelerKey, StoredRow
 from recalibrator.join.query_state import JoinState
-from recalibrator.ports import LabelerKey, StoredRow
 from schemas.routed import RoutedEvent
 from schemas.status import LabelerCounts
 from schemas.traffic import TrafficSummary

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
-from recalibrator.ports import LabelerKey
+from recalibrator.join.ports import LabelerKey
 from schemas.status import LabelerCounts, LabelerStatus
 
 MOST_KEPT = 2_000

@@ -23,9 +23,9 @@ from pydantic import ValidationError
 from recalibrator.errors import StoreDamaged
 from recalibrator.join import sqlite_labeler_rows as labeler_rows
 from recalibrator.join.broker_time import to_ms
+from recalibrator.join.ports import LabelerKey, RequestKey, StoredRow
 from recalibrator.join.query_state import JoinState
 from recalibrator.join.row_codec import decoded, encoded
-from recalibrator.ports import LabelerKey, RequestKey, StoredRow
 from schemas.status import LabelerCounts, LabelerStatus
 from ucci_runtime.broker.records import Input
 

@@ -19,13 +19,15 @@ from recalibrator.join.co_partition import Pair
 from recalibrator.join.label_requests import closing_records, request_change
 from recalibrator.join.labeler_agreement import add, judge
 from recalibrator.join.pending import Pending, Summarizer
+from recalibrator.join.ports import JoinStore, LabelerKey
 from recalibrator.join.query_state import NOTHING_KNOWN, JoinState, Rules, take_feedback, take_result
-from recalibrator.ports import EndReached, EventLog, JoinStore, LabelerKey, Lag, Record, Stage, Transactions
+from recalibrator.stage import Stage
 from schemas.errors import DecodeError
 from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent
 from schemas.status import LabelerStatus
-from ucci_runtime.broker.records import Count, Input, OutputRecord
+from ucci_runtime.broker.ports import EventLog, Transactions
+from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OutputRecord, Record
 from ucci_runtime.clock import Clock
 
 STAGE = "join"

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from recalibrator.core import Recalibrator
+from recalibrator.decoding import Observation
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.publication import history_key
 from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
-from recalibrator.ports import Observation
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence
 from schemas.command import Command
 from schemas.labelled import LabelledExample

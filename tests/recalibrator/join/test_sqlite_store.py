@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from recalibrator.errors import StoreDamaged
 from recalibrator.join.broker_time import to_ms
+from recalibrator.join.ports import StoredRow
 from recalibrator.join.query_state import NOTHING_KNOWN, JoinState, LabelRules, take_feedback, take_result
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
-from recalibrator.ports import StoredRow
 from schemas.routed import LabelRequest
 from tests.support.recalibrator_events import FIELDS, START, feedback, routed
 from ucci_runtime.broker.records import Input
