@@ -7,6 +7,7 @@ plotted. The demo never looks inside a service: it knows what a user of the topi
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from ucci_stream.demo.scenario import (
 )
 from ucci_stream.demo.summary import Summary, print_summary, summarise
 from ucci_stream.demo.watch import Watcher
+from ucci_stream.local.processes import unwound_by_signals
 from ucci_stream.local.stack import WORKLOAD, Stack, StackOptions
 from ucci_stream.offline.bootstrap import send_events
 from ucci_stream.topics.admin import client_properties
@@ -74,7 +76,11 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     scenario = Scenario(queries=options.queries or options.seconds * QUERIES_PER_SECOND, seed=options.seed)
     traffic = load_traffic()
     stream = plan_stream(traffic, scenario)
-    with Stack(stack_options, console) as stack, Watcher(stack.settings, stream, scenario) as watcher:
+    with (
+        unwound_by_signals(),
+        Stack(stack_options, console) as stack,
+        Watcher(stack.settings, stream, scenario) as watcher,
+    ):
         publish_offline(stack, offline_set(traffic), watcher, console)
         _stream(stack, stream, options, watcher, console)
         summary = summarise(stream, watcher.seen, scenario, stack_options.micro_f1)
@@ -194,9 +200,8 @@ def _report(summary: Summary, picture: Path, options: DemoOptions, console: Cons
 
 def _keep(stack: Stack, console: Console) -> None:
     console.print(f"left running until Ctrl-C: {stack.addresses.recalibrator}/", highlight=False)
-    try:
-        while True:
-            time.sleep(1.0)
-            stack.require_alive()
-    except KeyboardInterrupt:
-        return
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    while not stop.wait(1.0):
+        stack.require_alive()

@@ -23,7 +23,7 @@ from schemas.settings import Settings
 from schemas.settings_text import load_settings
 from ucci_stream.local.kafka_node import open_broker
 from ucci_stream.local.model_servers import ModelServer, recorded_servers, vllm_servers
-from ucci_stream.local.processes import ChildProcess, free_port
+from ucci_stream.local.processes import ChildProcess, free_port, unwound_by_signals
 from ucci_stream.topics.admin import create_topics
 
 WORKLOAD = "photo-search"
@@ -224,9 +224,9 @@ def _stop(process: ChildProcess) -> None:
 def run_until_interrupted(options: StackOptions, console: Console) -> None:
     """Start the stack and keep it until SIGINT or SIGTERM."""
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with Stack(options, console) as stack:
+    with unwound_by_signals(), Stack(options, console) as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
         console.print(f"\nstatus page   {stack.addresses.recalibrator}/", highlight=False)
         console.print(f"configuration {stack.config_path}", highlight=False)
         console.print('try           ucci-stream ask "canon 5d f2.8 at night"\n', highlight=False)
