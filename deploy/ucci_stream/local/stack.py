@@ -103,7 +103,6 @@ class Stack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._console.print("stopping", style="dim")
-        self._stop_services()
         self._parts.close()
 
     def require_alive(self) -> None:
@@ -155,6 +154,7 @@ class Stack:
         self._services = [recalibrator]
         for index in range(self.options.routers):
             self._services.append(self._router(index, logs))
+        self._parts.callback(self._stop_services)
         for child in self._services:
             child.start()
         recalibrator.await_http(f"{self.addresses.recalibrator}/readyz", _READY_TIMEOUT_S)

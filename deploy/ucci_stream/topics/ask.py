@@ -28,9 +28,9 @@ from stream_router.model_client.http_call import CallError
 from stream_router.model_client.http_client import ModelServer, ServerName
 from stream_router.model_client.request import build_probe, build_request
 from ucci_runtime.clock import SystemClock
-from ucci_stream.topics.admin import client_properties
+from ucci_stream.topics import admin
+from ucci_stream.topics.admin import broker_failures, client_properties, require_broker
 
-_METADATA_TIMEOUT_S = 10.0
 _REASONS = {
     "threshold": "u lies above the threshold, so the large model was asked",
     "exploration": "u lies below the threshold; the large model was asked to keep learning from both",
@@ -68,7 +68,10 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
     ------
     NoAnswer
         When no result came in time, or the topics are missing.
+    BrokerUnreachable, AccessDenied
+        When the broker does not answer, or not to us.
     """
+    require_broker(settings)
     query = QueryEvent(query_id=f"ask-{uuid.uuid4()}", text=text, workload=workload)
     prefix = settings.topics.prefix
     consumer = Consumer(
@@ -81,7 +84,8 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
         )
     )
     try:
-        _follow_from_now(consumer, RESULTS.name(prefix))
+        with broker_failures(settings):
+            _follow_from_now(consumer, RESULTS.name(prefix))
         producer = Producer(client_properties(settings, linger_ms=0))
         sent = time.monotonic()
         producer.produce(QUERIES.name(prefix), key=query.query_id.encode(), value=query.to_json())
@@ -100,12 +104,12 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
 
 def _follow_from_now(consumer: Consumer, topic: str) -> None:
     """Assign every partition at its present end, so that nothing written from now on is missed."""
-    metadata = consumer.list_topics(topic, timeout=_METADATA_TIMEOUT_S).topics[topic]
+    metadata = consumer.list_topics(topic, timeout=admin.ANSWER_TIMEOUT_S).topics[topic]
     if metadata.error is not None:
         raise NoAnswer(f"{topic}: {metadata.error.str()}; run `ucci-stream topics create`")
     starts = []
     for partition in metadata.partitions:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_METADATA_TIMEOUT_S)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=admin.ANSWER_TIMEOUT_S)
         starts.append(TopicPartition(topic, partition, end if end >= 0 else OFFSET_END))
     consumer.assign(starts)
 
