@@ -5,18 +5,9 @@ from __future__ import annotations
 MANY_ARGUMENTS = frozenset(
     {
         "recalibrator/api/http_stage.py:__init__",
-        "recalibrator/fit/decide/publish_policy.py:reason_to_publish",
-        "recalibrator/fit/estimate/estimate.py:look_out",
-        "recalibrator/fit/label_quality/state_machine.py:_ease",
-        "recalibrator/fit/label_quality/state_machine.py:on_label",
-        "recalibrator/fit/label_quality/state_machine.py:suspect",
         "recalibrator/fit/publish/evidence.py:evidence",
         "recalibrator/fit/publish/versions.py:publish",
         "recalibrator/fit/stage.py:__init__",
-        "recalibrator/fit/status.py:_sentence",
-        "recalibrator/fit/status.py:workload_status",
-        "recalibrator/join/stage.py:__init__",
-        "schemas/deciding.py:of",
         "stream_router/status.py:router_status",
     }
 )
@@ -24,7 +15,7 @@ MANY_ARGUMENTS = frozenset(
 
 MANY_METHODS = frozenset(
     {
-        "recalibrator/fit/data/label_table.py:LabelWindow",
+        "recalibrator/fit/data/label_table.py:LabelTable",
         "stream_router/commit/ledger.py:Ledger",
         "stream_router/commit/shared_ledger.py:SharedLedger",
     }
@@ -35,7 +26,6 @@ FORMULAS = frozenset(
     {
         "deploy/ucci_stream/label_tools",
         "recalibrator",
-        "schemas",
         "stream_router",
         "ucci_runtime/broker",
     }

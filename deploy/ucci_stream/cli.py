@@ -16,8 +16,7 @@ from rich.table import Table
 from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
-from schemas.settings_text import render_settings
-from schemas.settings_warnings import settings_warnings
+from schemas.settings_text import render_settings, settings_warnings
 from ucci_runtime.cli import version_option
 from ucci_runtime.extras import require_extra
 from ucci_stream.label_tools.commands import studio_app

@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from threading import Lock
 from typing import NamedTuple, Self
 
-from recalibrator.fit.data.instants import to_us
 from recalibrator.labelling.budget import LabelBudget
 from schemas.errors import DecodeError
+from schemas.event import to_us
 from schemas.label_requested import LabelRequested, RequestReason
 from schemas.settings import Settings
 from schemas.topics import LABEL_REQUESTS

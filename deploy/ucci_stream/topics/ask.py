@@ -23,10 +23,11 @@ from schemas.query import QueryEvent
 from schemas.routed import ModelRun, RoutedEvent
 from schemas.settings import Settings, WorkloadSettings
 from schemas.topics import QUERIES, RESULTS
-from stream_router.model_client.answer import failed_run, judge
-from stream_router.model_client.http_call import CallError
-from stream_router.model_client.http_client import ModelServer, ServerName
+from stream_router.errors import CallError
+from stream_router.model_client.answer import failed_run, parse_answer
+from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_probe, build_request
+from stream_router.ports import ServerName
 from ucci_runtime.clock import SystemClock
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import broker_failures, client_properties, require_broker
@@ -137,7 +138,7 @@ async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun 
     endpoint = workload.large
     if endpoint is None:
         return None
-    server = ModelServer(
+    server = ModelClient(
         ServerName(workload.name, "large"),
         endpoint,
         build_probe(workload, endpoint),
@@ -151,7 +152,7 @@ async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun 
         return failed_run(endpoint.model, str(error))
     finally:
         await server.close()
-    return judge(endpoint.model, answered.reply, workload.fields, answered.latency_s)
+    return parse_answer(endpoint.model, answered.reply, workload.fields, answered.latency_s)
 
 
 def show_answer(settings: Settings, asked: Asked, out: Console, *, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from recalibrator.api.pages.svg_frontier import frontier_plot
 from recalibrator.api.pages.svg_over_time import escalation_plot, quality_plot
 from recalibrator.api.read_model.topic_cache import View
 from schemas.calibration import CalibrationVersion
-from schemas.status import Frontier, UncertaintyHistogram, WorkloadStatus
+from schemas.status import CostQualityCurve, UncertaintyHistogram, WorkloadStatus
 
 _REDRAWN_EVERY_S = 5.0
 """What drifts slowly, the lines over time, is drawn anew no oftener, unless the version changed."""
@@ -33,7 +33,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class _AtFit:
-    frontier: Frontier | None = None
+    frontier: CostQualityCurve | None = None
     uncertainty: UncertaintyHistogram | None = None
 
 
@@ -105,7 +105,7 @@ class FigureStore:
         details = CalibrationVersion.from_json(record).evidence.details
         try:
             found = _AtFit(
-                Frontier.model_validate(details["frontier"]),
+                CostQualityCurve.model_validate(details["frontier"]),
                 UncertaintyHistogram.model_validate(details["uncertainty"]),
             )
         except (KeyError, ValidationError):

@@ -8,13 +8,15 @@ from typing import Any
 from markupsafe import Markup
 
 from recalibrator.api.pages.svg_canvas import GOAL, MAIN, MUTED, SECOND, SQUARE, drawn, nothing_yet
-from schemas.status import Frontier
+from schemas.status import CostQualityCurve
 
 _ROOM = 0.01
 _LEAST_POINTS = 2
 
 
-def frontier_plot(now: Frontier | None, at_fit: Frontier | None, target: float, large_only: float | None) -> Markup:
+def frontier_plot(
+    now: CostQualityCurve | None, at_fit: CostQualityCurve | None, target: float, large_only: float | None
+) -> Markup:
     """Draw micro-F1 against sequential cost, or escalation while the costs are unknown."""
     description = (
         "Expected micro-F1 of every threshold against its cost; the dot is the threshold in force, "
@@ -57,5 +59,5 @@ def frontier_plot(now: Frontier | None, at_fit: Frontier | None, target: float, 
     return drawn(SQUARE, description, draw)
 
 
-def _across(frontier: Frontier, *, has_cost: bool) -> tuple[float, ...]:
+def _across(frontier: CostQualityCurve, *, has_cost: bool) -> tuple[float, ...]:
     return frontier.sequential_cost if has_cost else frontier.escalation_rate
