@@ -15,7 +15,7 @@ from recalibrator.errors import Refused
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
-from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
+from ucci_runtime.broker.kafka_publisher import Publisher
 from ucci_runtime.clock import Clock
 
 _NOT_FOUND = 404
@@ -33,7 +33,7 @@ class Context:
     letters : DeadLetterLog
     served : Served
     queue : LabelQueue
-    producer : AcknowledgedProducer
+    producer : Publisher
     metrics : Metrics
     clock : Clock
     missing : callable
@@ -46,7 +46,7 @@ class Context:
     letters: DeadLetterLog
     served: Served
     queue: LabelQueue
-    producer: AcknowledgedProducer
+    producer: Publisher
     metrics: Metrics
     clock: Clock
     missing: Callable[[], list[str]]

@@ -22,7 +22,7 @@ from schemas.settings import Settings
 from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, LABEL_REQUESTS, RECALIBRATORS, ROUTERS, STATUS, Topic
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_client_reports import reports
-from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
+from ucci_runtime.broker.kafka_publisher import Publisher
 from ucci_runtime.broker.kafka_topic_readers import CompactedReader
 from ucci_runtime.broker.records import Header
 from ucci_runtime.clock import Clock
@@ -89,9 +89,7 @@ class ApiStage(Stage):
             most=MOST_KEPT,
             on_final=on_final,
         )
-        self._producer = AcknowledgedProducer(
-            producer_properties(settings) | reports("api-producer", metrics.count, on_final)
-        )
+        self._producer = Publisher(producer_properties(settings) | reports("api-producer", metrics.count, on_final))
         context = Context(
             settings,
             Keys(options.api_keys),

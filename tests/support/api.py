@@ -20,7 +20,7 @@ from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
 from ucci_runtime.broker.errors import BrokerUnreachable
-from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
+from ucci_runtime.broker.kafka_publisher import Publisher
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WORKLOAD = "photo-search"
@@ -107,7 +107,7 @@ def make_api(
         letters,
         Served(settings, view, letters),
         queue,
-        cast(AcknowledgedProducer, producer),
+        cast(Publisher, producer),
         Metrics(),
         clock,
         lambda: list(missing),
