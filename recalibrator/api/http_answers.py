@@ -97,6 +97,7 @@ _MEANING = {
     403: "The key lacks the scope or is not bound to the labeler, or the request comes from another site",
     404: "Not found",
     408: "The body came too slowly",
+    409: "Not possible as things stand",
     413: "Too large",
     415: "Media type not taken",
     422: "A field is wrong",
@@ -162,12 +163,22 @@ _TAKEN_LINE = '{"line":1,"status":202,"error":null}\n'
 _REFUSED_LINE = '{"line":2,"status":422,"error":{"code":"missing_field","message":"…","field":"entities"}}\n'
 
 
+class WarningDetail(BaseModel):
+    """What is probably not meant in feedback that was taken."""
+
+    code: str
+    message: str
+    field: str
+
+
 class TakenEvent(BaseModel):
     """The event is in the topic."""
 
     query_id: QueryId
     feedback_id: str
     """Sent again under this id, it changes nothing."""
+    warnings: list[WarningDetail] = []
+    """What is probably not meant, where it can be known; absent where all is well."""
 
 
 class TakenHook(BaseModel):

@@ -55,7 +55,7 @@ class PageRoutes:
         self._files = {name: (folder / name).read_bytes() for name in _FILES}
         self.router = APIRouter(include_in_schema=False)
         self.router.add_api_route("/", self.overview, methods=["GET"])
-        self.router.add_api_route("/workloads/{workload}", self.workload, methods=["GET"])
+        self.router.add_api_route("/workloads/{workload:segment}", self.workload, methods=["GET"])
         for name in _FILES:
             self.router.add_api_route(f"/{name}", self._serve(name), methods=["GET"])
         self.router.add_api_route("/confirm", self.confirm, methods=["GET"])

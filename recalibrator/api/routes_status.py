@@ -58,10 +58,10 @@ class StatusRoutes:
         self._listed: dict[str, tuple[int, bytes]] = {}
         self.router = APIRouter(tags=["status"])
         self._add("/v1/status", self.all_statuses, AllStatuses)
-        self._add("/v1/status/{workload}", self.one_status, WorkloadStatus)
-        self._add("/v1/status/{workload}/history", self.history, None)
-        self._add("/v1/calibrations/{workload}", self.versions, None)
-        self._add("/v1/calibrations/{workload}/{version}", self.version, CalibrationVersion)
+        self._add("/v1/status/{workload:segment}", self.one_status, WorkloadStatus)
+        self._add("/v1/status/{workload:segment}/history", self.history, None)
+        self._add("/v1/calibrations/{workload:segment}", self.versions, None)
+        self._add("/v1/calibrations/{workload:segment}/{version}", self.version, CalibrationVersion)
         self.router.add_api_route(
             "/v1/stream",
             self.stream,
@@ -185,7 +185,7 @@ class LabelRoutes:
         self._context = context
         self.router = APIRouter(tags=["labels"])
         self.router.add_api_route(
-            "/v1/label-requests/{workload}",
+            "/v1/label-requests/{workload:segment}",
             self.requests,
             methods=["GET"],
             responses=documented(401, 403, 404, 422),

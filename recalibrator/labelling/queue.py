@@ -86,6 +86,7 @@ class LabelQueue:
         self._max_bytes = max_bytes
         self._lines = {name: _Line() for name in sorted(workloads)}
         self._held: dict[str, _Held] = {}
+        self._has_records = False
 
     @classmethod
     def configured(cls, settings: Settings) -> Self:
@@ -110,10 +111,22 @@ class LabelQueue:
         if request is not None and request.query_id != query_id:
             return False
         with self._lock:
+            self._has_records = True
             self._drop(query_id)
             if request is not None and value is not None and request.workload in self._lines:
                 self._hold(request, value)
         return True
+
+    @property
+    def has_records(self) -> bool:
+        """Whether any request has been read: without one, the topic may be missing."""
+        return self._has_records
+
+    def workload_of(self, query_id: str) -> str | None:
+        """Return the workload of an open request, None where there is none."""
+        with self._lock:
+            held = self._held.get(query_id)
+        return None if held is None else held.workload
 
     def page(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import JsonValue
@@ -131,6 +132,7 @@ class Page:
             "percent": _percent,
             "number": _number,
             "words": _words,
+            "segment": _segment,
         }
         self._environment.globals |= {"tones": TONES, "actions": ACTIONS}
 
@@ -214,6 +216,11 @@ def _value(name: str, value: JsonValue) -> str:
 
 def _words(value: str) -> str:
     return value.replace("_", " ")
+
+
+def _segment(name: str) -> str:
+    """Encode a name for a segment of a path: a slash within it would end the segment."""
+    return quote(name, safe="")
 
 
 def _time(moment: datetime | None) -> str:

@@ -15,6 +15,7 @@ from recalibrator.api import http_requests as bodies
 from recalibrator.api import routes_feedback
 from schemas.event import MAX_RECORD_BYTES, rfc3339
 from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
 from tests.support.api import KEY, START, Api, make_api
 
 EVENT = {"query_id": "q-1", "entities": {"camera": "canon 5d"}, "labeler": "ann"}
@@ -244,3 +245,82 @@ def test_a_keyed_caller_is_the_labeler_of_what_names_nobody() -> None:
 
     assert _post(api, json.dumps(event).encode(), Authorization=f"Bearer {KEY}").status_code == 202
     assert FeedbackEvent.from_json(api.producer.records[0][2]).labeler == "back-office"
+
+
+def test_ten_megabytes_of_empty_lines_cost_seconds_and_no_quota() -> None:
+    """Empty lines count like others, towards the bound of a batch and towards the quota."""
+    api = make_api(api_keys={"tool": {"key": KEY, "scopes": ["feedback"], "quota_per_minute": 1_000}})
+    headers = {"X-Api-Key": KEY, "content-type": "application/jsonl"}
+
+    answers = [
+        api.client.post("/v1/feedback:batch", content=b"\n" * lines, headers=headers)
+        for lines in (10_000_000, 1_000, 1)
+    ]
+
+    assert [answer.status_code for answer in answers] == [413, 202, 429]
+    assert "lines" in answers[0].json()["error"]["message"]
+
+
+def test_a_few_empty_lines_change_nothing(api: Api) -> None:
+    answer = _batch(api, [b"", json.dumps(EVENT).encode(), b"", b""])
+
+    assert (answer.status_code, json.loads(answer.text)["line"]) == (202, 2)
+
+
+def _open_request(api: Api, query_id: str = "q-1") -> None:
+    request = LabelRequested(
+        query_id=query_id,
+        workload="photo-search",
+        text="canon",
+        entities={},
+        answered_by="small",
+        reason="monitoring",
+        probability=0.1,
+        requested_at=START,
+    )
+    assert api.queue.take("ucci.label-requests", query_id.encode(), request.to_json())
+
+
+def test_an_unknown_field_name_is_202_without_a_word(api: Api) -> None:
+    """The join ignores fields that the workload does not have: a misspelt one would look like an absent value."""
+    body = {**EVENT, "entities": {"camra": "canon 5d", "lens": None}}
+    answer = _post(api, json.dumps(body).encode())
+
+    assert answer.status_code == 202
+    (warning,) = answer.json()["warnings"]
+    assert (warning["code"], warning["field"]) == ("unknown_field", "entities.camra")
+    assert "camera" in warning["message"]
+
+
+def test_an_unknown_query_id_is_202_without_a_word(api: Api) -> None:
+    _open_request(api)
+    known, unknown = (_post(api, json.dumps({**EVENT, "query_id": name}).encode()) for name in ("q-1", "q-l"))
+
+    assert (known.status_code, unknown.status_code) == (202, 202)
+    assert "warnings" not in known.json()
+    (warning,) = unknown.json()["warnings"]
+    assert (warning["code"], warning["field"]) == ("no_open_request", "query_id")
+
+
+@pytest.mark.parametrize("change", [{"revision": 2}, {"retracted": True, "entities": None}])
+def test_a_correction_needs_no_open_request(api: Api, change: dict[str, Any]) -> None:
+    _open_request(api)
+
+    assert "warnings" not in _post(api, json.dumps({**EVENT, "query_id": "q-l", **change}).encode()).json()
+
+
+def test_an_api_that_is_still_reading_warns_of_no_query() -> None:
+    api = make_api(missing=("api",))
+    _open_request(api)
+
+    assert "warnings" not in _post(api, json.dumps({**EVENT, "query_id": "q-l"}).encode()).json()
+
+
+def test_a_line_of_a_batch_carries_its_own_warnings(api: Api) -> None:
+    lines = [json.dumps({**EVENT, "entities": fields}).encode() for fields in ({"camera": "a"}, {"camra": "a"})]
+    answer = _batch(api, lines)
+
+    first, second = map(json.loads, answer.text.splitlines())
+    assert answer.status_code == 202
+    assert first == {"line": 1, "status": 202, "error": None}
+    assert [warning["code"] for warning in second["warnings"]] == ["unknown_field"]
