@@ -221,12 +221,20 @@ LABEL_STUDIO_HOOK = _body_of(
             "required": ["action"],
             "properties": {
                 "action": {"type": "string", "description": "Such as ANNOTATION_CREATED; others are left."},
-                "annotation": {"type": "object", "description": "As Label Studio tells it."},
+                "annotation": {"type": "object", "description": "As Label Studio sends it."},
                 "task": {"type": "object", "description": "With the query's id in data.query_id or meta.query_id."},
             },
         }
     },
-)
+) | {
+    "parameters": [
+        {"name": name, "in": "query", "required": False, "description": meaning, "schema": {"type": "string"}}
+        for name, meaning in (
+            ("project", "Number of Label Studio's project, for webhooks that name none."),
+            ("workload", "Whose queries are labelled, where several are configured and the webhook names no project."),
+        )
+    ]
+}
 BATCH_ANSWERS: dict[int | str, dict[str, Any]] = {
     202: {
         "description": "Every line is in the topic",

@@ -40,7 +40,8 @@ from recalibrator.api.http_requests import (
 )
 from recalibrator.errors import RequestRefused
 from recalibrator.labelling.feedback_warnings import FeedbackWarning, feedback_warnings
-from recalibrator.labelling.label_studio import RecentAnnotations, deleted_by, feedback_of
+from recalibrator.labelling.label_studio import UNKNOWN_PROJECT, LabelStudioReader, RecentAnnotations
+from recalibrator.labelling.label_tool import InvalidAnnotation
 from schemas.event import MAX_ID_CHARS, MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.topics import FEEDBACK
@@ -57,6 +58,7 @@ HOOK_TIMEOUT_S = 0.9
 """Label Studio gives up after 1.0 s."""
 
 _MAX_SOURCES = 64
+_MAX_PROJECT_DIGITS = 9
 _ACCEPTED, _MULTI_STATUS, _TOO_LARGE, _UNPROCESSABLE, _UNAVAILABLE = 202, 207, 413, 422, 503
 
 
@@ -125,7 +127,11 @@ class FeedbackRoutes:
         caller = self._context.authorise(request, "feedback")
         require_type(request, JSON_TYPES)
         hook = parse_object(await read_body(request, self._limit))
-        created, deleted = feedback_of(hook), deleted_by(hook)
+        reader = LabelStudioReader(self._default_project(request))
+        try:
+            created, deleted = reader.feedback(hook), reader.deleted(hook)
+        except InvalidAnnotation as fault:
+            raise RequestRefused(_UNPROCESSABLE, fault.reason, str(fault), fault.field) from None
         now = self._context.clock.now()
         if created is not None:
             require_past(created, now)
@@ -146,6 +152,25 @@ class FeedbackRoutes:
             self._context.metrics.count("deletions_unknown", len(deleted) - len(known))
         about = {} if created is None else {"query_id": created.query_id}
         return json_answer({"taken": len(events), **about}, _ACCEPTED)
+
+    def _default_project(self, request: Request) -> int | None:
+        """Return the project of annotations that name none: as the address says, or any where only one is possible.
+
+        Raises
+        ------
+        RequestRefused
+            404 for an unknown workload, 422 for a project that is no number.
+        """
+        given, workload = request.query_params.get("project"), request.query_params.get("workload")
+        if given is not None:
+            if not (given.isascii() and given.isdigit() and len(given) <= _MAX_PROJECT_DIGITS):
+                message = f"project: {given[:60]!r} is not the number of a project of Label Studio"
+                raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "project")
+            return int(given)
+        if workload is not None:
+            self._context.require_workload(workload)
+        is_clear = workload is not None or self._context.settings.only_workload is not None
+        return UNKNOWN_PROJECT if is_clear else None
 
     async def _take_lines(self, request: Request, batch: FeedbackBatch, caller: str, key: str | None) -> None:
         limit, number = self._limit * BATCH_FACTOR, 0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.labelling.label_studio import of_annotation
+from recalibrator.labelling.label_studio import LabelStudioReader
 from schemas.errors import ConfigError
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings, WorkloadSettings
@@ -177,7 +177,8 @@ def test_a_task_left_as_it_was_served_is_a_label_of_the_served_entities() -> Non
         "completed_by": 1,
         "result": prediction["result"],
     }
-    event = of_annotation(submitted, task)
+    event = LabelStudioReader().feedback({"action": "ANNOTATION_CREATED", "annotation": submitted, "task": task})
+    assert event is not None
     assert event.query_id == request.query_id
     assert event.entities == {"camera": ("canon", "nikon"), "lens": "50 mm"}
 

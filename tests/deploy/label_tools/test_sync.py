@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from recalibrator.labelling.label_studio import SOURCE
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
@@ -27,7 +28,7 @@ from tests.support.routers import value_of
 from tests.support.scripted_label_studio import LEGACY_TOKEN, ScriptedLabelStudio, scripted_label_studio
 from ucci_stream.cli import app
 from ucci_stream.label_tools.label_studio_client import LabelStudio
-from ucci_stream.label_tools.label_studio_project import set_up
+from ucci_stream.label_tools.label_studio_project import LabelStudioProject, set_up
 from ucci_stream.label_tools.sync import Synchroniser, SyncOptions
 from ucci_stream.label_tools.topics import SyncTopics
 from ucci_stream.local.kafka_node import LocalBroker
@@ -40,15 +41,13 @@ class Site:
     """A project, the topics, and what keeps them in step."""
 
     def __init__(self, settings: Settings, server: ScriptedLabelStudio, studio: LabelStudio, project: int) -> None:
-        self.settings, self.server, self.project = settings, server, project
+        self.settings, self.server, self.studio, self.project = settings, server, studio, project
         self.bootstrap, self.prefix = str(settings.kafka["bootstrap.servers"]), settings.topics.prefix
         self.passed = timedelta()
-        self.topics = SyncTopics(settings, "photo", project)
+        self.topics = SyncTopics(settings, "photo", SOURCE, str(project))
         self.keeper = Synchroniser(
-            studio,
-            project,
+            LabelStudioProject(studio, project, settings.workloads["photo"].fields, prefill=True),
             self.topics,
-            settings.workloads["photo"],
             SyncOptions(most=10, grace_s=0.0),
             join_retention_s=1e9,
             now=lambda: datetime.now(UTC) + self.passed,
@@ -146,7 +145,7 @@ async def test_what_the_webhook_or_another_round_told_is_not_told_again(site: Si
     await site.keeper.round()
     site.server.annotate(site.tasks()["q-0"], 1, "canon")
     assert (await site.keeper.round()).new == 1
-    other = Site(site.settings, site.server, site.keeper._studio, site.project)
+    other = Site(site.settings, site.server, site.studio, site.project)
     assert (await other.keeper.round()).new == 0
     other.topics.close()
     assert len(site.told()) == 1
