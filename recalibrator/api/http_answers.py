@@ -1,4 +1,4 @@
-"""What the API answers: JSON, the one shape of errors, and entity tags."""
+"""What the API answers: JSON, the one shape of errors, entity tags, and the OpenAPI document that describes them."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class TakenEvent(BaseModel):
 
 
 class TakenHook(BaseModel):
-    """What the webhook led to: 1 when it told of an annotation, which is in the topic."""
+    """How many events the webhook led to: 1 for an annotation, which is in the topic."""
 
     taken: int
     query_id: str | None = None

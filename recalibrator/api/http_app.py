@@ -62,7 +62,7 @@ class _KeepSegments:
 class _DrainRefused:
     """Reads, within bounds, what a client still sends of a body whose answer is there already.
 
-    A connection that is closed over data nobody has read is reset, and the client never sees why it was refused.
+    A connection that is closed over unread data is reset, and the client never sees why it was refused.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -134,7 +134,7 @@ class _CountRequests:
 def _add_probes(app: FastAPI, context: Context) -> None:
     @app.get("/healthz", tags=["probes"])
     async def healthz() -> Response:
-        """Tell that the process answers; the broker is never asked."""
+        """Answer as long as the process runs; the broker is never asked."""
         return json_answer({"status": "alive"})
 
     @app.get(
@@ -143,7 +143,7 @@ def _add_probes(app: FastAPI, context: Context) -> None:
         responses={503: {"description": "Not ready; names what is missing", "content": {JSON: {}}}},
     )
     async def readyz() -> Response:
-        """Tell whether every stage has caught up."""
+        """Return whether every stage has caught up."""
         missing = context.missing()
         if missing:
             return json_answer({"status": "not ready", "missing": missing}, _UNAVAILABLE)

@@ -1,4 +1,4 @@
-"""What every route works with: settings, keys, the view, the label queue, the producer, counters and time."""
+"""What every route works with: settings, keys, the read model, the label queue, the producer, counters and time."""
 
 from __future__ import annotations
 

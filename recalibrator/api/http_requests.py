@@ -1,4 +1,4 @@
-"""Request bodies, bounded before they are parsed: raw bytes in, events or one clear refusal out."""
+"""What requests carry: paths, and bodies that are bounded before they are parsed. Each fault is one clear refusal."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def parse_feedback(data: bytes) -> FeedbackEvent:
     """
     try:
         event = FeedbackEvent.from_json(data)
-        # What UTF-8 cannot carry, a lone surrogate, would fail later, when nobody can be told.
+        # What UTF-8 cannot carry, a lone surrogate, would fail later, after the answer.
         event.identity().encode()
     except DecodeError as error:
         raise _refusal(error) from None

@@ -79,7 +79,7 @@ _REPEATED = RepeatedLines()
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 whose patience ends.
+    """HTTP/1.1 with a deadline for requests, and a limit on connections.
 
     The server's own limits hold between two requests only. A head that never ends, and the rest of a body that was
     refused already, would keep a connection for as long as a byte comes now and then.
@@ -90,7 +90,7 @@ class PatientProtocol(H11Protocol):
     """When the connection was made, or was last seen with a request; bytes alone do not count."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request from now on; beyond the limit, whoever has waited longest makes room."""
+        """Wait for a request from now on; beyond the limit, the connection that has been idle longest is closed."""
         super().connection_made(transport)
         self.idle_since_s = self.loop.time()
         self._watch()

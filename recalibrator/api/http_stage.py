@@ -1,8 +1,9 @@
-"""The API stage: the HTTP server on a thread of its own, and the loop that keeps its view up to date."""
+"""The API stage: the HTTP server on a thread of its own, and the loop that keeps its read model up to date."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Event
 from typing import cast
 
@@ -33,15 +34,12 @@ VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, LABEL_REQUESTS)
 """The compacted topics that the API serves."""
 
 
-class ApiStage(Stage):
-    """Serves what the compacted topics say; driven by one thread through :meth:`turn`.
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the stage shares with the other stages of its process.
 
     Parameters
     ----------
-    settings : Settings
-    instance_id : str
-    viewed : sequence of Topic
-        The compacted topics that are there.
     metrics : Metrics
     clock : Clock
     missing : callable
@@ -49,6 +47,26 @@ class ApiStage(Stage):
     on_final : callable
         Called with an error that waiting cannot mend.
     closing : threading.Event
+        Set when the process ends.
+    """
+
+    metrics: Metrics
+    clock: Clock
+    missing: Callable[[], list[str]]
+    on_final: Callable[[BrokerError], None]
+    closing: Event
+
+
+class ApiStage(Stage):
+    """Serves what the compacted topics say; driven by one thread through :meth:`turn`.
+
+    Parameters
+    ----------
+    settings : Settings
+    instance_id : str
+    shared : Shared
+    viewed : sequence of Topic
+        The compacted topics that are there.
 
     Raises
     ------
@@ -60,16 +78,11 @@ class ApiStage(Stage):
         self,
         settings: Settings,
         instance_id: str,
+        shared: Shared,
         viewed: Sequence[Topic] = VIEWED,
-        *,
-        metrics: Metrics,
-        clock: Clock,
-        missing: Callable[[], list[str]],
-        on_final: Callable[[BrokerError], None],
-        closing: Event,
     ) -> None:
         prefix, options = settings.topics.prefix, settings.recalibrator
-        self._count = metrics.count
+        self._count = shared.metrics.count
         self._cache = TopicCache(tuple(settings.workloads), prefix)
         self._letters = DeadLetterLog(tuple(settings.workloads))
         self._queue = LabelQueue.configured(settings)
@@ -77,19 +90,21 @@ class ApiStage(Stage):
             "view",
             [topic.name(prefix) for topic in viewed],
             reader_properties(settings, f"view-{instance_id}"),
-            metrics.count,
-            on_final=on_final,
-            closing=closing,
+            shared.metrics.count,
+            on_final=shared.on_final,
+            closing=shared.closing,
         )
         self._tail = TailReader(
             "dead-letters",
             DEAD_LETTERS.name(prefix),
             reader_properties(settings, f"dead-letters-{instance_id}"),
-            metrics.count,
+            shared.metrics.count,
             most=MOST_KEPT,
-            on_final=on_final,
+            on_final=shared.on_final,
         )
-        self._producer = Publisher(producer_properties(settings) | reports("api-producer", metrics.count, on_final))
+        self._producer = Publisher(
+            producer_properties(settings) | reports("api-producer", shared.metrics.count, shared.on_final)
+        )
         context = Context(
             settings,
             Keys(options.api_keys),
@@ -98,9 +113,9 @@ class ApiStage(Stage):
             StatusDocuments(settings, self._cache, self._letters),
             self._queue,
             self._producer,
-            metrics,
-            clock,
-            missing,
+            shared.metrics,
+            shared.clock,
+            shared.missing,
         )
         self._server = HttpServer(create_app(context), options.http_host, options.http_port)
 

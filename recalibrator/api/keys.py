@@ -1,4 +1,4 @@
-"""Who may do what, as whom, and how often: a credential and a time flow in, a name or a refusal flows out.
+"""API keys: who may do what, as which labeler, and how often.
 
 Keys are held as hashes and compared in constant time. Without keys the service listens on loopback only, and a
 request that a page of another site makes in the operator's own browser is refused.
@@ -71,7 +71,7 @@ class Keys:
         if presented is None:
             raise RequestRefused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
         given = sha256(presented).hexdigest()
-        # Every hash is compared, so that the time taken does not tell which name was nearest.
+        # Every hash is compared, so that the time taken does not reveal which name was nearest.
         matches = [name for name, known in self._hashes.items() if hmac.compare_digest(known, given)]
         if not matches:
             raise RequestRefused(401, "key_unknown", "this key is not known here")
@@ -96,7 +96,7 @@ class Keys:
         Returns
         -------
         str or None
-            None only without keys, where feedback that names nobody stays nobody's.
+            None only without keys, where feedback without a labeler stays without one.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class Keys:
         Raises
         ------
         RequestRefused
-            429, telling when to come again.
+            429, with the time to wait.
         """
         key = self._keys.get(caller)
         if key is None:

@@ -1,7 +1,7 @@
-"""What operators ask of the fit: roll back, pin, pause, try a version. Each becomes a command in the log of the labels.
+"""Commands of operators: roll back, pin, pause, try a version. Each becomes a record in the log of observations.
 
-Nothing is done here: the fit folds the command when it comes to it, so that a version always has its place in one
-order, and who asked, when and why stays on record.
+Nothing is done here: the fit applies the command when it reads it, so that a version always has its place in one order,
+and who asked, when and why stays on record.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class CommandRoutes:
             action=action,
             version=version,
             share=share,
-            # The history is longer than what the fit keeps at hand.
+            # The history holds more versions than the fit keeps.
             map=None if content is None else content.map,
             uncertainty_threshold=None if content is None else content.uncertainty_threshold,
             issued_by=caller,

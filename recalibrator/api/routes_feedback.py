@@ -221,7 +221,7 @@ class FeedbackRoutes:
         source = event.source or "http"
         if len(self._sources) < _MAX_SOURCES:
             self._sources.add(source)
-        # Whoever sends feedback names its source: a label of its own for each would grow without bound.
+        # Senders choose the source: one value of the metric's label for each would grow without bound.
         self._context.metrics.count("feedback", source=source if source in self._sources else "other")
 
     def _add(

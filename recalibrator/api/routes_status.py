@@ -1,4 +1,4 @@
-"""Status out: workloads, their history, routers, versions; and a stream that tells when to look again."""
+"""What is served for reading: status, history, versions, label requests, and a stream of change notices."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class StatusRoutes:
 
     def _add(self, path: str, endpoint: Callable[..., Awaitable[Response]], answer: type[BaseModel] | None) -> None:
         refusals = documented(401, 403, 404, 422) if "{" in path else documented(401, 403)
-        # Answers are bytes already; the model is what the document tells of them.
+        # Answers are bytes already; the model describes them in the OpenAPI document.
         self.router.add_api_route(
             path, endpoint, methods=["GET"], response_model=answer, responses=UNCHANGED | refusals
         )
@@ -127,11 +127,11 @@ class StatusRoutes:
         return _EventStream(self._changes(), headers=headers)
 
     async def _changes(self) -> AsyncIterator[bytes]:
-        told, quiet_s = -1, 0.0
+        sent, quiet_s = -1, 0.0
         while "closing" not in self._context.missing():
             revision = self._context.cache.revision + self._context.letters.revision
-            if revision != told:
-                told, quiet_s = revision, 0.0
+            if revision != sent:
+                sent, quiet_s = revision, 0.0
                 yield b"event: changed\ndata: %d\n\n" % revision
             elif quiet_s >= KEEP_ALIVE_S:
                 quiet_s = 0.0

@@ -1,4 +1,4 @@
-"""What is probably not meant in feedback that is taken all the same: misspelt fields, queries that nobody asked about.
+"""Likely mistakes in feedback that is taken all the same: misspelt fields, queries without a label request.
 
 The join alone decides what becomes of feedback, later; a warning says at once what it will ignore.
 """

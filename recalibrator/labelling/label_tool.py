@@ -147,7 +147,7 @@ class LabelTool(AnnotationReader, Protocol):
 
 
 def feedback_id(source: str, key: AnnotationKey, mark: object) -> str:
-    """Return the idempotency key of one state of an annotation; ``mark`` tells its states apart.
+    """Return the idempotency key of one state of an annotation; ``mark`` distinguishes its states.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def annotation_of(event: FeedbackEvent, source: str) -> AnnotationKey | None:
 def retraction_of(sent: FeedbackEvent, key: AnnotationKey, at: datetime) -> FeedbackEvent:
     """Return the withdrawal of an annotation's label.
 
-    The revision is the one after the last that was sent, not the time of the deletion, which nobody knows: sent twice
+    The revision is the one after the last that was sent, not the time of the deletion, which is unknown: sent twice
     it is the same event, and an annotation that its author makes later stands above it.
 
     Parameters

@@ -1,7 +1,7 @@
-"""The topic of label requests → what to label next, newest first. A fold; no I/O, no clock.
+"""The open label requests, newest first: a fold over their topic. No I/O, no clock.
 
-Records flow in from one thread, pages flow out to any. What is held is bounded by number and by bytes for each
-workload: the newest stay, and nobody labels what lies behind ten thousand of them.
+One thread adds records, any thread reads pages. Each workload's requests are bounded by number and by bytes: the newest
+stay, since nobody labels what lies behind ten thousand of them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LabelQueue:
     prefix : str
         Of the topics.
     retention_s : float
-        Requests older than this, in seconds, are not shown, should nobody have ended them.
+        Requests older than this, in seconds, are not shown, even if their withdrawal is missing.
     most : int
         Requests of one workload that are held.
     max_bytes : int
@@ -206,7 +206,7 @@ class Audits(NamedTuple):
 
 
 def audits_of(page: QueuePage, trusted_labelers: Sequence[str]) -> Audits:
-    """Return what a page of the queue tells of audits.
+    """Return what a page of the queue says of audits.
 
     Parameters
     ----------

@@ -117,7 +117,7 @@ class LabelFolder:
 async def opened_folder(
     folder: Path, workload: str, prefill: bool, closing: asyncio.Event
 ) -> AsyncIterator[Callable[[], Awaitable[LabelTool]]]:
-    """Yield what opens the folder; it is looked for anew as long as it is missing."""
+    """Yield what opens the folder; as long as it is missing, it can be tried again."""
     del closing
 
     async def open_folder() -> LabelTool:

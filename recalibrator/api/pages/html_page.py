@@ -1,4 +1,4 @@
-"""The page: the view flows in, HTML flows out. Everything is made here; nothing is loaded from another host."""
+"""The page for people: HTML made of the read model. Nothing on it is loaded from another host."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Page:
         Parameters
         ----------
         asked : str
-            The act that was just asked for, to be told.
+            The act that was just requested, to be confirmed on the page.
         version : int, optional
             Its version.
         """

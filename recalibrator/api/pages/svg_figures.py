@@ -1,4 +1,4 @@
-"""The drawings of each workload, kept until what they show has changed: statuses flow in, markup flows out."""
+"""The drawings of each workload, cached until what they show has changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from schemas.calibration import CalibrationVersion
 from schemas.status import Frontier, UncertaintyHistogram, WorkloadStatus
 
 _REDRAWN_EVERY_S = 5.0
-"""What drifts slowly, the lines over time, is drawn anew no oftener, unless the version changed."""
+"""What drifts slowly, the lines over time, is redrawn at most this often, unless the version changed."""
 
 
 @dataclass(frozen=True, slots=True)

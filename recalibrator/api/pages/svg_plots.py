@@ -1,4 +1,4 @@
-"""How true the map is, and whether u is still distributed as it was: reliability and the histogram of u."""
+"""The five plots of a workload: reliability, histogram of u, cost against quality, quality and escalation over time."""
 
 from __future__ import annotations
 

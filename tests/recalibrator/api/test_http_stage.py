@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from recalibrator.api.http_stage import ApiStage
+from recalibrator.api.http_stage import ApiStage, Shared
 from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationMap, Evidence, Interval, Target
 from schemas.settings import Settings
@@ -31,19 +31,11 @@ NOW = SystemClock().now()
 
 
 class Replica:
-    """One API, turned by hand."""
+    """One API, whose turns the test takes."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._closing = Event()
-        self._stage = ApiStage(
-            settings,
-            name,
-            metrics=Metrics(),
-            clock=SystemClock(),
-            missing=list,
-            on_final=_raise,
-            closing=self._closing,
-        )
+        self._stage = ApiStage(settings, name, Shared(Metrics(), SystemClock(), list, _raise, self._closing))
         self._stage.start()
         while not self._stage.is_ready:
             self._stage.turn()
@@ -57,7 +49,7 @@ class Replica:
             return json.load(answer)
 
     def until_dead_letters(self, count: int) -> None:
-        """Turn until so many dead letters are known: they are the last to be told."""
+        """Turn until so many dead letters are known: they are the last to arrive."""
         for _ in range(300):
             self._stage.turn()
             if self.get("/v1/status")["dead_letters"]["total"] == count:
