@@ -25,7 +25,8 @@ from benchmarks.results_json import tell
 from recalibrator.core import Recalibrator, TrafficSummarizer
 from recalibrator.fit.method_constants import DEFAULT
 from schemas import CalibrationVersion, LabelledExample, OutcomeCounts, RoutedEvent, TrafficSummary, WorkloadSettings
-from schemas.routed import LabelRequest, ModelRun, QueryCost
+from schemas.costs import QueryCost
+from schemas.routed import LabelRequest, ModelRun
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")

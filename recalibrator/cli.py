@@ -16,8 +16,7 @@ import typer
 from recalibrator.service import Service, StageName, run_until_signalled
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
-from schemas.settings_text import load_settings, render_settings
-from schemas.settings_warnings import settings_warnings
+from schemas.settings_text import load_settings, render_settings, settings_warnings
 from ucci_runtime.log_lines import LogFormat, configure_logging
 
 app = typer.Typer(

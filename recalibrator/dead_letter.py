@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from recalibrator.ports import Record
 from ucci_runtime.broker import dead_letters
-from ucci_runtime.broker.records import OutputRecord
+from ucci_runtime.broker.records import OutputRecord, Record
 
 
 def dead_letter(

@@ -10,11 +10,15 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from recalibrator.ports import Observation
+from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.event import MAX_RECORD_BYTES, decode_error, refuse_duplicate_keys
 from schemas.feedback import FeedbackEvent
+from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
+from schemas.traffic import TrafficSummary
+
+Observation = LabelledExample | TrafficSummary | Command
 
 _OBSERVATION: TypeAdapter[Observation] = TypeAdapter(Annotated[Observation, Field(discriminator="kind")])
 

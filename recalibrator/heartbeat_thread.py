@@ -13,7 +13,7 @@ from threading import Event, Thread
 from confluent_kafka import KafkaException, Producer
 
 from recalibrator.kafka_properties import producer_properties
-from recalibrator.stage_thread import StageReport
+from recalibrator.stage import StageReport
 from schemas.settings import Settings
 from schemas.status import RecalibratorStatus, StageStatus, TopicLag
 from schemas.topics import RECALIBRATORS

@@ -22,12 +22,12 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from recalibrator.ports import Assignee, EndReached, Lag, Record
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced
 from ucci_runtime.broker.kafka_client_reports import reports
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import Properties
-from ucci_runtime.broker.records import Count, Header, Input
+from ucci_runtime.broker.ports import Assignee
+from ucci_runtime.broker.records import Count, EndReached, Header, Input, Lag, Record
 
 _log = structlog.get_logger()
 

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from threading import Event, Thread
 
 import structlog
 
 from recalibrator.errors import Rewind
-from recalibrator.ports import Lag, Stage
 from recalibrator.prometheus_metrics import Metrics
-from schemas.status import LabelerStatus
+from recalibrator.stage import Stage, StageReport
 from ucci_runtime.broker.errors import AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall
-from ucci_runtime.broker.records import Input
 
 _log = structlog.get_logger()
 _MEASURE_INTERVAL_S = 1.0
 _CUT_SHORT = (AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall, Rewind)
-
-
-@dataclass(frozen=True, slots=True)
-class StageReport:
-    """A stage as its thread saw it last."""
-
-    is_ready: bool = False
-    lag: Mapping[Input, Lag] = field(default_factory=dict)
-    labelers: Mapping[str, tuple[LabelerStatus, ...]] = field(default_factory=dict)
 
 
 class StageThread(Thread):

@@ -16,8 +16,7 @@ from rich.table import Table
 from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
-from schemas.settings_text import render_settings
-from schemas.settings_warnings import settings_warnings
+from schemas.settings_text import render_settings, settings_warnings
 from ucci_stream.label_tools.commands import files_app, studio_app
 from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
 

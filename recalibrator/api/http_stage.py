@@ -17,8 +17,8 @@ from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.kafka_properties import producer_properties, reader_properties
 from recalibrator.kafka_tail_reader import TailReader
 from recalibrator.labelling.queue import LabelQueue
-from recalibrator.ports import Stage
 from recalibrator.prometheus_metrics import Metrics
+from recalibrator.stage import Stage
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, LABEL_REQUESTS, RECALIBRATORS, ROUTERS, STATUS, Topic
 from ucci_runtime.broker.errors import BrokerError

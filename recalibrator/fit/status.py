@@ -22,10 +22,19 @@ from recalibrator.fit.method_constants import Tuning
 from recalibrator.fit.publish.commands import Holds
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.trial import Trials
-from schemas.calibration import CalibrationVersion, CostRate, Interval
-from schemas.event import MAX_INTEGER
+from schemas.calibration import CalibrationVersion, Interval
+from schemas.costs import CostRate
+from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER
 from schemas.settings import WorkloadSettings
-from schemas.status import DriftState, Frontier, LabelStatus, OutageStatus, Saving, WorkloadState, WorkloadStatus
+from schemas.status import (
+    CostQualityCurve,
+    DriftState,
+    LabelStatus,
+    OutageStatus,
+    Saving,
+    WorkloadState,
+    WorkloadStatus,
+)
 
 _Z95 = 1.959963984540054
 _LEAST_LABELS_TO_QUOTE = 50
@@ -49,6 +58,7 @@ class Counters:
     requested_since_label: float = 0.0
     effective_labels: float = 0.0
     last_command: str | None = None
+    of_other_signal: int = 0
 
     def count(self, change: Change, requested: bool) -> None:
         """Count one labelled example by what became of it."""
@@ -79,6 +89,7 @@ class Counters:
             "labels_too_late": self.too_late,
             "labels_unrequested": self.unrequested,
             "last_command": self.last_command,
+            **({"labels_of_other_signal": self.of_other_signal} if self.of_other_signal else {}),
         }
 
     def on_traffic(self, labels_requested: float) -> None:
@@ -128,7 +139,8 @@ def workload_status(
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(now_us) if now_us else None,
         details=counters.details()
-        | {"label_audit": gate.details(window), "labelers_set_aside": labelers.details(window)},
+        | {"label_audit": gate.details(window), "labelers_set_aside": labelers.details(window)}
+        | ({} if settings.uncertainty == DEFAULT_SIGNAL else {"uncertainty_signal": settings.uncertainty}),
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
@@ -226,7 +238,7 @@ def _share(part: float, whole: float) -> float | None:
 
 def _frontier(
     settings: WorkloadSettings, current: CalibrationVersion | None, policies: Policies, traffic: TrafficWindow
-) -> Frontier:
+) -> CostQualityCurve:
     chosen = None if current is None else policies.index(current.uncertainty_threshold)
     sampling = settings.sampling if current is None else current
     return frontier(policies, chosen, costs(settings, traffic), sampling.exploration_probability)

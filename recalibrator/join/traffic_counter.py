@@ -1,4 +1,4 @@
-"""The join stage's summary of traffic: routed queries flow in one by one, additive counts flow out."""
+"""Counts of the queries that each calibration version routed; they add up over partitions and machines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
-from recalibrator.fit.method_constants import DEFAULT
 from recalibrator.grid import Grid
 from schemas.entities import equal
 from schemas.routed import RoutedEvent, TrialDecision
 from schemas.settings import WorkloadSettings
 from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
+
+_GRID = GridSpec()
 
 
 @dataclass(slots=True)
@@ -46,12 +47,12 @@ class _TrialTally:
     agreeing: int = 0
     acted: int = 0
 
-    def add(self, told: TrialDecision) -> None:
+    def add(self, decision: TrialDecision) -> None:
         self.queries += 1
-        self.escalated += told.escalated
-        self.base_escalated += told.base_escalated
-        self.agreeing += told.escalated == told.base_escalated
-        self.acted += told.acted
+        self.escalated += decision.escalated
+        self.base_escalated += decision.base_escalated
+        self.agreeing += decision.escalated == decision.base_escalated
+        self.acted += decision.acted
 
 
 class TrafficSummarizer:
@@ -63,23 +64,23 @@ class TrafficSummarizer:
     grid : GridSpec, optional
     """
 
-    def __init__(self, settings: WorkloadSettings, grid: GridSpec = DEFAULT.grid) -> None:
+    def __init__(self, settings: WorkloadSettings, grid: GridSpec = _GRID) -> None:
         self._settings = settings
         self._grid = Grid(grid)
-        self._tallies: dict[int | None, _Tally] = {}
+        self._tallies: dict[tuple[int | None, str], _Tally] = {}
         self._trials: dict[int, _TrialTally] = {}
         self._first: datetime | None = None
         self._last: datetime | None = None
 
     def add(self, routed: RoutedEvent) -> None:
-        """Count one routed query; the caller sees to it that none comes twice."""
+        """Count one routed query; the caller passes none twice."""
         decision = routed.decision
         self._first = routed.routed_at if self._first is None else min(self._first, routed.routed_at)
         self._last = routed.routed_at if self._last is None else max(self._last, routed.routed_at)
-        version = decision.calibration_version
-        tally = self._tallies.get(version)
+        key = (decision.calibration_version, routed.signal)
+        tally = self._tallies.get(key)
         if tally is None:
-            tally = self._tallies[version] = _Tally()
+            tally = self._tallies[key] = _Tally()
         tally.queries += 1
         tally.escalated += decision.escalated
         tally.explored += decision.reason == "exploration"
@@ -119,8 +120,8 @@ class TrafficSummarizer:
             last_routed_at=self._last,
             grid=self._grid.spec,
             versions=tuple(
-                _traffic(version, self._tallies[version])
-                for version in sorted(self._tallies, key=lambda number: -1 if number is None else number)
+                _traffic(version, signal, tally)
+                for (version, signal), tally in sorted(self._tallies.items(), key=_by_version)
             ),
             trials=tuple(
                 TrialTraffic(version=version, **asdict(tally)) for version, tally in sorted(self._trials.items())
@@ -130,7 +131,12 @@ class TrafficSummarizer:
         return summary
 
 
-def _traffic(version: int | None, tally: _Tally) -> VersionTraffic:
+def _by_version(entry: tuple[tuple[int | None, str], _Tally]) -> tuple[int, str]:
+    version, signal = entry[0]
+    return -1 if version is None else version, signal
+
+
+def _traffic(version: int | None, signal: str, tally: _Tally) -> VersionTraffic:
     cells = sorted(tally.count)
     return VersionTraffic(
         calibration_version=version,
@@ -151,4 +157,5 @@ def _traffic(version: int | None, tally: _Tally) -> VersionTraffic:
         cost_paper=tally.cost_paper,
         small_latency_s=tally.small_latency_s,
         large_latency_s=tally.large_latency_s,
+        signal=signal,
     )

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, Message
 
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL
-from stream_router.calibration.active_versions import Adopted, Adoption, Refusal, Refused
+from stream_router.calibration.active_versions import Activated, ActiveVersions, Rejected, RejectionReason
 from stream_router.kafka_properties import calibration_properties
 from stream_router.prometheus_metrics import Metrics
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
@@ -31,7 +31,7 @@ class CalibrationFeed(Thread):
     Parameters
     ----------
     settings : Settings
-    adoption : Adoption
+    active : ActiveVersions
         What judges them, and what the answerer asks for the version in force.
     clock : Clock
     on_failure : callable
@@ -47,7 +47,7 @@ class CalibrationFeed(Thread):
     def __init__(
         self,
         settings: Settings,
-        adoption: Adoption,
+        active: ActiveVersions,
         *,
         clock: Clock,
         on_failure: Callable[[BaseException], None],
@@ -58,7 +58,7 @@ class CalibrationFeed(Thread):
         self._topic = CALIBRATION.name(settings.topics.prefix)
         self._trial_topic = CALIBRATION_TRIAL.name(settings.topics.prefix)
         self.with_trials = True
-        self._adoption = adoption
+        self._active = active
         self._clock = clock
         self._on_failure = on_failure
         self._metrics = metrics
@@ -107,15 +107,15 @@ class CalibrationFeed(Thread):
             self._on_failure(error)
 
     def _offer(self, message: Message) -> None:
-        outcome = self._adoption.offer(message.key(), message.value(), self._clock.now())
-        if isinstance(outcome, Adopted):
+        outcome = self._active.offer(message.key(), message.value(), self._clock.now())
+        if isinstance(outcome, Activated):
             version = outcome.version
             self._metrics.adopted.labels(version.workload).inc()
             self._metrics.version.labels(version.workload).set(version.version)
             _log.info("calibration in force", workload=version.workload, version=version.version, state=version.state)
-        elif isinstance(outcome, Refused):
+        elif isinstance(outcome, Rejected):
             self._metrics.rejected.labels(outcome.reason.value).inc()
-            expected = outcome.reason in (Refusal.UNKNOWN_WORKLOAD, Refusal.DELETED)
+            expected = outcome.reason in (RejectionReason.UNKNOWN_WORKLOAD, RejectionReason.DELETED)
             level = _log.debug if expected else _log.warning
             level(
                 "calibration refused; the last good one stays",
@@ -125,7 +125,7 @@ class CalibrationFeed(Thread):
             )
 
     def _offer_trial(self, message: Message) -> None:
-        change = self._adoption.trials.offer(message.key(), message.value())
+        change = self._active.trials.offer(message.key(), message.value())
         if change is None:
             return
         trial = change.trial

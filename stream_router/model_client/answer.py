@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES
 from schemas.routed import ModelRun
-from stream_router.model_client.uncertainty import Reply
+from stream_router.ports import Reply
 
 MAX_ANSWER_CHARS = 32_768
 """As long as a query may be; keeps a result, which holds an answer up to five times, below a record's limit."""
@@ -27,12 +27,12 @@ class InvalidAnswerError(ValueError):
 
 
 class _Number(str):
-    """The text of a JSON number, told apart from a string."""
+    """The text of a JSON number, as distinct from a string."""
 
     __slots__ = ()
 
 
-def judge(model: str, reply: Reply, fields: Sequence[str], latency_s: float) -> ModelRun:
+def parse_answer(model: str, reply: Reply, fields: Sequence[str], latency_s: float) -> ModelRun:
     """Return one model's run: valid when the answer is whole, has probabilities, and is one JSON object.
 
     Parameters

@@ -22,10 +22,11 @@ import pytest
 from schemas.entities import count_pairs
 from schemas.routed import ModelRole, ModelRun
 from schemas.settings import WorkloadSettings
-from stream_router.model_client.answer import judge
-from stream_router.model_client.http_call import RefusedError
-from stream_router.model_client.http_client import ModelServer, ServerDownError, ServerName
+from stream_router.errors import RefusedError, ServerDownError
+from stream_router.model_client.answer import parse_answer
+from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_probe, build_request
+from stream_router.ports import ServerName
 from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload
 from ucci_demo.model_server import PROMPT
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
@@ -88,11 +89,11 @@ def _started(kind: str, logs: Path) -> Iterator[Servers]:
 
 
 @asynccontextmanager
-async def client(settings: WorkloadSettings, role: ModelRole) -> AsyncIterator[ModelServer]:
+async def client(settings: WorkloadSettings, role: ModelRole) -> AsyncIterator[ModelClient]:
     endpoint = settings.small if role == "small" else settings.large
     assert endpoint is not None
     probe = build_probe(settings, endpoint)
-    server = ModelServer(
+    server = ModelClient(
         ServerName(settings.name, role), endpoint, probe, max_tokens=settings.max_tokens, clock=SystemClock()
     )
     await server.start()
@@ -108,7 +109,7 @@ async def runs(settings: WorkloadSettings, role: ModelRole, texts: list[str]) ->
     assert endpoint is not None
     async with client(settings, role) as server:
         answers = await asyncio.gather(*(server.call(build_request(settings, endpoint, text)) for text in texts))
-    return [judge(endpoint.model, answered.reply, settings.fields, answered.latency_s) for answered in answers]
+    return [parse_answer(endpoint.model, answered.reply, settings.fields, answered.latency_s) for answered in answers]
 
 
 async def post(base_url: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -148,10 +149,9 @@ async def test_prompts_never_recorded_get_what_the_demo_s_engine_computes(server
 
 
 def uncertainty(generation: Any) -> float:
-    from stream_router.model_client.uncertainty import margin
-    from stream_router.model_client.uncertainty import uncertainty as of
+    from stream_router.model_client.uncertainty import TOKEN_MARGIN
 
-    value = of(margin(token.top_logprobs[:2].tolist()) for token in generation.tokens)
+    value = TOKEN_MARGIN.of([token.top_logprobs[:2].tolist() for token in generation.tokens])
     assert value is not None
     return value
 

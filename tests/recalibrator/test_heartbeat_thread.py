@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from recalibrator.heartbeat_thread import recalibrator_status
-from recalibrator.ports import Lag
-from recalibrator.stage_thread import StageReport
+from recalibrator.stage import StageReport
 from schemas.status import LabelerStatus, RecalibratorStatus, TopicLag
 from tests.support.recalibrator_events import START
-from ucci_runtime.broker.records import Input
+from ucci_runtime.broker.records import Input, Lag
 
 
 def test_lag_is_told_by_topic_and_the_worst_partition_tells_the_age() -> None:

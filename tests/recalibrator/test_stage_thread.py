@@ -8,11 +8,11 @@ from threading import Event
 import pytest
 
 from recalibrator.errors import RecalibratorError, Rewind
-from recalibrator.ports import Lag, Stage
 from recalibrator.prometheus_metrics import Metrics
+from recalibrator.stage import Stage
 from recalibrator.stage_thread import StageThread
 from ucci_runtime.broker.errors import BrokerUnreachable, Fenced
-from ucci_runtime.broker.records import Input
+from ucci_runtime.broker.records import Input, Lag
 
 LAG = {Input("in", 0): Lag(3, 0.5)}
 

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from recalibrator.errors import Rewind
-from recalibrator.ports import Assignee, EndReached, Lag, Record
 from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationVersion
 from tests.support.recalibrator_events import START
-from ucci_runtime.broker.records import Header, Input, OutputRecord
+from ucci_runtime.broker.ports import Assignee
+from ucci_runtime.broker.records import EndReached, Header, Input, Lag, OutputRecord, Record
 
 Fate = Literal["committed", "aborted", "unseen", "crash_before", "crash_after"]
 FAULTS: tuple[Fate, ...] = ("aborted", "unseen", "crash_before", "crash_after")

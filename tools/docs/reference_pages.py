@@ -178,6 +178,8 @@ def _policy(topic: Topic) -> str:
     words: list[str] = [topic.cleanup]
     if topic.retention_ms is not None:
         words.append(f"{topic.retention_ms // (24 * 3600 * 1000)} days")
+    if topic.joined:
+        words.append("at least `join_retention_s`")
     if topic.roomy:
         words.append(f"records up to {ROOMY_MAX_MESSAGE_BYTES} bytes")
     if topic.by_broker:

@@ -6,7 +6,7 @@ line for each fault. Producing to a topic that does not exist fails only after m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -87,8 +87,9 @@ def check_topics(
     faults = topic_faults(prefix, present, facts)
     if faults:
         raise TopicsUnusable(faults)
+    warnings = topic_warnings(prefix, present, facts, settings.recalibrator.join_retention_s)
     limit = min(_limit(facts[topic.name(prefix)]) for topic in written if topic not in missing)
-    return CheckedTopics(cluster_id, limit - _FRAME_BYTES, missing, topic_warnings(prefix, present, facts))
+    return CheckedTopics(cluster_id, limit - _FRAME_BYTES, missing, warnings)
 
 
 def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
@@ -103,15 +104,31 @@ def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, Topi
     return tuple(faults)
 
 
-def topic_warnings(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
-    """Find topics of earlier releases that would be made otherwise today; one line each."""
+def topic_warnings(
+    prefix: str, touched: Sequence[Topic], facts: Mapping[str, TopicFacts], join_retention_s: float
+) -> tuple[str, ...]:
+    """Find topics that would be made otherwise today; one line each."""
     names = [topic.name(prefix) for topic in touched if topic.by_broker]
-    return tuple(
+    by_sender = tuple(
         f"{name}: {TIMESTAMP_TYPE} is {found}, by which a sender's wrong clock dates its records; "
         f"alter the topic to {TIMESTAMP_TYPE}={BROKERS_TIME}"
         for name in names
         if name in facts and (found := facts[name].config.get(TIMESTAMP_TYPE, BROKERS_TIME)) != BROKERS_TIME
     )
+    # Who touches the feedback joins it with the results; a router only writes those.
+    joined = [topic.name(prefix) for topic in touched if topic.joined] if FEEDBACK in touched else []
+    return (*by_sender, *_retention_warnings(joined, facts, int(join_retention_s * 1_000)))
+
+
+def _retention_warnings(joined: Iterable[str], facts: Mapping[str, TopicFacts], needed_ms: int) -> Iterator[str]:
+    for name in joined:
+        found_ms = int(facts[name].config.get("retention.ms", "-1")) if name in facts else -1
+        if 0 <= found_ms < needed_ms:
+            yield (
+                f"{name}: retention.ms is {found_ms}, below recalibrator.join_retention_s: a lost store of the join "
+                f"could not be rebuilt whole; alter the topic to retention.ms={needed_ms}, or lower "
+                "recalibrator.join_retention_s"
+            )
 
 
 def _faults(topic: Topic, name: str, facts: Mapping[str, TopicFacts]) -> list[str]:

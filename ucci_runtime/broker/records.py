@@ -26,6 +26,48 @@ class OffsetCommit(NamedTuple):
     metadata: str = ""
 
 
+class Record(NamedTuple):
+    """One record as the broker delivered it.
+
+    Parameters
+    ----------
+    timestamp_ms : int
+        0 where there is none.
+    by_broker : bool
+        Whether the broker dated it (``LogAppendTime``), rather than its producer.
+    """
+
+    source: Input
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[Header, ...] = ()
+    by_broker: bool = False
+
+
+class EndReached(NamedTuple):
+    """The reader stands at the end of one partition."""
+
+    source: Input
+    offset: int
+
+
+class Lag(NamedTuple):
+    """How far a reader is behind the end of one partition.
+
+    Parameters
+    ----------
+    records : int
+        In offsets.
+    seconds : float or None
+        Age of the newest record taken, by the clocks of those who wrote it; 0 at the end, None before the first.
+    """
+
+    records: int
+    seconds: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class OutputRecord:
     """One record to produce."""

@@ -20,6 +20,7 @@ from ucci_runtime.broker.kafka_properties import admin_properties, user_properti
 
 REQUEST_TIMEOUT_S = 10.0
 _SETTLE_TIMEOUT_S = 20.0
+_KAFKAS_RETENTION_MS = 7 * 24 * 3600 * 1000
 _COMPACTED = {
     # Only closed segments are compacted, and a segment closes at a write after this time.
     "segment.ms": "600000",
@@ -53,8 +54,14 @@ def admin_client(settings: Settings) -> AdminClient:
     return AdminClient(admin_properties(settings))
 
 
-def topic_config(topic: Topic) -> dict[str, str]:
-    """Return the topic's configuration at creation."""
+def topic_config(topic: Topic, join_retention_s: float) -> dict[str, str]:
+    """Return the topic's configuration at creation.
+
+    Parameters
+    ----------
+    join_retention_s : float
+        What the join rebuilds its rows from is kept for so long, and no less than Kafka keeps records by default.
+    """
     config = {"cleanup.policy": topic.cleanup} | (_COMPACTED if "compact" in topic.policies else {})
     if topic.roomy:
         config["max.message.bytes"] = str(ROOMY_MAX_MESSAGE_BYTES)
@@ -62,6 +69,8 @@ def topic_config(topic: Topic) -> dict[str, str]:
         config[TIMESTAMP_TYPE] = BROKERS_TIME
     if topic.retention_ms is not None:
         config["retention.ms"] = str(topic.retention_ms)
+    if topic.joined:
+        config["retention.ms"] = str(max(int(join_retention_s * 1_000), _KAFKAS_RETENTION_MS))
     if topic.tombstone_retention_ms is not None:
         config["delete.retention.ms"] = str(topic.tombstone_retention_ms)
     return config
@@ -86,7 +95,7 @@ def create_topics(settings: Settings, admin: AdminClient | None = None) -> Creat
             topic.name(prefix),
             num_partitions=topic.partitions or settings.topics.partitions,
             replication_factor=settings.topics.replication_factor,
-            config=topic_config(topic),
+            config=topic_config(topic, settings.recalibrator.join_retention_s),
         )
         for topic in missing
     ]

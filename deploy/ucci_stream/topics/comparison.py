@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 
 from schemas.routed import ModelRun
 from schemas.settings import WorkloadSettings
-from stream_router.model_client.answer import failed_run, judge
-from stream_router.model_client.http_call import CallError
-from stream_router.model_client.http_client import ModelServer, ServerName
+from stream_router.errors import CallError
+from stream_router.model_client.answer import failed_run, parse_answer
+from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_probe, build_request
+from stream_router.ports import ServerName
 
 
 class _Clock:
@@ -34,7 +35,7 @@ async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun 
     endpoint = workload.large
     if endpoint is None:
         return None
-    server = ModelServer(
+    server = ModelClient(
         ServerName(workload.name, "large"),
         endpoint,
         build_probe(workload, endpoint),
@@ -48,4 +49,4 @@ async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun 
         return failed_run(endpoint.model, str(error))
     finally:
         await server.close()
-    return judge(endpoint.model, answered.reply, workload.fields, answered.latency_s)
+    return parse_answer(endpoint.model, answered.reply, workload.fields, answered.latency_s)

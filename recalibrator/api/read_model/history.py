@@ -15,7 +15,8 @@ from typing import Literal
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from schemas.calibration import CalibrationVersion, CostRate, Interval
+from schemas.calibration import CalibrationVersion, Interval
+from schemas.costs import CostRate
 from schemas.event import rfc3339
 from schemas.status import WorkloadStatus
 

@@ -11,7 +11,8 @@ from datetime import datetime
 import numpy as np
 from pydantic import JsonValue
 
-from schemas.calibration import CalibrationVersion, CostRate, Interval
+from schemas.calibration import CalibrationVersion, Interval
+from schemas.costs import CostRate
 from schemas.status import VersionSummary
 
 _SAMPLED_U = (1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 0.95)

@@ -60,26 +60,7 @@ def _thinned(level: Floats, knots: Floats) -> CalibrationMap:
             next_value, last_place = value + _LEAST_STEP, places[index]
     if kept[-1] != len(values) - 1 and places[-1] > last_place:
         kept.append(len(values) - 1)
-    return CalibrationMap._trusted(  # noqa: SLF001 - increasing by what is kept, and in [0, 1] by what is passed
+    return CalibrationMap(
         uncertainty=tuple(places[index] for index in kept),
         error_probability=tuple(values[index] for index in kept),
     )
-
-
-def inverse(curve: CalibrationMap, error_probability: float) -> float:
-    """Return the largest u whose g does not exceed a probability; -1 when all do, 1 when none does.
-
-    Examples
-    --------
-    >>> curve = CalibrationMap(uncertainty=(0.1, 0.3), error_probability=(0.0, 0.5))
-    >>> round(inverse(curve, 0.25), 3), inverse(curve, 0.5), inverse(curve, -0.1)
-    (0.2, 1.0, -1.0)
-    """
-    knots, values = curve.uncertainty, curve.error_probability
-    if values[-1] <= error_probability:
-        return 1.0
-    if values[0] > error_probability:
-        return -1.0
-    right = next(index for index, value in enumerate(values) if value > error_probability)
-    low, high = values[right - 1], values[right]
-    return knots[right - 1] + (error_probability - low) / (high - low) * (knots[right] - knots[right - 1])

@@ -9,10 +9,10 @@ from recalibrator.fit.data.instants import from_us
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.decide.threshold import Choice, Policies
 from recalibrator.fit.estimate.estimate import Outlook, Support
-from schemas.calibration import Evidence, Interval, ModelCosts
-from schemas.costs import expected_cost
+from schemas.calibration import Evidence, Interval
+from schemas.costs import ModelCosts, expected_cost
 from schemas.settings import WorkloadSettings
-from schemas.status import CalibrationError, Frontier, UncertaintyHistogram
+from schemas.status import CalibrationError, CostQualityCurve, UncertaintyHistogram
 
 _Z95 = 1.959963984540054
 _FRONTIER_POINTS = 48
@@ -65,7 +65,7 @@ def evidence(
     """
     rate = float(policies.escalation_rate[choice.index])
     cost = None if model_costs is None else expected_cost(model_costs, rate, exploration)
-    return Evidence._trusted(  # noqa: SLF001 - its parts are validated, and what is not finite has no digest
+    return Evidence(
         trigger=trigger,
         **support_fields(outlook.support),
         ece=scores.ece,
@@ -90,7 +90,7 @@ def evidence(
 
 def frontier(
     policies: Policies, chosen: int | None, model_costs: ModelCosts | None, exploration: float = 0.0
-) -> Frontier:
+) -> CostQualityCurve:
     """Return some 48 of all policies, evenly spaced by escalation rate, the chosen one among them.
 
     Parameters
@@ -113,7 +113,7 @@ def frontier(
         # The cost is linear in the rate: its ends tell it all.
         none, every = (expected_cost(model_costs, end, exploration).sequential for end in (0.0, 1.0))
         cost = none + rate[places] * (every - none)
-    return Frontier(
+    return CostQualityCurve(
         threshold=_rounded(policies.thresholds[places], _DIGITS_OF_U),
         escalation_rate=_rounded(rate[places]),
         micro_f1=_rounded(policies.micro_f1[places]),

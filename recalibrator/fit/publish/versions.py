@@ -7,16 +7,9 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from recalibrator.fit.data.instants import from_us
-from recalibrator.fit.estimate.calibration_map import inverse
-from schemas.calibration import (
-    ESCALATE_ALL,
-    CalibrationMap,
-    CalibrationState,
-    CalibrationVersion,
-    Evidence,
-    ModelCosts,
-)
+from schemas.calibration import ESCALATE_ALL, CalibrationMap, CalibrationState, CalibrationVersion, Evidence
 from schemas.command import Command
+from schemas.costs import ModelCosts
 from schemas.settings import WorkloadSettings
 
 
@@ -37,6 +30,11 @@ class Published:
         self._versions: dict[int, CalibrationVersion] = {}
         self.floor = 0
         self.current: CalibrationVersion | None = None
+
+    @property
+    def signal(self) -> str:
+        """How u is measured in these versions."""
+        return self._settings.uncertainty
 
     def find(self, version: int) -> CalibrationVersion | None:
         """Return a former version, or None when it is not or no longer known."""
@@ -71,7 +69,7 @@ class Published:
             created_at=from_us(created_us),
             map=fitted,
             uncertainty_threshold=uncertainty_threshold,
-            threshold=_read(fitted, uncertainty_threshold),
+            threshold=fitted.at(uncertainty_threshold),
             exploration_probability=sampling.exploration_probability if exploration is None else exploration,
             label_probability_kept=sampling.label_probability_kept,
             label_probability_escalated=sampling.label_probability_escalated,
@@ -106,24 +104,12 @@ class Published:
         self.current = None if state["current"] is None else self._versions[state["current"]]
 
 
-def _read(fitted: CalibrationMap, uncertainty: float) -> float:
-    """Return θ = g of a threshold on u, clipped outside the knots."""
-    knots, values = fitted.uncertainty, fitted.error_probability
-    if uncertainty <= knots[0]:
-        return values[0]
-    if uncertainty >= knots[-1]:
-        return values[-1]
-    right = next(index for index, knot in enumerate(knots) if knot > uncertainty)
-    share = (uncertainty - knots[right - 1]) / (knots[right] - knots[right - 1])
-    return values[right - 1] + share * (values[right] - values[right - 1])
-
-
 def given_threshold(command: Command, fitted: CalibrationMap) -> float:
     """Return the threshold on u that a bootstrap command gives; without one all escalates until labels tell."""
     if command.uncertainty_threshold is not None:
         return command.uncertainty_threshold
     if command.error_probability_threshold is not None:
-        return inverse(fitted, command.error_probability_threshold)
+        return fitted.inverse(command.error_probability_threshold)
     return ESCALATE_ALL
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from schemas.calibration import CostRate, Evidence, Interval
+from schemas.calibration import Evidence, Interval
 from schemas.command import Command
+from schemas.costs import CostRate
 from schemas.status import DriftStatus, WorkloadStatus
 from schemas.trial import TrialArm, TrialStatus
 from tests.support.api import KEY, START, WORKLOAD, Api, make_api

@@ -154,6 +154,7 @@ def test_a_roll_back_becomes_a_command_with_who_when_and_why(api: Api) -> None:
     command = Command.from_json(value)
     assert (topic, key) == ("ucci.observations", WORKLOAD.encode())
     assert (command.action, command.version, command.reason) == ("activate", 1, "worse since Monday")
+    assert command.signal == "token_margin"
     assert (command.issued_by, command.issued_at) == ("local", START)
     # Its content goes with it: the fit keeps fewer versions than the history.
     assert (command.map, command.uncertainty_threshold) == (_version(1).map, 0.3)

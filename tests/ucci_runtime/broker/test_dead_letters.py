@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.dead_letter import dead_letter
-from recalibrator.ports import Record
-from ucci_runtime.broker.records import Input
+from ucci_runtime.broker.records import Input, Record
 
 LIMIT = 4_000
 SOURCE = Input("ucci.feedback", 3)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from recalibrator.api.pages.svg_plots import escalation_plot, quality_plot
 from recalibrator.api.read_model.history import MAX_POINTS, History, since
-from schemas.calibration import CalibrationMap, CalibrationVersion, CostRate, Evidence, Interval, Target
+from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
+from schemas.costs import CostRate
 from schemas.status import DriftStatus, WorkloadStatus
 from tests.support.versions import sealed_version
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.isotonic import IsotonicRegression
 
-from recalibrator.fit.estimate.calibration_map import fit_map, inverse
+from recalibrator.fit.estimate.calibration_map import fit_map
 from recalibrator.fit.estimate.isotonic import pool
 from recalibrator.grid import Grid
 from schemas.calibration import CalibrationMap
@@ -68,7 +68,7 @@ def test_without_a_single_label_g_is_still_a_map() -> None:
 @given(st.floats(0.0, 1.0))
 def test_reading_a_probability_backwards_gives_the_largest_u_that_is_not_riskier(wanted: float) -> None:
     curve = CalibrationMap(uncertainty=(0.1, 0.2, 0.4, 0.7), error_probability=(0.05, 0.3, 0.3, 0.9))
-    u = inverse(curve, wanted)
+    u = curve.inverse(wanted)
     read = np.interp([max(u, 0.0), min(1.0, max(u, 0.0) + 1e-6)], curve.uncertainty, curve.error_probability)
     if u >= 0.0:
         assert read[0] <= wanted + 1e-9

@@ -1,4 +1,4 @@
-"""What the join keeps of a result and of a label: as little as the labelled example needs.
+"""What a row keeps of a result and of its labels: as little as the labelled example needs.
 
 A result whose label was requested keeps its text and its answers as they are, since a withdrawn label has people asked
 again. Of all others, and of all labels, values are only ever compared: a long one is kept as a digest of its normal
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from schemas.costs import QueryCost
 from schemas.entities import Entities, normalise
-from schemas.routed import ModelRun, QueryCost, RoutedEvent
+from schemas.routed import ModelRun, RoutedEvent
 
 LONGEST_VALUE = 32
 """Characters of a normal form above which its digest is kept."""

@@ -1,0 +1,96 @@
+"""The store that the join needs: rows of queries with the offsets up to which they are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from recalibrator.join.query_state import QueryState
+from schemas.status import LabelerCounts, LabelerStatus
+from ucci_runtime.broker.records import Input
+
+
+class StoredRow(NamedTuple):
+    """What the join keeps of one query."""
+
+    state: QueryState
+    touched_ms: int
+
+
+class LabelerKey(NamedTuple):
+    """Whose counts, and in which partition of the feedback."""
+
+    partition: int
+    workload: str
+    labeler: str | None
+
+
+class RequestKey(NamedTuple):
+    """An open label request."""
+
+    partition: int
+    query_id: str
+    workload: str
+
+
+class JoinStore(Protocol):
+    """Rows and offsets, stored together."""
+
+    def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, QueryState]:
+        """Return the stored states of those queries that have one."""
+        ...
+
+    def offsets(self) -> dict[Input, int]:
+        """Return the offsets up to which the rows are complete."""
+        ...
+
+    def commit(
+        self,
+        rows: Mapping[tuple[int, str], StoredRow],
+        offsets: Mapping[Input, int],
+        agreement: Mapping[LabelerKey, LabelerCounts],
+    ) -> None:
+        """Store rows and offsets, and add to the labelers' counts, in one transaction.
+
+        A row's time of touch never moves backwards.
+        """
+        ...
+
+    def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
+        """Return the busiest labelers of these partitions, by workload."""
+        ...
+
+    def expire(self, before_ms: int, most: int) -> Mapping[str, int]:
+        """Delete rows not touched since, then rows above the bounds, ``most`` of each; return how many, by kind."""
+        ...
+
+    def expire_labelers(self, before_ms: int) -> None:
+        """Forget the counts of labelers who have been silent since."""
+        ...
+
+    def overdue_requests(self, partitions: Iterable[int], before_ms: int, most: int) -> Sequence[RequestKey]:
+        """Return open label requests that are older, beyond so many of a workload, or without their row."""
+        ...
+
+    def close_requests(self, keys: Iterable[RequestKey]) -> None:
+        """Forget these label requests."""
+        ...
+
+    @property
+    def open_requests(self) -> Mapping[str, int]:
+        """Number of open label requests, by workload."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Number of rows stored."""
+        ...
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that the rows take."""
+        ...
+
+    def close(self) -> None:
+        """Close the file."""
+        ...

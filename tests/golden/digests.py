@@ -1,0 +1,63 @@
+"""JSON → digests that survive another last digit: floats are rounded before they are hashed."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any
+
+_SIGNIFICANT = 9
+_NOISE = 1e-12
+"""What lies below is what is left of a difference of equal numbers, and no two machines agree on it."""
+
+
+def rounded(text: bytes) -> Any:
+    """Return a JSON value with every float at nine significant digits, and whole ones as integers."""
+    return json.loads(text, parse_float=_rounded)
+
+
+def _rounded(text: str) -> float | int:
+    value = float(text)
+    near = float(f"{value:.{_SIGNIFICANT}g}") if abs(value) >= _NOISE else 0.0
+    return int(near) if near.is_integer() else near
+
+
+def canonical(value: Any) -> bytes:
+    """Return the bytes to hash: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def digest(value: Any) -> str:
+    """Return the digest of a JSON value whose floats are rounded already."""
+    return sha256(canonical(value)).hexdigest()
+
+
+class Segments:
+    """Digests of what is taken in: one for each segment, and one of everything.
+
+    Parameters
+    ----------
+    length : int
+        Of a segment, in steps.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length, self._steps = length, 0
+        self._segment, self._all = sha256(), sha256()
+        self.digests: list[str] = []
+
+    def take(self, document: Any) -> None:
+        """Hash one document into the segment under way."""
+        line = canonical(document) + b"\n"
+        self._segment.update(line)
+        self._all.update(line)
+
+    def step(self) -> None:
+        """Count one step, and close the segment where it is full."""
+        self._steps += 1
+        if self._steps % self._length == 0:
+            self.digests.append(self._segment.hexdigest())
+            self._segment = sha256()
+
+    def total(self) -> str:
+        return self._all.hexdigest()

@@ -1,0 +1,251 @@
+"""Names and numbers that users, brokers and dashboards hold on to, as the code gives them.
+
+Modules that may move are imported at the top and nowhere else: after a move only these lines change.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import typer
+
+import recalibrator.core
+import recalibrator.kafka_properties as recalibrator_clients
+import recalibrator.prometheus_metrics as recalibrator_metrics
+import schemas
+import stream_router
+import stream_router.http_status as router_http
+import stream_router.kafka_properties as router_clients
+import stream_router.prometheus_metrics as router_metrics
+import ucci_runtime.broker.kafka_properties as any_clients
+from recalibrator.cli import app as recalibrator_app
+from recalibrator.service import StageName
+from schemas import CalibrationMap, CalibrationVersion, Evidence, Settings, Signal, Target
+from schemas.topics import TOPICS
+from stream_router.cli import app as router_app
+from tests.golden.digests import digest, rounded
+from tests.support.api import make_api
+from ucci_stream.cli import app as operator_app
+
+ROOT = Path(__file__).parents[2]
+_GENERATED = ROOT / "schemas" / "generated"
+_PACKAGES = ("ucci_runtime", "recalibrator", "stream_router", "deploy")
+_DECIDED = 2_000
+_IN_GROUP_NAMES = ("versions-", "view-", "dead-letters-", "-calibration", "-label-queue", "-label-studio-")
+_IDENTITY = ("client.id", "group.id", "group.instance.id", "transactional.id")
+
+
+def lists() -> dict[str, Any]:
+    """Return everything but the streams, by subject."""
+    return {
+        "decisions": _decisions(),
+        "events": _events(),
+        "topics": _topics(),
+        "kafka_clients": _kafka_clients(),
+        "metrics": _metrics(),
+        "public_names": _public_names(),
+        "http_of_the_recalibrator": _http_of_the_recalibrator(),
+        "http_of_the_router": sorted(set(re.findall(r'"(/[a-z0-9/]+)"', Path(router_http.__file__).read_text()))),
+        "commands": _commands(),
+        "settings": _settings(),
+    }
+
+
+def _decisions() -> dict[str, Any]:
+    """Decide on the same queries by a version of each state."""
+    found = {}
+    for state in ("active", "infeasible", "cold_start"):
+        version = _version(state)
+        rows, reasons = [], Counter[str]()
+        for number in range(_DECIDED):
+            uncertainty = None if number % 50 == 49 else (number * 7_919 % 10_007) / 10_007
+            decision = version.decide(uncertainty, f"query-{number}")
+            label = version.request_label(decision, f"query-{number}")
+            reasons[decision.reason] += 1
+            rows.append(json.loads(decision.model_dump_json()) | {"label": json.loads(label.model_dump_json())})
+        found[state] = {"reasons": dict(sorted(reasons.items())), "digest": digest(rounded(json.dumps(rows).encode()))}
+    return found
+
+
+def _version(state: str) -> CalibrationVersion:
+    knots, values = ((), ()) if state == "cold_start" else ((0.0, 0.02, 0.1, 0.4, 1.0), (0.01, 0.03, 0.2, 0.5, 0.9))
+    return CalibrationVersion.sealed(
+        workload="golden",
+        version=7,
+        created_at="2026-01-31T12:00:00Z",
+        map=CalibrationMap(uncertainty=knots, error_probability=values),
+        uncertainty_threshold=-1.0 if state == "cold_start" else 0.3,
+        threshold=None if state == "cold_start" else 0.4,
+        exploration_probability=0.05,
+        label_probability_kept=0.1,
+        label_probability_escalated=0.2,
+        audit_probability=0.1,
+        target=Target(micro_f1=0.9),
+        state=state,
+        signal=Signal(small_model="small"),
+        evidence=Evidence(trigger="golden"),
+    )
+
+
+def _events() -> dict[str, str]:
+    """Hash the schema of each event: what may be sent, not how it is explained or what its parts are called in code."""
+    found = {}
+    for path in sorted(_GENERATED.glob("*.schema.json")):
+        document = json.loads(path.read_bytes())
+        found[path.name.removesuffix(".schema.json")] = digest(_inlined(document, document.get("$defs", {}), ()))
+    return found
+
+
+def _inlined(schema: Any, parts: dict[str, Any], above: tuple[str, ...], *, names: bool = False) -> Any:
+    if isinstance(schema, list):
+        return [_inlined(one, parts, above) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(schema.get("$ref"), str) and not names:
+        name = schema["$ref"].rpartition("/")[2]
+        return (
+            {"again": len(above) - above.index(name)} if name in above else _inlined(parts[name], parts, (*above, name))
+        )
+    silent = () if names else ("title", "description", "$defs", "$id")
+    return {
+        key: _inlined(inner, parts, above, names=key == "properties" and not names)
+        for key, inner in schema.items()
+        if key not in silent
+    }
+
+
+def _topics() -> dict[str, Any]:
+    return {
+        topic.name("ucci"): {
+            "value": topic.value,
+            "cleanup": topic.cleanup,
+            "partitions": topic.partitions,
+            "retention_ms": topic.retention_ms,
+            "tombstone_retention_ms": topic.tombstone_retention_ms,
+            "by_broker": topic.by_broker,
+        }
+        for topic in TOPICS
+    }
+
+
+def _kafka_clients() -> dict[str, Any]:
+    """Return the properties of each kind of client for given instance ids, and what reading groups are named by."""
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": "broker:9092", "sasl.username": "user", "linger.ms": 9},
+            "topics": {"prefix": "shop"},
+            "router": {"instance_id": "router-3"},
+        }
+    )
+    clients = {
+        "router: group": router_clients.intake_properties(settings),
+        "router: offsets": router_clients.offsets_properties(settings),
+        "router: calibration": router_clients.calibration_properties(settings),
+        "router: transactions": router_clients.transactional_properties(settings, 90_000),
+        "router: heartbeat": router_clients.heartbeat_properties(settings),
+        "recalibrator: reader": recalibrator_clients.reader_properties(settings, "versions-i-1"),
+        "recalibrator: producer": recalibrator_clients.producer_properties(settings),
+        "operator: admin": any_clients.admin_properties(settings),
+        "operator: reader": any_clients.reader_properties(settings, "shop-label-queue"),
+    }
+    for stage in ("join", "fit"):
+        clients[f"{stage}: group"] = recalibrator_clients.group_properties(settings, stage, "i-1")
+        clients[f"{stage}: transactions"] = recalibrator_clients.transactional_properties(
+            settings, stage, "i-1", 90_000
+        )
+    texts = set(_texts())
+    return {
+        "identities": {
+            name: {key: properties[key] for key in _IDENTITY if key in properties}
+            for name, properties in clients.items()
+        },
+        "properties": clients,
+        "parts_of_reading_groups": [part for part in _IN_GROUP_NAMES if any(part in text for text in texts)],
+    }
+
+
+def _texts() -> Iterator[str]:
+    """Yield every text constant of the services, parts of f-strings included."""
+    for package in _PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    yield from (part.value for part in node.values if isinstance(part, ast.Constant))
+
+
+def _metrics() -> dict[str, Any]:
+    router = {spec.name: spec for spec in router_metrics.SPECS}
+    fit = {recalibrator_metrics.exposed_name(spec): spec for spec in recalibrator_metrics.SPECS}
+    return {
+        name: {"kind": spec.kind, "unit": spec.unit, "labels": list(spec.labels)}
+        for name, spec in sorted((router | fit).items())
+    }
+
+
+def _public_names() -> dict[str, list[str]]:
+    return {module.__name__: list(module.__all__) for module in (schemas, recalibrator.core, stream_router)}
+
+
+def _http_of_the_recalibrator() -> dict[str, Any]:
+    """Return each path with its methods and their answers, and the paths that the document leaves out."""
+    app: Any = make_api().client.app
+    document = app.openapi()
+    described = {
+        f"{method.upper()} {path}": {
+            "parameters": sorted(f"{one['in']}: {one['name']}" for one in operation.get("parameters", ())),
+            "bodies": sorted(operation.get("requestBody", {}).get("content", ())),
+            "answers": {
+                status: sorted(answer.get("content", ())) for status, answer in sorted(operation["responses"].items())
+            },
+        }
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+    }
+    routes = {(path, method) for path, methods in _routes(app.routes) for method in methods}
+    known = {tuple(reversed(name.split(" ", 1))) for name in described}
+    others = sorted(f"{method} {path}" for path, method in routes - known)
+    return {"described": dict(sorted(described.items())), "others": others}
+
+
+def _routes(routes: Any) -> Iterator[tuple[str, list[str]]]:
+    for route in routes:
+        if hasattr(route, "path"):
+            yield route.path, sorted(getattr(route, "methods", None) or ["MOUNT"])
+
+
+def _commands() -> dict[str, Any]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    commands: dict[str, Any] = {}
+    for name, app in (("stream-router", router_app), ("recalibrator", recalibrator_app), ("ucci-stream", operator_app)):
+        commands.update(_options(name, typer.main.get_command(app)))
+    return {"scripts": project["scripts"], "options": commands, "stages": [stage.value for stage in StageName]}
+
+
+def _options(name: str, command: click.Command) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        taken = [sorted([*one.opts, *one.secondary_opts]) for one in command.params]
+        yield name, sorted(" ".join(names) for names in taken)
+        return
+    for part in sorted(inner):
+        yield from _options(f"{name} {part}", inner[part])
+
+
+def _settings() -> dict[str, str]:
+    """Return the default and the variable of every key, from the page that is made of the settings' model."""
+    section, found = "", {}
+    for line in (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif line.startswith("| `"):
+            cells = line.strip("| ").split(" | ")
+            found[f"{section} {cells[0]}"] = f"{cells[2]}, {cells[-1]}"
+    return found
