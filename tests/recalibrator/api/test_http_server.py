@@ -44,7 +44,8 @@ def _answer_and_end(port: int, sent: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
-def test_a_body_that_does_not_come_is_408_and_the_connection_ends(port: int) -> None:
+def test_a_body_that_does_not_arrive_is_408(port: int) -> None:
+    """A body that does not come is 408 and the connection ends."""
     answer = _answer_and_end(port, HEAD + b'{"query_id":')
 
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -57,7 +58,8 @@ def test_a_head_that_does_not_come_ends_the_connection(port: int, sent: bytes) -
     assert _answer_and_end(port, sent) == b""
 
 
-def test_a_declared_body_above_the_limit_is_answered_without_waiting_for_it(port: int) -> None:
+def test_a_declared_length_above_the_limit_is_413_at_once(port: int) -> None:
+    """A declared body above the limit is answered without waiting for it."""
     with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connection:
         connection.sendall(HEAD.replace(b"1000", b"100000000"))
 
@@ -65,7 +67,8 @@ def test_a_declared_body_above_the_limit_is_answered_without_waiting_for_it(port
 
 
 @pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch"])
-def test_a_body_of_no_declared_length_is_refused_at_the_limit_and_the_sender_hears_of_it(port: int, path: str) -> None:
+def test_a_chunked_body_is_413_at_the_limit(port: int, path: str) -> None:
+    """A body of no declared length is refused at the limit and the sender sees it."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     pieces = (b"x" * 50_000 for _ in range(40))
     media_type = "application/jsonl" if path.endswith("batch") else "application/json"

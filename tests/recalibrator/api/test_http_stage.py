@@ -77,7 +77,7 @@ def settings(broker: LocalBroker, topic_prefix: str) -> Settings:
     return plain.model_copy(update={"recalibrator": plain.recalibrator.model_copy(update={"http_port": 0})})
 
 
-def tell(settings: Settings) -> None:
+def write_topics(settings: Settings) -> None:
     """Write what fit, routers and joins would."""
     bootstrap, prefix = str(settings.kafka["bootstrap.servers"]), settings.topics.prefix
     versions = [
@@ -123,9 +123,10 @@ def tell(settings: Settings) -> None:
     assert producer.flush(30.0) == 0
 
 
-def test_a_replica_that_starts_later_answers_as_the_one_that_was_there(settings: Settings) -> None:
+def test_a_later_replica_answers_as_the_first_one(settings: Settings) -> None:
+    """A replica that starts later answers as the one that was there."""
     with replica(settings, "early") as early:
-        tell(settings)
+        write_topics(settings)
         early.until_dead_letters(2)
         with replica(settings, "late") as late:
             late.until_dead_letters(2)

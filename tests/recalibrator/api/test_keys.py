@@ -63,7 +63,8 @@ def _write(api: Api) -> Any:
     return api.client.post("/v1/feedback", content=EVENT, headers=headers)
 
 
-def test_a_quota_is_refused_with_the_time_to_wait_and_fills_up_again(api: Api) -> None:
+def test_a_spent_quota_is_429_with_the_time_to_wait(api: Api) -> None:
+    """A quota is refused with the time to wait and fills up again."""
     answers = [_write(api).status_code for _ in range(61)]
     refused = _write(api)
 

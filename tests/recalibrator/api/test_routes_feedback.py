@@ -181,7 +181,8 @@ def _events_of_size(size: int) -> bytes:
     return json.dumps({"query_id": "q", "entities": {**lists, "rest": values}}, separators=(",", ":")).encode()
 
 
-def test_an_event_that_would_outgrow_a_record_once_written_out_is_refused_rather_than_set_aside_later(api: Api) -> None:
+def test_an_event_too_large_for_a_record_is_413(api: Api) -> None:
+    """An event that would outgrow a record once written out is refused rather than set aside later."""
     body = _events_of_size(MAX_RECORD_BYTES - 10)
     assert MAX_RECORD_BYTES - 30 < len(body) <= MAX_RECORD_BYTES
     assert len(FeedbackEvent.from_json(body).to_json()) > MAX_RECORD_BYTES
@@ -197,7 +198,8 @@ def test_a_compressed_body_is_refused_whether_it_is_one_or_not(api: Api, body: b
     assert (answer.status_code, answer.json()["error"]["field"]) == (415, "Content-Encoding")
 
 
-def test_an_idempotency_key_names_the_lines_of_a_batch_by_their_number(api: Api) -> None:
+def test_an_idempotency_key_names_lines_by_their_number(api: Api) -> None:
+    """An idempotency key names the lines of a batch by their number."""
     lines = [{"query_id": "a", "entities": None}, {"query_id": "b", "entities": None, "feedback_id": "own"}, EVENT]
     for _ in range(2):
         api.client.post(
@@ -216,7 +218,8 @@ def test_an_idempotency_key_that_is_too_long_is_refused(api: Api) -> None:
     assert (answer.status_code, answer.json()["error"]["field"]) == (422, "Idempotency-Key")
 
 
-def test_a_batch_of_more_lines_than_events_would_fit_is_refused(api: Api) -> None:
+def test_a_batch_with_too_many_lines_is_refused(api: Api) -> None:
+    """A batch of more lines than events would fit is refused."""
     answer = _batch(make_api(max_body_bytes=1_000), [b"x"] * 4_000)
 
     assert answer.status_code == 413
@@ -231,7 +234,8 @@ def test_the_time_that_the_broker_takes_is_not_the_senders(api: Api, monkeypatch
     assert _batch(api, [json.dumps(EVENT).encode()] * 3).status_code == 202
 
 
-def test_sources_that_senders_make_up_do_not_each_become_a_metric(api: Api) -> None:
+def test_made_up_sources_share_one_metric_label(api: Api) -> None:
+    """Sources that senders make up do not each become a metric."""
     _batch(api, [json.dumps({**EVENT, "source": f"s-{n}"}).encode() for n in range(200)])
 
     lines = [line for line in api.client.get("/metrics").text.splitlines() if "feedback_total{" in line]

@@ -63,7 +63,8 @@ def test_what_is_not_accepted_is_a_skip(verdict: str) -> None:
     assert (event.entities, event.retracted) == (None, False)
 
 
-def test_accepting_a_text_without_spans_says_that_nothing_is_there() -> None:
+def test_accepting_no_spans_says_that_nothing_is_there() -> None:
+    """Accepting a text without spans says that nothing is there."""
     event = READER.feedback(answer(spans=[]))
 
     assert event is not None
@@ -108,7 +109,8 @@ def test_a_correction_has_the_next_revision_and_another_id(stamped: bool) -> Non
     assert first[0].identity() != both[0].identity()
 
 
-def test_answers_are_ordered_by_their_times_and_not_by_their_lines() -> None:
+def test_answers_are_ordered_by_time_not_by_line() -> None:
+    """Answers are ordered by their times and not by their lines."""
     (event,) = events_of(answer(_timestamp=1_772_323_201), answer("ignore", _timestamp=1_772_323_200))
 
     assert (event.revision, event.entities) == (2, {"camera": "canon 5d"})

@@ -93,14 +93,16 @@ def test_what_names_no_query_is_left(action: str) -> None:
 
 
 @pytest.mark.parametrize("author", [3, {"id": 3, "email": "ada@example.org"}])
-def test_an_author_is_the_same_labeler_however_label_studio_names_them(author: object) -> None:
+def test_an_author_is_one_labeler_however_named(author: object) -> None:
+    """An author is the same labeler however Label Studio names them."""
     event = LabelStudioReader().feedback(_hook(completed_by=author))
 
     assert event is not None
     assert event.labeler == "label-studio:3"
 
 
-def test_a_deletion_names_annotations_and_what_was_told_of_one_can_be_taken_back() -> None:
+def test_a_deletion_names_annotations_that_can_be_retracted() -> None:
+    """A deletion names annotations and what was sent of one can be retracted."""
     event = LabelStudioReader().feedback(_hook())
     assert event is not None
     deletion = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}, {"id": 8}], "project": {"id": 2}}
@@ -114,7 +116,8 @@ def test_a_deletion_names_annotations_and_what_was_told_of_one_can_be_taken_back
     assert annotation_of(retraction, SOURCE) == key
 
 
-def test_an_annotation_told_again_stands_above_what_was_withdrawn() -> None:
+def test_a_reissued_annotation_stands_above_its_withdrawal() -> None:
+    """An annotation sent again stands above what was withdrawn."""
     event = LabelStudioReader().feedback(_hook())
     assert event is not None
     again = reissued(event, AnnotationKey("2", "7"), event.revision + 5)
@@ -131,7 +134,8 @@ def test_feedback_of_others_is_about_no_annotation() -> None:
     )
 
 
-def test_a_deletion_takes_back_at_once_what_this_process_was_told_and_counts_the_rest() -> None:
+def test_a_deletion_retracts_known_annotations_and_counts_others() -> None:
+    """A deletion retracts at once what this process was sent and counts the rest."""
     api = make_api()
     for hook in (_hook(), _hook(id=8, completed_by=4)):
         assert api.client.post("/v1/hooks/label-studio", json=hook).json() == {"taken": 1, "query_id": "q-1"}
@@ -143,7 +147,8 @@ def test_a_deletion_takes_back_at_once_what_this_process_was_told_and_counts_the
     assert api.client.post("/v1/hooks/label-studio", json=deletion).json() == {"taken": 0}
 
 
-def test_a_deletion_that_the_broker_did_not_take_is_not_forgotten() -> None:
+def test_a_deletion_that_failed_to_send_can_be_repeated() -> None:
+    """A deletion that the broker did not take is not forgotten."""
     api = make_api()
     api.client.post("/v1/hooks/label-studio", json=_hook())
     deletion = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}], "project": {"id": 2}}

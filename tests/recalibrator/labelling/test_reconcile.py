@@ -1,4 +1,4 @@
-"""What is still to do: whatever was heard, missed, repeated or deleted, one round makes topic and annotations agree."""
+"""Whatever was delivered, missed, repeated or deleted, one round makes topic and annotations agree."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class World:
     second: float = 0
     made: int = 0
 
-    def submit(self, query: str, author: int, value: str | None, heard: bool, number: int | None = None) -> None:
+    def submit(self, query: str, author: int, value: str | None, delivered: bool, number: int | None = None) -> None:
         # Several changes within a second share a revision.
         self.second += 0.25
         if number is None:
@@ -104,24 +104,24 @@ class World:
             number = self.made
         content = annotation(number, author, self.second, value)
         self.annotations[number] = (query, author, content)
-        if heard:
+        if delivered:
             event = event_of(content, query)
             self.topic.append(event)
             self.recent.remember(event)
 
-    def change(self, which: int, value: str | None, heard: bool) -> None:
+    def change(self, which: int, value: str | None, delivered: bool) -> None:
         if self.annotations:
             number = sorted(self.annotations)[which % len(self.annotations)]
             query, author, _ = self.annotations[number]
-            self.submit(query, author, value, heard, number)
+            self.submit(query, author, value, delivered, number)
 
-    def delete(self, which: int, heard: bool) -> None:
+    def delete(self, which: int, delivered: bool) -> None:
         if not self.annotations:
             return
         number = sorted(self.annotations)[which % len(self.annotations)]
         del self.annotations[number]
         event = self.recent.retraction(AnnotationKey(str(PROJECT), str(number)), NOW)
-        if heard and event is not None:
+        if delivered and event is not None:
             self.topic.append(event)
             self.recent.forget(event)
 
@@ -171,9 +171,10 @@ steps = st.one_of(
 
 @settings(max_examples=300)
 @given(st.lists(steps, min_size=2, max_size=25))
-def test_after_a_round_the_join_holds_what_each_author_said_last_and_another_round_says_nothing(
+def test_after_a_round_the_join_holds_each_authors_last_word(
     history: list[tuple[Any, ...]],
 ) -> None:
+    """After a round the join holds what each author said last and another round says nothing."""
     world = World()
     for step, *arguments in history:
         if step == "restart":
@@ -185,7 +186,8 @@ def test_after_a_round_the_join_holds_what_each_author_said_last_and_another_rou
     assert world.sync() == 0
 
 
-def test_a_correction_that_the_hook_missed_is_told_though_it_came_within_the_same_second() -> None:
+def test_a_missed_correction_within_the_same_second_is_sent() -> None:
+    """A correction that the hook missed is sent though it came within the same second."""
     sent: dict[Author, Sent] = {}
     note_sent(sent, event_of(annotation(7, 1, 5.25, "canon"), "q-1"), SOURCE, str(PROJECT))
     (event,) = make_plan([document(1, "q-1", annotation(7, 1, 5.5, "nikon"))], sent).send
@@ -196,7 +198,8 @@ def test_a_correction_that_the_hook_missed_is_told_though_it_came_within_the_sam
     assert make_plan([document(1, "q-1", annotation(7, 1, 5.25, "canon"))], sent).send == ()
 
 
-def test_a_deletion_that_nobody_heard_of_takes_the_label_back_once_it_is_certain() -> None:
+def test_a_missed_deletion_retracts_once_it_is_certain() -> None:
+    """A deletion that nobody noticed retracts the label once it is certain."""
     sent = {}
     event = event_of(annotation(7, 1, 5, "canon"), "q-1")
     note_sent(sent, event, SOURCE, str(PROJECT))
@@ -207,7 +210,8 @@ def test_a_deletion_that_nobody_heard_of_takes_the_label_back_once_it_is_certain
     assert (retraction.query_id, retraction.labeler, retraction.retracted) == ("q-1", "label-studio:1", True)
 
 
-def test_a_task_that_was_deleted_whole_leaves_its_labels_standing() -> None:
+def test_a_task_deleted_whole_leaves_its_labels_standing() -> None:
+    """A task that was deleted whole leaves its labels standing."""
     sent: dict[Author, Sent] = {}
     note_sent(sent, event_of(annotation(7, 1, 5, "canon"), "q-1"), SOURCE, str(PROJECT))
     todo = make_plan([document(1, "q-2")], sent)
@@ -220,13 +224,15 @@ def test_what_was_told_of_another_project_is_left_alone() -> None:
     assert sent == {}
 
 
-def test_a_label_whose_query_the_join_has_forgotten_is_not_told_again() -> None:
+def test_a_label_of_a_forgotten_query_is_not_sent_again() -> None:
+    """A label whose query the join has forgotten is not sent again."""
     documents = [document(1, "q-1", annotation(7, 1, 5, "canon"))]
     assert len(make_plan(documents).send) == 1
     assert make_plan(documents, forgotten_before=LONG_AGO + timedelta(seconds=6)).send == ()
 
 
-def test_an_annotation_that_cannot_be_read_is_named_and_takes_nothing_back() -> None:
+def test_an_unreadable_annotation_is_reported_not_retracted() -> None:
+    """An annotation that cannot be read is named and retracts nothing."""
     broken = annotation(7, 1, 5, "canon") | {"result": [{"value": {"labels": ["camera"]}}]}
     task = read_task(document(4, "q-1", broken))
     assert task.annotations == ()
@@ -259,7 +265,8 @@ def test_no_more_are_pushed_than_may_wait() -> None:
     assert make_plan(documents, requests=wanted, most=1).push == ()
 
 
-def test_only_untouched_tasks_of_some_age_leave_when_their_request_is_over() -> None:
+def test_only_old_untouched_tasks_leave_with_their_request() -> None:
+    """Only untouched tasks of some age leave when their request is over."""
     documents = [
         document(1, "q-1"),
         document(2, "q-2", annotation(7, 1, 5, None)),
@@ -270,7 +277,8 @@ def test_only_untouched_tasks_of_some_age_leave_when_their_request_is_over() -> 
     assert make_plan(documents, requests=(request(5),)).remove == ("1",)
 
 
-def test_of_two_tasks_of_one_query_the_untouched_younger_one_leaves_at_once() -> None:
+def test_the_untouched_double_of_a_task_leaves_at_once() -> None:
+    """Of two tasks of one query the untouched younger one leaves at once."""
     fresh = rfc3339(NOW)
     documents = [
         document(1, "q-1"),
