@@ -200,7 +200,7 @@ class KafkaEventLog:
         assert self._assignee is not None
         self._rebalances += 1
         self._count("rebalances", stage=self._stage, kind="revoked")
-        # Forgotten first: a commit that fails in a revocation must not have the old partitions assigned again.
+        # DecayedSums first: a commit that fails in a revocation must not have the old partitions assigned again.
         self._assigned = []
         self._assignee.revoked()
         _log.info("revoked", stage=self._stage, partitions=sorted({tp.partition for tp in partitions}))

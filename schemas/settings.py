@@ -24,6 +24,7 @@ from pydantic import (
 
 from schemas.calibration import Signal, Target
 from schemas.costs import ModelCosts
+from schemas.detectors import BUILT_IN, check_detector
 from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 
 TEXT_PLACEHOLDER = "{text}"
@@ -336,6 +337,11 @@ class WorkloadSettings(Section):
     trusted_labelers : list of str
         Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
         labels decides.
+    detectors : list of str
+        Which drift detectors watch the workload: ours by name, and river's such as ``river:ADWIN(delta=0.002)``.
+    calibration_map : str
+        How g is fitted. ``isotonic`` follows whatever shape the errors have; ``platt`` is a logistic curve of two
+        parameters, for workloads with so few labels that a shape cannot be learnt.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -351,6 +357,8 @@ class WorkloadSettings(Section):
     sampling: Sampling = Sampling()
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost)] = None
     trusted_labelers: tuple[Speaker, ...] = ()
+    detectors: Annotated[tuple[Annotated[str, AfterValidator(check_detector)], ...], Field(min_length=1)] = BUILT_IN
+    calibration_map: Literal["isotonic", "platt"] = "isotonic"
 
     @field_validator("prompt")
     @classmethod
@@ -365,6 +373,14 @@ class WorkloadSettings(Section):
         twice = sorted({field for field in value if value.count(field) > 1})
         if twice:
             raise ValueError(f"must not name a field twice: {', '.join(twice)}")
+        return value
+
+    @field_validator("detectors")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        twice = sorted({name for name in value if value.count(name) > 1})
+        if twice:
+            raise ValueError(f"must not name a detector twice: {', '.join(twice)}")
         return value
 
     @model_validator(mode="after")

@@ -126,7 +126,7 @@ def preview(
     for event in bootstrap_events(path, settings.name, settings.uncertainty, issued_at):
         version = core.observe(event) or version
     if version is None:
-        least = core.tuning.minimum_bootstrap_labels
+        least = core.constants.support.minimum_bootstrap_labels
         raise FeedStopped(f"{path}: makes no version: it needs {least} labels, some of them with both models run")
     weighed = version.evidence.details.get("frontier")
     frontier = None if weighed is None else CostQualityCurve.model_validate(weighed)

@@ -47,7 +47,7 @@ class OutcomeChange(Change):
         self._before_us: int | None = None
         self.settled = True
 
-    def is_news(self, began_us: int) -> bool:
+    def is_new(self, began_us: int) -> bool:
         """Whether an alarm tells of another change: soon after the last, it is the same one seen once more."""
         return (self.began_us is None or self._fresh >= _FRESH_LABELS_BETWEEN_CHANGES) and began_us > (
             self.began_us or 0
@@ -70,13 +70,13 @@ class OutcomeChange(Change):
         self._before_us, self.settled = self.began_us, settled
         self.began_us, self._fresh, self._seen_us, self._by_labels = began_us, fresh, now_us, by_labels
 
-    def was_told(self, since_us: int) -> bool:
+    def reported_by_labels(self, since_us: int) -> bool:
         """Whether labels have told the last change, and since a time."""
         return self.began_us is not None and self._by_labels and self._seen_us >= since_us
 
-    def told_wrongly(self, since_us: int) -> bool:
+    def retract(self, since_us: int) -> bool:
         """Go back to the change before, when labels have told the last one since a time; whether they had."""
-        if not self.was_told(since_us):
+        if not self.reported_by_labels(since_us):
             return False
         self.began_us, self._before_us = self._before_us, None
         return True

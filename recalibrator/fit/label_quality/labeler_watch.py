@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.fit.data.label_table import LabelWindow
-from recalibrator.fit.data.table import (
-    COUNTS,
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.data.label_columns import (
     GROUP,
     HITS_LARGE,
     HITS_SMALL,
@@ -19,14 +18,14 @@ from recalibrator.fit.data.table import (
     ROUTED_US,
     SIZE_LARGE,
     SIZE_SMALL,
-    UNREQUESTED,
-    WITHDRAWN,
+    STANDING,
+    Standing,
 )
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.label_quality.labeler_effects import (
     LEAST_LABELS,
     ByLabeler,
     Deviation,
-    Floats,
     Ints,
     deviations,
     labeler_effects,
@@ -58,7 +57,7 @@ class LabelerWatch:
         self._since_look = 0
         self._distances: dict[str, tuple[float, float]] = {}
 
-    def on_label(self, window: LabelWindow) -> bool:
+    def on_label(self, window: LabelTable) -> bool:
         """Take note of a label that the window has taken in; whether somebody was set aside or believed again."""
         self._since_look += 1
         if self._since_look < _LABELS_BETWEEN or len(window.labelers) < (1 if self._trusted else 2):
@@ -71,7 +70,7 @@ class LabelerWatch:
         window.distrust(frozenset(found))
         return True
 
-    def _judge(self, window: LabelWindow) -> set[int]:
+    def _judge(self, window: LabelTable) -> set[int]:
         """Return the numbers of the labelers to be set aside."""
         rows = _rows(window)
         names = window.labelers
@@ -96,7 +95,7 @@ class LabelerWatch:
             if errors > self._distances.get(name, (0.0, 0.0))[1]:
                 self._distances[name] = (float(distance) / max(size, 1e-12), float(errors))
 
-    def details(self, window: LabelWindow) -> dict[str, JsonValue]:
+    def details(self, window: LabelTable) -> dict[str, JsonValue]:
         """Return who is set aside: how many labels, how far they move micro-F1, and that in standard errors."""
         found: dict[str, JsonValue] = {}
         for name, labels in window.distrusted_labels().items():
@@ -104,7 +103,7 @@ class LabelerWatch:
             found[name] = {"labels": labels, "micro_f1": distance, "errors": errors}
         return found
 
-    def sentence(self, window: LabelWindow) -> str:
+    def sentence(self, window: LabelTable) -> str:
         """Say in one sentence who is set aside, or nothing."""
         counts = window.distrusted_labels()
         names = list(counts)
@@ -126,11 +125,16 @@ class LabelerWatch:
         self._distances = {name: (distance, errors) for name, (distance, errors) in state["distances"].items()}
 
 
-def _rows(window: LabelWindow) -> Floats:
+def _rows(window: LabelTable) -> Floats:
     """Return the latest labels of named labelers, those set aside or overruled included, by routing time."""
     table = np.concatenate((window.table, window.overruled.rows()))
-    counts = table[:, COUNTS]
-    known = (counts != WITHDRAWN) & (counts != UNREQUESTED) & (table[:, LABELER] != NOBODY) & (table[:, LABELER] > 0.0)
+    counts = table[:, STANDING]
+    known = (
+        (counts != Standing.WITHDRAWN)
+        & (counts != Standing.UNREQUESTED)
+        & (table[:, LABELER] != NOBODY)
+        & (table[:, LABELER] > 0.0)
+    )
     rows = table[known]
     latest: Floats = rows[np.argsort(rows[:, ROUTED_US], kind="stable")[-_LABELS_MOST:]]
     return latest

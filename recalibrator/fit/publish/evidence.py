@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.data.instants import from_us
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.decide.threshold import Choice, Policies
-from recalibrator.fit.estimate.estimate import Outlook, Support
+from recalibrator.fit.estimate.estimate import Estimate, Support
 from schemas.calibration import Evidence, Interval
 from schemas.costs import ModelCosts, expected_cost
+from schemas.event import from_us
 from schemas.settings import WorkloadSettings
 from schemas.status import CalibrationError, CostQualityCurve, UncertaintyHistogram
 
@@ -47,7 +47,7 @@ def micro_f1_interval(policies: Policies, index: int, errors: float) -> Interval
 
 def evidence(
     trigger: str,
-    outlook: Outlook,
+    estimate: Estimate,
     policies: Policies,
     choice: Choice,
     scores: CalibrationError,
@@ -67,7 +67,7 @@ def evidence(
     cost = None if model_costs is None else expected_cost(model_costs, rate, exploration)
     return Evidence(
         trigger=trigger,
-        **support_fields(outlook.support),
+        **support_fields(estimate.support),
         ece=scores.ece,
         brier=scores.brier,
         micro_f1=micro_f1_interval(policies, choice.index, settings.target.safety),
@@ -77,13 +77,13 @@ def evidence(
         drift_state=drift_state,
         details={
             "standard_error": float(policies.error[choice.index] / max(float(policies.size[choice.index]), 1e-9)),
-            "traffic_queries": outlook.traffic_queries,
-            "failed_share": outlook.failed.share,
-            "agreement_tilt": [outlook.tilt.level, outlook.tilt.slope],
-            "error_given_agreement": outlook.support.error_given_agreement,
+            "traffic_queries": estimate.traffic_queries,
+            "failed_share": estimate.failed.share,
+            "agreement_tilt": [estimate.tilt.level, estimate.tilt.slope],
+            "error_given_agreement": estimate.support.error_given_agreement,
             "micro_f1_95": micro_f1_interval(policies, choice.index, _Z95).model_dump(),
             "frontier": frontier(policies, choice.index, model_costs, exploration).model_dump(mode="json"),
-            "uncertainty": uncertainty_histogram(outlook.traffic, policies.thresholds[1:-1]).model_dump(mode="json"),
+            "uncertainty": uncertainty_histogram(estimate.traffic, policies.thresholds[1:-1]).model_dump(mode="json"),
         },
     )
 

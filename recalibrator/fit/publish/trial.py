@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY
-from recalibrator.fit.data.instants import from_us, to_us
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.publish.evidence import micro_f1_interval
 from schemas.calibration import CalibrationVersion, Interval
 from schemas.command import Command
 from schemas.costs import CostRate, ModelCosts, expected_cost
-from schemas.event import MAX_INTEGER
+from schemas.event import MAX_INTEGER, from_us, to_us
 from schemas.labelled import LabelledExample
 from schemas.traffic import TrafficSummary
 from schemas.trial import CalibrationTrial, TrialArm, TrialStatus

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
-from recalibrator.fit.data.instants import from_us
 from schemas.calibration import ESCALATE_ALL, CalibrationMap, CalibrationState, CalibrationVersion, Evidence
 from schemas.command import Command
 from schemas.costs import ModelCosts
+from schemas.event import from_us
 from schemas.settings import WorkloadSettings
 
 
