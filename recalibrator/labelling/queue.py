@@ -16,7 +16,6 @@ from typing import NamedTuple, Self
 
 from recalibrator.labelling.budget import LabelBudget
 from schemas.errors import DecodeError
-from schemas.event import to_us
 from schemas.label_requested import LabelRequested, RequestReason
 from schemas.settings import Settings
 from schemas.topics import LABEL_REQUESTS

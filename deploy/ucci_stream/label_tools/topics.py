@@ -21,6 +21,17 @@ from ucci_stream.topics.admin import admin_client, partition_counts
 from ucci_stream.topics.feed import send_events
 
 
+def reading_group(prefix: str, source: str, name: str) -> str:
+    """Return the name under which a tool's synchronisation reads; access rules of the broker may list it.
+
+    Examples
+    --------
+    >>> reading_group("ucci", "label-studio", "requests")
+    'ucci-label-studio-requests'
+    """
+    return f"{prefix}-{source}-{name}"
+
+
 class SyncTopics:
     """The topics as one project's synchronisation sees them; its calls block, and are made by one thread at a time.
 
@@ -55,7 +66,7 @@ class SyncTopics:
         self._sent: dict[Author, Sent] = {}
         feedback = FEEDBACK.name(prefix)
         self._requests = self._reader("requests", LABEL_REQUESTS.name(prefix), 1)
-        self._feedback = self._reader("sent", feedback, partition_counts(admin_client(settings))[feedback])
+        self._feedback = self._reader("told", feedback, partition_counts(admin_client(settings))[feedback])
 
     def requests(self, now: datetime, most: int) -> tuple[LabelRequested, ...]:
         """Return the newest open label requests, newest first."""
@@ -101,11 +112,11 @@ class SyncTopics:
         note_sent(self._sent, event, self._source, self._project)
 
     def _reader(self, name: str, topic: str, partitions: int) -> CompactedReader:
+        group = reading_group(self._settings.topics.prefix, self._source, name)
         return CompactedReader(
             f"{self._source}-{name}",
             [topic],
-            reader_properties(self._settings, f"{self._settings.topics.prefix}-{self._source}-{name}")
-            | {"log_level": 2},
+            reader_properties(self._settings, group) | {"log_level": 2},
             _count_nothing,
             on_final=_raise,
             closing=self._closing,
