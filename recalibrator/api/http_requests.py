@@ -133,8 +133,8 @@ class LineLimits(NamedTuple):
     lines: int
 
 
-async def body_lines(request: Request, limits: LineLimits) -> AsyncIterator[bytes]:
-    """Yield the lines of a body as they come, without their ends; the last may lack one.
+async def body_lines(request: Request, limits: LineLimits) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of a body as they come, some at a time and without their ends; the last may lack one.
 
     Raises
     ------
@@ -150,16 +150,15 @@ async def body_lines(request: Request, limits: LineLimits) -> AsyncIterator[byte
         if lines > limits.lines:
             message = f"more than {limits.lines} lines, empty ones included: send less at once"
             raise RequestRefused(_TOO_LARGE, "too_large", message)
-        *whole, last = chunk.split(b"\n")
-        for line in whole:
-            rest += line
-            yield bytes(rest)
-            rest.clear()
-        rest += last
+        first, *others = chunk.split(b"\n")
+        rest += first
+        if others:
+            yield [bytes(rest), *others[:-1]]
+            rest = bytearray(others[-1])
         if len(rest) > limits.line_bytes:
             raise _too_large(limits.line_bytes)
     if rest:
-        yield bytes(rest)
+        yield [bytes(rest)]
 
 
 async def drain(receive: Callable[[], Awaitable[Message]]) -> None:

@@ -174,18 +174,22 @@ class FeedbackRoutes:
 
     async def _take_lines(self, request: Request, batch: FeedbackBatch, caller: str, key: str | None) -> None:
         limit, number = self._limit * BATCH_FACTOR, 0
-        async for line in body_lines(request, LineLimits(limit, self._limit, limit // SMALLEST_EVENT_BYTES)):
-            number += 1
-            if not line.strip():
-                batch.skip()
-                continue
-            try:
-                event = self._checked(line, caller, key and f"{key}:{number}")
-                batch.await_broker(number, event, self._queue(event), self._warnings(event))
-            except RequestRefused as error:
-                batch.refuse(number, error)
-            if batch.is_full:
-                await batch.settle()
+        async for lines in body_lines(request, LineLimits(limit, self._limit, limit // SMALLEST_EVENT_BYTES)):
+            for line in lines:
+                number += 1
+                if line.strip():
+                    self._take_line(batch, number, line, caller, key)
+                else:
+                    batch.skip()
+                if batch.is_full:
+                    await batch.settle()
+
+    def _take_line(self, batch: FeedbackBatch, number: int, line: bytes, caller: str, key: str | None) -> None:
+        try:
+            event = self._checked(line, caller, key and f"{key}:{number}")
+            batch.await_broker(number, event, self._queue(event), self._warnings(event))
+        except RequestRefused as error:
+            batch.refuse(number, error)
 
     def _warnings(self, event: FeedbackEvent) -> list[FeedbackWarning]:
         """Return what is probably not meant; what is not requested is known once the requests have been read."""
