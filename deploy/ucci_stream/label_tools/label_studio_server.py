@@ -22,7 +22,7 @@ _STOP_TIMEOUT_S = 20.0
 _ENVIRONMENT = {
     # Webhooks to this machine are refused otherwise.
     "SSRF_PROTECTION_ENABLED": "false",
-    # It tells its makers nothing of what runs here, and asks them nothing.
+    # It sends no telemetry and looks for no updates.
     "COLLECT_ANALYTICS": "false",
     "SENTRY_DSN": "",
     "FRONTEND_SENTRY_DSN": "",

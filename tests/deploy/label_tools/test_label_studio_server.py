@@ -1,4 +1,4 @@
-"""A Label Studio of one's own: what can be told without starting it."""
+"""A Label Studio of one's own: what shows without starting it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from ucci_stream.label_tools.label_studio_server import LabelStudioServer
 from ucci_stream.local.processes import StackFailed
 
 
-def test_a_port_that_is_taken_is_named_before_anything_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that is taken is named before anything is started."""
     monkeypatch.setattr(server_module, "ensure_side_environment", lambda *_, **__: tmp_path / "bin" / "python")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
