@@ -20,6 +20,7 @@ import structlog
 from threadpoolctl import threadpool_limits
 
 from recalibrator.file_state import StateDirectory
+from recalibrator.fit.drift.monitors import check_detectors
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import KafkaVersionLog
 from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
@@ -205,6 +206,7 @@ class Service:
 
     def _fit_stage(self, checked: CheckedTopics, state: StateDirectory) -> FitStage:
         settings = self._settings
+        check_detectors(settings.workloads)
         topics = FitTopics(
             self._topic(OBSERVATIONS),
             self._topic(CALIBRATION),

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Mapping
 from typing import NamedTuple
 
-BUILT_IN = (
+DEFAULT_DETECTORS = (
     "agreement",
     "uncertainty_median",
     "uncertainty_tail",
@@ -18,7 +18,10 @@ BUILT_IN = (
     "error_given_agreement",
     "right_given_disagreement",
 )
-"""Ours, all of them in use by default; those without labels first."""
+"""Those in use where a workload names none; those without labels first."""
+
+BUILT_IN = DEFAULT_DETECTORS
+"""All of ours. A new one is added here, and watches the workloads that name it."""
 
 _RIVER = "river:"
 _CHARS_MOST = 200

@@ -24,7 +24,7 @@ from pydantic import (
 
 from schemas.calibration import Signal, Target
 from schemas.costs import ModelCosts
-from schemas.detectors import BUILT_IN, check_detector
+from schemas.detectors import DEFAULT_DETECTORS, check_detector
 from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 
 TEXT_PLACEHOLDER = "{text}"
@@ -102,6 +102,7 @@ _HASHES_OF_NOTHING = frozenset(sha256(text).hexdigest() for text in (b"", b"\n")
 """What hashing an unset variable gives."""
 
 KeyName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+Detector = Annotated[str, AfterValidator(check_detector)]
 Speaker = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
@@ -357,7 +358,7 @@ class WorkloadSettings(Section):
     sampling: Sampling = Sampling()
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost)] = None
     trusted_labelers: tuple[Speaker, ...] = ()
-    detectors: Annotated[tuple[Annotated[str, AfterValidator(check_detector)], ...], Field(min_length=1)] = BUILT_IN
+    detectors: Annotated[tuple[Detector, ...], Field(min_length=1)] = DEFAULT_DETECTORS
     calibration_map: Literal["isotonic", "platt"] = "isotonic"
 
     @field_validator("prompt")

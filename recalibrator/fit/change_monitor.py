@@ -138,8 +138,10 @@ class ChangeMonitor:
 
     def compare_labelers(self, now_us: int) -> bool:
         """Compare labelers with each other; whether somebody was set aside, or is believed again."""
-        if not self.labelers.on_label(self._labels):
+        set_aside = self.labelers.on_label(self._labels)
+        if set_aside is None:
             return False
+        self._labels.distrust(set_aside)
         self.drift.restart_label_channels()
         if self.change.began_us is not None:
             self.change.recount(self._labels.labels_since(self.change.began_us))

@@ -26,10 +26,9 @@ from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Estimate, degraded, estimate_outcomes
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
-from recalibrator.fit.publish.commands import Holds, interpret
 from recalibrator.fit.publish.evidence import costs, evidence
 from recalibrator.fit.publish.trial import Trials
-from recalibrator.fit.publish.versions import Published, commanded
+from recalibrator.fit.publish.versions import Holds, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
 from schemas.calibration import CalibrationVersion
@@ -43,7 +42,7 @@ from schemas.trial import CalibrationTrial
 
 Observation = LabelledExample | TrafficSummary | Command
 
-_SNAPSHOT_FORMAT = 2
+_SNAPSHOT_FORMAT = 3
 _DEFAULT_MAP = "isotonic"
 
 
@@ -94,7 +93,7 @@ class Recalibrator:
         self._traffic = TrafficWindow(self._grid, window.window_queries)
         self._monitor = ChangeMonitor(settings, constants, self._sums, self._traffic)
         self._map_fitter = map_fitter(settings.calibration_map, constants.map.map_prior_labels)
-        self._published = Published(settings, window.kept_versions)
+        self._published = VersionRegistry(settings, window.kept_versions)
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._holds = Holds()
         self._trials = Trials()
@@ -294,17 +293,7 @@ class Recalibrator:
         model_costs = costs(self.settings, self._traffic)
         scores = calibration_error(self._sums, self.constants.estimate.decay.half_life_fast)
         drift = self._monitor.drift.worst
-        found = evidence(
-            trigger,
-            candidate.estimate,
-            candidate.policies,
-            candidate.choice,
-            scores,
-            self.settings,
-            model_costs,
-            drift,
-            candidate.exploration,
-        )
+        found = evidence(trigger, candidate, scores, self.settings, model_costs, drift)
         found = found.model_copy(update={"details": {**found.details, **self._more(candidate)}})
         return self._published.publish(
             self._now_us,
@@ -349,7 +338,7 @@ class Recalibrator:
         former = None if act.of is None else self._published.find(act.of)
         if former is None and on_trial is not None and act.of == on_trial.version.version:
             former = on_trial.version
-        if act.deed == "nothing" or (content := commanded(command, act.of, former)) is None:
+        if act.deed == "nothing" or (content := content_of(command, act.of, former)) is None:
             return None
         is_tried = act.deed == "try"
         model_costs = costs(self.settings, self._traffic)

@@ -19,9 +19,9 @@ from recalibrator.fit.estimate.estimate import Support
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.label_quality.state_machine import sentence as label_sentence
 from recalibrator.fit.method_constants import MethodConstants
-from recalibrator.fit.publish.commands import Holds
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.trial import Trials
+from recalibrator.fit.publish.versions import Holds
 from schemas.calibration import CalibrationVersion, Interval
 from schemas.costs import CostRate
 from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER, from_us

@@ -37,7 +37,7 @@ from schemas import (
     TrafficSummary,
     WorkloadSettings,
 )
-from schemas.detectors import BUILT_IN
+from schemas.detectors import DEFAULT_DETECTORS
 from schemas.routed import DecisionReason
 
 _WORKLOAD = "drift"
@@ -74,7 +74,7 @@ class Ours(TakesMess):
         exploration: float = EXPLORED,
         *,
         watch: bool = False,
-        detectors: tuple[str, ...] = BUILT_IN,
+        detectors: tuple[str, ...] = DEFAULT_DETECTORS,
         calibration_map: str = "isotonic",
         **tuned: Any,
     ) -> None:

@@ -17,7 +17,7 @@ from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_properties import reader_properties
 from ucci_runtime.broker.kafka_topic_readers import CompactedReader
 from ucci_runtime.broker.kafka_topics import check_topics
-from ucci_stream.topics.admin import admin_client, partition_counts
+from ucci_stream.topics.admin import partition_counts
 from ucci_stream.topics.feed import send_events
 
 
@@ -66,7 +66,7 @@ class SyncTopics:
         self._sent: dict[Author, Sent] = {}
         feedback = FEEDBACK.name(prefix)
         self._requests = self._reader("requests", LABEL_REQUESTS.name(prefix), 1)
-        self._feedback = self._reader("told", feedback, partition_counts(admin_client(settings))[feedback])
+        self._feedback = self._reader("told", feedback, partition_counts(settings)[feedback])
 
     def requests(self, now: datetime, most: int) -> tuple[LabelRequested, ...]:
         """Return the newest open label requests, newest first."""

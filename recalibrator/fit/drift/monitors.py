@@ -19,7 +19,9 @@ from recalibrator.fit.drift.cusum import Cusum, CusumRules
 from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
 from recalibrator.fit.drift.river_detector import RiverDetector
 from recalibrator.fit.estimate.agreement import Chances
-from schemas.detectors import BUILT_IN, river_spec
+from schemas.detectors import DEFAULT_DETECTORS, river_spec
+from schemas.errors import ConfigError
+from schemas.settings import WorkloadSettings
 from schemas.status import DriftState, DriftStatus
 
 AGREEMENT = Channel("P(both answers equal | u) on unlabelled pairs", needs_labels=False, meaning="outcomes")
@@ -65,7 +67,7 @@ class DriftMonitors:
         If a detector's library is not installed.
     """
 
-    def __init__(self, cells: int, names: Sequence[str] = BUILT_IN, *, watch_mix: bool = True) -> None:
+    def __init__(self, cells: int, names: Sequence[str] = DEFAULT_DETECTORS, *, watch_mix: bool = True) -> None:
         self._cells, self._watch_mix = cells, watch_mix
         self.detectors = tuple(_made(name) for name in names)
         self._by_channel = {
@@ -221,6 +223,25 @@ class DriftMonitors:
             self.expect(expected, unpack(state["error_given"], np.zeros((2, self._cells))), state["first_odds"])
         self._reference = unpack(state["reference"], np.zeros(self._cells))
         self._cuts = [(int(cell), float(share)) for cell, share in state["cuts"]]
+
+
+def check_detectors(workloads: Mapping[str, WorkloadSettings]) -> None:
+    """Check that what the detectors of all workloads need is installed.
+
+    Raises
+    ------
+    ConfigError
+        With one line for each fault.
+    """
+    faults = []
+    for workload, settings in workloads.items():
+        for name in settings.detectors:
+            try:
+                _made(name)
+            except ConfigError as error:
+                faults += [f"workloads.{workload}.{fault}" for fault in error.faults]
+    if faults:
+        raise ConfigError(faults)
 
 
 def _made(name: str) -> Detector:

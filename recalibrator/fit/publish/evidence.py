@@ -1,4 +1,4 @@
-"""The numbers behind a version: what was estimated flows in, what a reader may check flows out."""
+"""The evidence of a version: the estimates behind it, so that a reader can check them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalibrator.fit.data.traffic_window import TrafficWindow
-from recalibrator.fit.decide.threshold import Choice, Policies
-from recalibrator.fit.estimate.estimate import Estimate, Support
+from recalibrator.fit.decide.publish_policy import Candidate
+from recalibrator.fit.decide.threshold import Policies
+from recalibrator.fit.estimate.estimate import Support
 from schemas.calibration import Evidence, Interval
 from schemas.costs import ModelCosts, expected_cost
 from schemas.event import from_us
@@ -47,14 +48,11 @@ def micro_f1_interval(policies: Policies, index: int, errors: float) -> Interval
 
 def evidence(
     trigger: str,
-    estimate: Estimate,
-    policies: Policies,
-    choice: Choice,
+    candidate: Candidate,
     scores: CalibrationError,
     settings: WorkloadSettings,
     model_costs: ModelCosts | None,
     drift_state: str,
-    exploration: float,
 ) -> Evidence:
     """Put the evidence of a fitted version together.
 
@@ -63,6 +61,8 @@ def evidence(
     Evidence
         The interval of micro-F1 is as wide as the margin of the choice: ``target.safety`` standard errors.
     """
+    estimate, policies, choice = candidate.estimate, candidate.policies, candidate.choice
+    exploration = candidate.exploration
     rate = float(policies.escalation_rate[choice.index])
     cost = None if model_costs is None else expected_cost(model_costs, rate, exploration)
     return Evidence(
@@ -110,7 +110,7 @@ def frontier(
     places = np.unique(np.append(places, [] if chosen is None else [chosen])).astype(np.intp)
     cost: NDArray[np.float64] = np.zeros(0)
     if model_costs is not None:
-        # The cost is linear in the rate: its ends tell it all.
+        # The cost is linear in the rate, so its ends determine it.
         none, every = (expected_cost(model_costs, end, exploration).sequential for end in (0.0, 1.0))
         cost = none + rate[places] * (every - none)
     return CostQualityCurve(

@@ -1,4 +1,4 @@
-"""The trial of a version beside the one in force: commands, traffic and labels flow in, a comparison flows out.
+"""The trial of a version beside the one in force, and the comparison of both on the same traffic and labels.
 
 A trial changes nothing about what is fitted: its queries carry their own propensities, and its map's predictions are
 kept from the scores of the versions in force.
@@ -27,7 +27,7 @@ KEPT_LABELS = 5_000
 """Labelled queries of both arms that are compared, the latest to arrive."""
 
 KEPT_NUMBERS = 64
-"""Former trials whose late labels are still told from those of versions in force."""
+"""Former trials whose late labels are still distinguished from those of versions in force."""
 
 _LEAST_LABELS = 20
 _PAIRS_MOST = 2**31 - 1
