@@ -22,10 +22,10 @@ from threadpoolctl import threadpool_limits
 from benchmarks.drift.policies.ours import Ours
 from benchmarks.drift.simulate import walk
 from benchmarks.drift.streams import offline, stream
+from recalibrator.fit.decide.publish_policy import Candidate
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.estimate.estimate import Estimate, Expected
 from recalibrator.fit.estimate.smoothing import kernel_mass, kernel_mean
-from recalibrator.fit.recalibrator import View
 from recalibrator.grid import Grid
 
 Floats = NDArray[np.float64]
@@ -70,7 +70,7 @@ class Refit:
     """One refit: the grid, what was seen, and the target's margin in standard errors."""
 
     grid: Grid
-    view: View
+    view: Candidate
     safety: float
 
 

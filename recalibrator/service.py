@@ -239,17 +239,13 @@ class Service:
 
     def _api_stage(self, checked: CheckedTopics, state: StateDirectory) -> Stage:
         # The web and plotting libraries take long to load; join and fit do not wait for them.
-        from recalibrator.api.http_stage import VIEWED, ApiStage
+        from recalibrator.api.http_stage import VIEWED, ApiStage, Shared
 
         return ApiStage(
             self._settings,
             state.instance_id,
+            Shared(self.metrics, self._clock, self.missing, self._fail, self._closing),
             tuple(topic for topic in VIEWED if topic not in checked.missing),
-            metrics=self.metrics,
-            clock=self._clock,
-            missing=self.missing,
-            on_final=self._fail,
-            closing=self._closing,
         )
 
     def _event_log(self, stage: StageName, topics: tuple[str, ...], state: StateDirectory) -> KafkaEventLog:

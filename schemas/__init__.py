@@ -6,6 +6,8 @@ Queries are answered by a small and, where its uncertainty calls for it, a large
 :class:`Command` folded into :class:`CalibrationVersion`, by which the routers decide.
 """
 
+from importlib.metadata import version
+
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Signal, Target
 from schemas.command import Command
 from schemas.costs import CostRate, ModelCosts, QueryCost
@@ -20,6 +22,8 @@ from schemas.settings import Settings, WorkloadSettings
 from schemas.status import DetectorStatus, DriftStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
 from schemas.trial import CalibrationTrial, TrialArm, TrialStatus
+
+__version__ = version("ucci-stream")
 
 __all__ = [
     "CalibrationMap",

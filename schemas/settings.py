@@ -121,7 +121,7 @@ class ApiKey(Section):
     labelers : list of str, optional
         Whom feedback with this key may name as its labeler; by default the key's own name alone.
     quota_per_minute : int
-        Requests allowed.
+        Events allowed; a full minute's may come at once.
     """
 
     key: SecretStr | None = None

@@ -1,4 +1,4 @@
-"""What every route works with: settings, keys, the view, the label queue, the producer, counters and time."""
+"""What every route works with: settings, keys, the read model, the label queue, the producer, counters and time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from starlette.requests import Request
 
 from recalibrator.api.keys import Keys, Scope
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
-from recalibrator.api.read_model.status_documents import Served
-from recalibrator.api.read_model.topic_cache import View
-from recalibrator.errors import Refused
+from recalibrator.api.read_model.status_documents import StatusDocuments
+from recalibrator.api.read_model.topic_cache import TopicCache
+from recalibrator.errors import RequestRefused
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
-from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
+from ucci_runtime.broker.kafka_publisher import Publisher
 from ucci_runtime.clock import Clock
 
 _NOT_FOUND = 404
+_READING = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,11 @@ class Context:
     ----------
     settings : Settings
     keys : Keys
-    view : View
+    cache : TopicCache
     letters : DeadLetterLog
-    served : Served
+    documents : StatusDocuments
     queue : LabelQueue
-    producer : AcknowledgedProducer
+    producer : Publisher
     metrics : Metrics
     clock : Clock
     missing : callable
@@ -42,11 +43,11 @@ class Context:
 
     settings: Settings
     keys: Keys
-    view: View
+    cache: TopicCache
     letters: DeadLetterLog
-    served: Served
+    documents: StatusDocuments
     queue: LabelQueue
-    producer: AcknowledgedProducer
+    producer: Publisher
     metrics: Metrics
     clock: Clock
     missing: Callable[[], list[str]]
@@ -56,17 +57,17 @@ class Context:
 
         Raises
         ------
-        Refused
+        RequestRefused
             401 or 403.
         """
-        return self.keys.authorise(request.headers, scope)
+        return self.keys.authorise(request.headers, scope, only_reads=request.method in _READING)
 
     def labeler(self, caller: str, named: str | None) -> str | None:
         """Return whose feedback it is that a caller gives.
 
         Raises
         ------
-        Refused
+        RequestRefused
             403 or 422.
         """
         return self.keys.labeler(caller, named)
@@ -76,7 +77,7 @@ class Context:
 
         Raises
         ------
-        Refused
+        RequestRefused
             429.
         """
         self.keys.spend(caller, amount, self.clock.monotonic())
@@ -90,10 +91,10 @@ class Context:
 
         Raises
         ------
-        Refused
+        RequestRefused
             404.
         """
         if workload not in self.settings.workloads:
             known = ", ".join(sorted(self.settings.workloads))
             message = f"workload {workload[:60]!r} is not configured here (configured: {known})"
-            raise Refused(_NOT_FOUND, "unknown_workload", message, "workload")
+            raise RequestRefused(_NOT_FOUND, "unknown_workload", message, "workload")

@@ -1,22 +1,30 @@
-"""Request bodies, bounded before they are parsed: raw bytes in, events or one clear refusal out."""
+"""What requests carry: paths, and bodies that are bounded before they are parsed. Each fault is one clear refusal."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import unquote
 
+from fastapi import Path
 from pydantic import TypeAdapter, ValidationError
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message
 
-from recalibrator.errors import Refused
+from recalibrator.errors import RequestRefused
 from schemas.errors import DecodeError
 from schemas.event import decode_error, refuse_duplicate_keys, rfc3339
 from schemas.feedback import FeedbackEvent
 
 BODY_TIMEOUT_S = 20.0
 """How long a body may take to come, so that slow senders do not hold connections for ever."""
+
+DRAIN_TIMEOUT_S, DRAIN_BYTES = 5.0, 100_000_000
+"""How long, and how much, of a refused body is read so that its sender sees the refusal. Nothing of it is kept."""
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """How far ahead of this machine's clock a label may be dated."""
@@ -25,8 +33,34 @@ JSON_TYPES = ("application/json",)
 JSONL_TYPES = ("application/jsonl", "application/x-ndjson", "application/x-jsonlines", "text/plain")
 
 _BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _MEDIA_TYPE, _UNPROCESSABLE = 400, 408, 413, 415, 422
-_MAX_DIGITS = 18
+_NOT_FOUND = 404
+_MAX_DIGITS, _MAX_VERSION_DIGITS = 18, 16
 _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+
+
+class SegmentConvertor(StringConvertor):
+    """One segment of a path: the name that was encoded in it, slashes included."""
+
+    def convert(self, value: str) -> str:
+        """Return the name."""
+        return value.replace("%2F", "/").replace("%25", "%")
+
+
+register_url_convertor("segment", SegmentConvertor())
+
+
+def segmented_path(raw_path: bytes) -> str:
+    """Return a path decoded but for the slashes within its segments, which only their encoding sets apart.
+
+    Examples
+    --------
+    >>> segmented_path(b"/v1/status/photo%20search")
+    '/v1/status/photo search'
+    >>> segmented_path(b"/v1/status/a%2fb")
+    '/v1/status/a%2Fb'
+    """
+    segments = raw_path.decode("latin-1").split("/")
+    return "/".join(unquote(segment).replace("%", "%25").replace("/", "%2F") for segment in segments)
 
 
 def require_type(request: Request, allowed: tuple[str, ...]) -> None:
@@ -34,17 +68,17 @@ def require_type(request: Request, allowed: tuple[str, ...]) -> None:
 
     Raises
     ------
-    Refused
+    RequestRefused
         415.
     """
     given = request.headers.get("content-type", allowed[0]).partition(";")[0].strip().lower()
     if given not in allowed:
         message = f"Content-Type: {given[:60]!r} is not taken here: send {allowed[0]}"
-        raise Refused(_MEDIA_TYPE, "media_type", message, "Content-Type")
+        raise RequestRefused(_MEDIA_TYPE, "media_type", message, "Content-Type")
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in {"", "identity"}:
         message = f"Content-Encoding: {coding[:60]!r} is not taken here: send the body as it is"
-        raise Refused(_MEDIA_TYPE, "content_encoding", message, "Content-Encoding")
+        raise RequestRefused(_MEDIA_TYPE, "content_encoding", message, "Content-Encoding")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -52,7 +86,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
     Raises
     ------
-    Refused
+    RequestRefused
         413 as soon as it is longer than ``limit`` bytes, 408 when it comes too slowly, 400 when it ends early.
     """
     chunks = [chunk async for chunk in body_chunks(request, limit)]
@@ -64,7 +98,7 @@ async def body_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
 
     Raises
     ------
-    Refused
+    RequestRefused
         As :func:`read_body`.
     """
     declared = request.headers.get("content-length", "")
@@ -86,32 +120,57 @@ async def body_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
                 raise _too_large(limit)
             yield chunk
     except TimeoutError:
-        raise Refused(_TIMEOUT, "slow_body", f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
+        raise RequestRefused(_TIMEOUT, "slow_body", f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
     except ClientDisconnect:
-        raise Refused(_BAD_REQUEST, "disconnected", "the caller left before the body was complete") from None
+        raise RequestRefused(_BAD_REQUEST, "disconnected", "the caller left before the body was complete") from None
 
 
-async def body_lines(request: Request, limit: int, line_limit: int) -> AsyncIterator[bytes]:
-    """Yield the lines of a body as they come, without their ends; the last may lack one.
+class LineLimits(NamedTuple):
+    """What a body of lines may hold: bytes in all, bytes of one line, lines. Empty lines count."""
+
+    body_bytes: int
+    line_bytes: int
+    lines: int
+
+
+async def body_lines(request: Request, limits: LineLimits) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of a body as they come, some at a time and without their ends; the last may lack one.
 
     Raises
     ------
-    Refused
-        As :func:`read_body`; 413 also for a line longer than ``line_limit``.
+    RequestRefused
+        As :func:`read_body`; 413 also for a line that is too long and for too many lines.
     """
+    lines = 0
     # Grown in place: a long line in many small pieces would otherwise be copied once for each of them.
     rest = bytearray()
-    async for chunk in body_chunks(request, limit):
-        *whole, last = chunk.split(b"\n")
-        for line in whole:
-            rest += line
-            yield bytes(rest)
-            rest.clear()
-        rest += last
-        if len(rest) > line_limit:
-            raise _too_large(line_limit)
+    async for chunk in body_chunks(request, limits.body_bytes):
+        lines += chunk.count(b"\n")
+        # Before they are split: ten million empty lines would take seconds.
+        if lines > limits.lines:
+            message = f"more than {limits.lines} lines, empty ones included: send less at once"
+            raise RequestRefused(_TOO_LARGE, "too_large", message)
+        first, *others = chunk.split(b"\n")
+        rest += first
+        if others:
+            yield [bytes(rest), *others[:-1]]
+            rest = bytearray(others[-1])
+        if len(rest) > limits.line_bytes:
+            raise _too_large(limits.line_bytes)
     if rest:
-        yield bytes(rest)
+        yield [bytes(rest)]
+
+
+async def drain(receive: Callable[[], Awaitable[Message]]) -> None:
+    """Read and drop the rest of a request's body, up to a bound of bytes and of time."""
+    left = DRAIN_BYTES
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_TIMEOUT_S):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                if not message.get("more_body"):
+                    return
 
 
 def parse_feedback(data: bytes) -> FeedbackEvent:
@@ -119,17 +178,17 @@ def parse_feedback(data: bytes) -> FeedbackEvent:
 
     Raises
     ------
-    Refused
+    RequestRefused
         400 for what is no JSON, 413 for what is too long, 422 for a faulty field.
     """
     try:
         event = FeedbackEvent.from_json(data)
-        # What UTF-8 cannot carry, a lone surrogate, would fail later, when nobody can be told.
+        # What UTF-8 cannot carry, a lone surrogate, would fail later, after the answer.
         event.identity().encode()
     except DecodeError as error:
         raise _refusal(error) from None
     except (UnicodeEncodeError, ValueError) as error:
-        raise Refused(_UNPROCESSABLE, "invalid_field", f"entities: {error}", "entities") from None
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"entities: {error}", "entities") from None
     return event
 
 
@@ -138,12 +197,12 @@ def require_past(event: FeedbackEvent, now: datetime) -> None:
 
     Raises
     ------
-    Refused
+    RequestRefused
         422 for a ``labelled_at`` further ahead than clocks differ.
     """
     if event.labelled_at is not None and event.labelled_at > now + CLOCK_TOLERANCE:
         message = f"labelled_at: {rfc3339(event.labelled_at)} lies ahead of {rfc3339(now)}, now: set the sender's clock"
-        raise Refused(_UNPROCESSABLE, "invalid_field", message, "labelled_at")
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "labelled_at")
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
@@ -151,7 +210,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
     Raises
     ------
-    Refused
+    RequestRefused
         400 for what is no JSON, 422 for what is no object or gives a key twice.
     """
     try:
@@ -164,10 +223,35 @@ def parse_object(data: bytes) -> dict[str, Any]:
     return document
 
 
-def _refusal(error: DecodeError) -> Refused:
+VersionInPath = Annotated[str, Path(json_schema_extra={"pattern": f"^[0-9]{{1,{_MAX_VERSION_DIGITS}}}$"})]
+"""Checked by :func:`version_number`, whose refusal names the remedy."""
+
+
+def version_number(given: str) -> int:
+    """Return the number in a path.
+
+    Raises
+    ------
+    RequestRefused
+        422.
+    """
+    if not (given.isascii() and given.isdigit() and len(given) <= _MAX_VERSION_DIGITS):
+        raise RequestRefused(
+            _UNPROCESSABLE, "invalid_field", f"version: {given[:60]!r} is not a version number", "version"
+        )
+    return int(given)
+
+
+def unknown_version(workload: str, version: object) -> RequestRefused:
+    """Return the refusal of a version that is not in the history."""
+    message = f"version {version} of {workload} is not in the history: see /v1/calibrations/{workload}"
+    return RequestRefused(_NOT_FOUND, "unknown_version", message, "version")
+
+
+def _refusal(error: DecodeError) -> RequestRefused:
     status = {"not_json": _BAD_REQUEST, "too_large": _TOO_LARGE}.get(error.reason, _UNPROCESSABLE)
-    return Refused(status, error.reason, str(error), error.field)
+    return RequestRefused(status, error.reason, str(error), error.field)
 
 
-def _too_large(limit: int) -> Refused:
-    return Refused(_TOO_LARGE, "too_large", f"larger than {limit} bytes: send less at once")
+def _too_large(limit: int) -> RequestRefused:
+    return RequestRefused(_TOO_LARGE, "too_large", f"larger than {limit} bytes: send less at once")

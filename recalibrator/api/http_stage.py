@@ -1,8 +1,9 @@
-"""The API stage: the HTTP server on a thread of its own, and the loop that keeps its view up to date."""
+"""The API stage: the HTTP server on a thread of its own, and the loop that keeps its read model up to date."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Event
 from typing import cast
 
@@ -11,8 +12,8 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_server import HttpServer
 from recalibrator.api.keys import Keys
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
-from recalibrator.api.read_model.status_documents import Served
-from recalibrator.api.read_model.topic_cache import View
+from recalibrator.api.read_model.status_documents import StatusDocuments
+from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.kafka_properties import producer_properties, reader_properties
 from recalibrator.kafka_tail_reader import TailReader
 from recalibrator.labelling.queue import LabelQueue
@@ -22,7 +23,7 @@ from schemas.settings import Settings
 from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, LABEL_REQUESTS, RECALIBRATORS, ROUTERS, STATUS, Topic
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_client_reports import reports
-from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
+from ucci_runtime.broker.kafka_publisher import Publisher
 from ucci_runtime.broker.kafka_topic_readers import CompactedReader
 from ucci_runtime.broker.records import Header
 from ucci_runtime.clock import Clock
@@ -33,15 +34,12 @@ VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, LABEL_REQUESTS)
 """The compacted topics that the API serves."""
 
 
-class ApiStage(Stage):
-    """Serves what the compacted topics say; driven by one thread through :meth:`turn`.
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the stage shares with the other stages of its process.
 
     Parameters
     ----------
-    settings : Settings
-    instance_id : str
-    viewed : sequence of Topic
-        The compacted topics that are there.
     metrics : Metrics
     clock : Clock
     missing : callable
@@ -49,6 +47,26 @@ class ApiStage(Stage):
     on_final : callable
         Called with an error that waiting cannot mend.
     closing : threading.Event
+        Set when the process ends.
+    """
+
+    metrics: Metrics
+    clock: Clock
+    missing: Callable[[], list[str]]
+    on_final: Callable[[BrokerError], None]
+    closing: Event
+
+
+class ApiStage(Stage):
+    """Serves what the compacted topics say; driven by one thread through :meth:`turn`.
+
+    Parameters
+    ----------
+    settings : Settings
+    instance_id : str
+    shared : Shared
+    viewed : sequence of Topic
+        The compacted topics that are there.
 
     Raises
     ------
@@ -60,49 +78,44 @@ class ApiStage(Stage):
         self,
         settings: Settings,
         instance_id: str,
+        shared: Shared,
         viewed: Sequence[Topic] = VIEWED,
-        *,
-        metrics: Metrics,
-        clock: Clock,
-        missing: Callable[[], list[str]],
-        on_final: Callable[[BrokerError], None],
-        closing: Event,
     ) -> None:
         prefix, options = settings.topics.prefix, settings.recalibrator
-        self._count = metrics.count
-        self._view = View(tuple(settings.workloads), prefix)
+        self._count = shared.metrics.count
+        self._cache = TopicCache(tuple(settings.workloads), prefix)
         self._letters = DeadLetterLog(tuple(settings.workloads))
         self._queue = LabelQueue.configured(settings)
         self._reader = CompactedReader(
             "view",
             [topic.name(prefix) for topic in viewed],
             reader_properties(settings, f"view-{instance_id}"),
-            metrics.count,
-            on_final=on_final,
-            closing=closing,
+            shared.metrics.count,
+            on_final=shared.on_final,
+            closing=shared.closing,
         )
         self._tail = TailReader(
             "dead-letters",
             DEAD_LETTERS.name(prefix),
             reader_properties(settings, f"dead-letters-{instance_id}"),
-            metrics.count,
+            shared.metrics.count,
             most=MOST_KEPT,
-            on_final=on_final,
+            on_final=shared.on_final,
         )
-        self._producer = AcknowledgedProducer(
-            producer_properties(settings) | reports("api-producer", metrics.count, on_final)
+        self._producer = Publisher(
+            producer_properties(settings) | reports("api-producer", shared.metrics.count, shared.on_final)
         )
         context = Context(
             settings,
             Keys(options.api_keys),
-            self._view,
+            self._cache,
             self._letters,
-            Served(settings, self._view, self._letters),
+            StatusDocuments(settings, self._cache, self._letters),
             self._queue,
             self._producer,
-            metrics,
-            clock,
-            missing,
+            shared.metrics,
+            shared.clock,
+            shared.missing,
         )
         self._server = HttpServer(create_app(context), options.http_host, options.http_port)
 
@@ -125,7 +138,7 @@ class ApiStage(Stage):
         for message in self._reader.poll(_POLL_S):
             topic = str(message.topic())
             key, value = message.key(), message.value()
-            if not (self._view.take(topic, key, value, message.timestamp()[1]) or self._queue.take(topic, key, value)):
+            if not (self._cache.take(topic, key, value, message.timestamp()[1]) or self._queue.take(topic, key, value)):
                 self._count("view_records_ignored", topic=topic)
         for message in self._tail.poll():
             headers = dict(cast(list[Header] | None, message.headers()) or ())

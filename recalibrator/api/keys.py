@@ -1,4 +1,4 @@
-"""Who may do what, as whom, and how often: a credential and a time flow in, a name or a refusal flows out.
+"""API keys: who may do what, as which labeler, and how often.
 
 Keys are held as hashes and compared in constant time. Without keys the service listens on loopback only, and a
 request that a page of another site makes in the operator's own browser is refused.
@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Literal
 from urllib.parse import urlsplit
 
-from recalibrator.errors import Refused
+from recalibrator.errors import RequestRefused
 from schemas.settings import LOOPBACK_HOSTS, ApiKey
 
 Scope = Literal["read", "feedback", "relay", "admin"]
@@ -32,8 +32,6 @@ _SHOWN_CHARS = 60
 _SHOWN_LABELERS = 5
 _FORBIDDEN, _UNPROCESSABLE = 403, 422
 _SECONDS_PER_MINUTE = 60.0
-_BURST_SHARE = 6.0
-"""A caller may use up to a sixth of its minute at once."""
 
 
 class Keys:
@@ -50,12 +48,20 @@ class Keys:
         self._hashes = {name: _hash(key) for name, key in keys.items()}
         self._spent: dict[str, tuple[float, float]] = {}
 
-    def authorise(self, headers: Mapping[str, str], scope: Scope) -> str:
+    def authorise(self, headers: Mapping[str, str], scope: Scope, *, only_reads: bool = False) -> str:
         """Return the caller's name.
+
+        Parameters
+        ----------
+        headers : mapping
+            Names in lower case.
+        scope : str
+        only_reads : bool
+            Whether the request changes nothing, as a GET does.
 
         Raises
         ------
-        Refused
+        RequestRefused
             401 without a valid key, 403 with one that lacks the scope, or from another site.
         """
         if not self._keys:
@@ -63,14 +69,18 @@ class Keys:
             return LOCAL_CALLER
         presented = _presented(headers)
         if presented is None:
-            raise Refused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
+            raise RequestRefused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
         given = sha256(presented).hexdigest()
-        # Every hash is compared, so that the time taken does not tell which name was nearest.
+        # Every hash is compared, so that the time taken does not reveal which name was nearest.
         matches = [name for name, known in self._hashes.items() if hmac.compare_digest(known, given)]
         if not matches:
-            raise Refused(401, "key_unknown", "this key is not known here")
+            raise RequestRefused(401, "key_unknown", "this key is not known here")
         if self._keys[matches[0]].scopes.isdisjoint(_GRANTED_BY[scope]):
-            raise Refused(403, "scope_missing", f"this key lacks the scope {scope}: add it to recalibrator.api_keys")
+            raise RequestRefused(
+                403, "scope_missing", f"this key lacks the scope {scope}: add it to recalibrator.api_keys"
+            )
+        if not only_reads and _is_added_by_browsers(headers):
+            require_same_site(headers)
         return matches[0]
 
     def labeler(self, caller: str, named: str | None) -> str | None:
@@ -86,11 +96,11 @@ class Keys:
         Returns
         -------
         str or None
-            None only without keys, where feedback that names nobody stays nobody's.
+            None only without keys, where feedback without a labeler stays without one.
 
         Raises
         ------
-        Refused
+        RequestRefused
             403 for a labeler that the key is not bound to, 422 where none is named and several are possible.
         """
         key = self._keys.get(caller)
@@ -101,18 +111,20 @@ class Keys:
         if named is None:
             if len(bound) > 1:
                 message = f"labeler: is required with this key: name one of {_listed(bound)}"
-                raise Refused(_UNPROCESSABLE, "labeler_missing", message, "labeler")
+                raise RequestRefused(_UNPROCESSABLE, "labeler_missing", message, "labeler")
             return bound[0]
         if named not in bound and "relay" not in key.scopes:
             message = (
                 f"labeler: {named[:_SHOWN_CHARS]!r} is not bound to this key, which speaks as {_listed(bound)}: name "
                 f"one of these, or add the labeler to {place}.labelers, or the scope relay to {place}.scopes"
             )
-            raise Refused(_FORBIDDEN, "labeler_not_bound", message, "labeler")
+            raise RequestRefused(_FORBIDDEN, "labeler_not_bound", message, "labeler")
         return named
 
     def spend(self, caller: str, amount: int, now_s: float) -> None:
-        """Take from a caller's quota, which fills up evenly.
+        """Take from a caller's quota: a token bucket.
+
+        The bucket holds a full minute's quota, so that many events may come at once, and fills up evenly.
 
         Parameters
         ----------
@@ -123,21 +135,21 @@ class Keys:
 
         Raises
         ------
-        Refused
-            429, telling when to come again.
+        RequestRefused
+            429, with the time to wait.
         """
         key = self._keys.get(caller)
         if key is None:
             return
         rate_per_s = key.quota_per_minute / _SECONDS_PER_MINUTE
-        capacity = max(key.quota_per_minute / _BURST_SHARE, 1.0)
+        capacity = float(key.quota_per_minute)
         left, since_s = self._spent.get(caller, (capacity, now_s))
         left = min(capacity, left + (now_s - since_s) * rate_per_s)
         # Whole batches may go into debt: refusing line by line would never let a large one through.
         if left <= 0.0 or (left < 1.0 and amount == 1):
             wait_s = math.ceil(max((1.0 - left) / rate_per_s, 1.0))
             message = f"over the quota of {key.quota_per_minute} events a minute; try again in {wait_s} s"
-            raise Refused(429, "over_quota", message, retry_after_s=wait_s)
+            raise RequestRefused(429, "over_quota", message, retry_after_s=wait_s)
         self._spent[caller] = (left - amount, now_s)
 
     def owe(self, caller: str, amount: int, now_s: float) -> None:
@@ -179,18 +191,23 @@ def _presented(headers: Mapping[str, str]) -> bytes | None:
     return None
 
 
+def _is_added_by_browsers(headers: Mapping[str, str]) -> bool:
+    """Return whether the key came as a password, which a browser adds also to what a foreign page submits."""
+    return "x-api-key" not in headers and headers.get("authorization", "").partition(" ")[0].lower() == "basic"
+
+
 def require_same_site(headers: Mapping[str, str]) -> None:
     """Refuse what a page of another site made the browser send.
 
     Raises
     ------
-    Refused
+    RequestRefused
         403.
     """
     origin, host = headers.get("origin"), headers.get("host", "")
     crossed = origin is not None and _authority(origin) != host
     if crossed or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
-        raise Refused(403, "cross_site", "requests from pages of other sites are refused")
+        raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")
 
 
 def _require_loopback(headers: Mapping[str, str]) -> None:
@@ -199,7 +216,7 @@ def _require_loopback(headers: Mapping[str, str]) -> None:
     host = _host_name(headers.get("host", ""))
     if host is not None and host not in LOOPBACK_HOSTS:
         message = f"host {host[:60]!r} is refused without keys: use 127.0.0.1, or configure api_keys"
-        raise Refused(403, "foreign_host", message)
+        raise RequestRefused(403, "foreign_host", message)
 
 
 def _authority(origin: str) -> str | None:

@@ -15,12 +15,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from recalibrator.api.http_answers import tagged
 from recalibrator.api.http_context import Context
-from recalibrator.api.http_requests import read_body, require_type
+from recalibrator.api.http_requests import read_body, require_type, version_number
 from recalibrator.api.keys import require_same_site
 from recalibrator.api.pages.html_page import ACTIONS, Page
 from recalibrator.api.routes_commands import CommandRoutes, checked_reason, checked_share
-from recalibrator.api.routes_status import version_number
-from recalibrator.errors import Refused
+from recalibrator.errors import RequestRefused
 from schemas.command import Action
 
 _FORM = ("application/x-www-form-urlencoded",)
@@ -51,12 +50,12 @@ class PageRoutes:
     def __init__(self, context: Context, commands: CommandRoutes) -> None:
         self._context = context
         self._commands = commands
-        self._page = Page(context.settings, context.view, context.letters, context.served, context.queue)
+        self._page = Page(context.settings, context.cache, context.letters, context.documents, context.queue)
         folder = files("recalibrator.api.pages") / "static"
         self._files = {name: (folder / name).read_bytes() for name in _FILES}
         self.router = APIRouter(include_in_schema=False)
         self.router.add_api_route("/", self.overview, methods=["GET"])
-        self.router.add_api_route("/workloads/{workload}", self.workload, methods=["GET"])
+        self.router.add_api_route("/workloads/{workload:segment}", self.workload, methods=["GET"])
         for name in _FILES:
             self.router.add_api_route(f"/{name}", self._serve(name), methods=["GET"])
         self.router.add_api_route("/confirm", self.confirm, methods=["GET"])
@@ -77,9 +76,9 @@ class PageRoutes:
         """Return the page of one workload, with a note of what was just asked for."""
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
-        told = asked if asked in ACTIONS else ""
+        requested = asked if asked in ACTIONS else ""
         number = version_number(version) if version else None
-        return await self._html(self._page.workload, workload, self._context.clock.now(), told, number)
+        return await self._html(self._page.workload, workload, self._context.clock.now(), requested, number)
 
     async def _html(self, make: Callable[..., str], *arguments: object) -> Response:
         # Drawing takes tens of milliseconds; other requests do not wait for it.
@@ -87,7 +86,7 @@ class PageRoutes:
 
     def _serve(self, name: str) -> Callable[[Request], Coroutine[None, None, Response]]:
         async def serve(request: Request) -> Response:
-            # Open: a browser asks for it without the page's credentials, and it tells nothing.
+            # Open: a browser asks for it without the page's credentials, and it reveals nothing.
             answer = tagged(request, self._files[name], _FILES[name])
             answer.headers["X-Content-Type-Options"] = "nosniff"
             return answer
@@ -119,7 +118,7 @@ class PageRoutes:
             share = checked_share(form.get("share", "")) if action == "canary" else None
             reason = checked_reason(form.get("reason", ""))
             await self._commands.issue(workload, action, number, caller, reason, share)
-        except Refused as error:
+        except RequestRefused as error:
             return self._form(workload, form.get("action", ""), version, str(error), error.status)
         query = urlencode({"asked": action} | ({} if number is None else {"version": number}))
         return RedirectResponse(f"/workloads/{quote(workload, safe='')}?{query}", _SEE_OTHER)
@@ -147,5 +146,5 @@ def _credentials(request: Request, key: str) -> dict[str, str]:
 
 def _action(given: str) -> Action:
     if given not in get_args(Action) or given == "bootstrap":
-        raise Refused(_UNPROCESSABLE, "invalid_field", f"action: {given[:60]!r} is not an action", "action")
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"action: {given[:60]!r} is not an action", "action")
     return given  # type: ignore[return-value]  # just checked against the literals

@@ -1,7 +1,7 @@
-"""The topic of label requests → what to label next, newest first. A fold; no I/O, no clock.
+"""The open label requests, newest first: a fold over their topic. No I/O, no clock.
 
-Records flow in from one thread, pages flow out to any. What is held is bounded by number and by bytes for each
-workload: the newest stay, and nobody labels what lies behind ten thousand of them.
+One thread adds records, any thread reads pages. Each workload's requests are bounded by number and by bytes: the newest
+stay, since nobody labels what lies behind ten thousand of them.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import NamedTuple, Self
 
 from recalibrator.labelling.budget import LabelBudget
 from schemas.errors import DecodeError
-from schemas.event import to_us
 from schemas.label_requested import LabelRequested, RequestReason
 from schemas.settings import Settings
 from schemas.topics import LABEL_REQUESTS
 
 MAX_BYTES = 64_000_000
 """Of the records of one workload that are held."""
+
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 Place = tuple[int, str]
 """Where a request stands in the queue: microseconds since 1970, query_id."""
@@ -68,7 +69,7 @@ class LabelQueue:
     prefix : str
         Of the topics.
     retention_s : float
-        Requests older than this, in seconds, are not shown, should nobody have ended them.
+        Requests older than this, in seconds, are not shown, even if their withdrawal is missing.
     most : int
         Requests of one workload that are held.
     max_bytes : int
@@ -85,6 +86,7 @@ class LabelQueue:
         self._max_bytes = max_bytes
         self._lines = {name: _Line() for name in sorted(workloads)}
         self._held: dict[str, _Held] = {}
+        self._has_records = False
 
     @classmethod
     def configured(cls, settings: Settings) -> Self:
@@ -109,10 +111,22 @@ class LabelQueue:
         if request is not None and request.query_id != query_id:
             return False
         with self._lock:
+            self._has_records = True
             self._drop(query_id)
             if request is not None and value is not None and request.workload in self._lines:
                 self._hold(request, value)
         return True
+
+    @property
+    def has_records(self) -> bool:
+        """Whether any request has been read: without one, the topic may be missing."""
+        return self._has_records
+
+    def workload_of(self, query_id: str) -> str | None:
+        """Return the workload of an open request, None where there is none."""
+        with self._lock:
+            held = self._held.get(query_id)
+        return None if held is None else held.workload
 
     def page(
         self,
@@ -144,7 +158,7 @@ class LabelQueue:
         """
         with self._lock:
             line = self._lines[workload]
-            oldest = bisect_left(line.places, (to_us(now - self._retention), ""))
+            oldest = bisect_left(line.places, (_microseconds(now - self._retention), ""))
             for _, query_id in line.places[:oldest]:
                 self._drop(query_id)
             end = len(line.places) if cursor is None else bisect_left(line.places, _place(cursor))
@@ -165,7 +179,7 @@ class LabelQueue:
         )
 
     def _hold(self, request: LabelRequested, value: bytes) -> None:
-        line, place = self._lines[request.workload], (to_us(request.requested_at), request.query_id)
+        line, place = self._lines[request.workload], (_microseconds(request.requested_at), request.query_id)
         insort(line.places, place)
         line.reasons[request.reason] += 1
         line.size_bytes += len(value)
@@ -192,7 +206,7 @@ class Audits(NamedTuple):
 
 
 def audits_of(page: QueuePage, trusted_labelers: Sequence[str]) -> Audits:
-    """Return what a page of the queue tells of audits.
+    """Return what a page of the queue says of audits.
 
     Parameters
     ----------
@@ -213,6 +227,10 @@ def audits_of(page: QueuePage, trusted_labelers: Sequence[str]) -> Audits:
 def queue_document(page: QueuePage, budget: LabelBudget, trusted_labelers: Sequence[str]) -> dict[str, object]:
     """Return a page, the budget and who should answer audits as they are shown to programs."""
     return {**page._asdict(), "budget": budget, "audits": audits_of(page, trusted_labelers)._asdict()}
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def _cursor(place: Place) -> str:

@@ -34,12 +34,13 @@ from stream_router.cli import app as router_app
 from tests.golden.digests import digest, rounded
 from tests.support.api import make_api
 from ucci_stream.cli import app as operator_app
+from ucci_stream.label_tools.topics import reading_group
 
 ROOT = Path(__file__).parents[2]
 _GENERATED = ROOT / "schemas" / "generated"
 _PACKAGES = ("ucci_runtime", "recalibrator", "stream_router", "deploy")
 _DECIDED = 2_000
-_IN_GROUP_NAMES = ("versions-", "view-", "dead-letters-", "-calibration", "-label-queue", "-label-studio-")
+_IN_GROUP_NAMES = ("versions-", "view-", "dead-letters-", "-calibration", "-label-queue")
 _IDENTITY = ("client.id", "group.id", "group.instance.id", "transactional.id")
 
 
@@ -155,6 +156,12 @@ def _kafka_clients() -> dict[str, Any]:
         "recalibrator: producer": recalibrator_clients.producer_properties(settings),
         "operator: admin": any_clients.admin_properties(settings),
         "operator: reader": any_clients.reader_properties(settings, "shop-label-queue"),
+        "label studio: requests": any_clients.reader_properties(
+            settings, reading_group("shop", "label-studio", "requests")
+        ),
+        "label studio: feedback": any_clients.reader_properties(
+            settings, reading_group("shop", "label-studio", "told")
+        ),
     }
     for stage in ("join", "fit"):
         clients[f"{stage}: group"] = recalibrator_clients.group_properties(settings, stage, "i-1")

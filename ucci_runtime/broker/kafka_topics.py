@@ -81,7 +81,7 @@ def check_topics(
         cluster_id, facts = _ask(admin, [topic.name(prefix) for topic in (*touched, *optional)])
     except (KafkaException, TimeoutError) as error:
         admin.poll(0)
-        raise _reason(settings, error, reported) from None
+        raise connection_error(settings, error, reported, REQUEST_TIMEOUT_S) from None
     missing = frozenset(topic for topic in optional if topic.name(prefix) not in facts)
     present = [*touched, *(topic for topic in optional if topic not in missing)]
     faults = topic_faults(prefix, present, facts)
@@ -164,12 +164,29 @@ def _ask(admin: AdminClient, names: Sequence[str]) -> tuple[str, dict[str, Topic
     return str(metadata.cluster_id or "unknown"), facts
 
 
-def _reason(settings: Settings, error: Exception, reported: list[KafkaError]) -> BrokerError:
-    """Prefer what the client reported on the side: a refused password reaches no call."""
+def connection_error(
+    settings: Settings, error: Exception, reported: Sequence[KafkaError], timeout_s: float
+) -> BrokerError:
+    """Return why a first call failed, preferring what the client reported on the side.
+
+    A refused password reaches no call.
+
+    Parameters
+    ----------
+    settings : Settings
+    error : KafkaException or TimeoutError
+        What the call raised.
+    reported : sequence of KafkaError
+        What the client's ``error_cb`` was called with.
+    timeout_s : float
+        How long the call waited.
+    """
     raised = [kafka_error(error)] if isinstance(error, KafkaException) else []
     for found in (translate(each, Side.CONSUMER) for each in [*raised, *reported]):
         if isinstance(found, AccessDenied):
             return found
     address = settings.kafka.get("bootstrap.servers", "")
     last = reported[-1].str() if reported else str(raised[0].str() if raised else "no answer")
-    return BrokerUnreachable(f'no broker answers at {address} ({last}); check [kafka] "bootstrap.servers"')
+    return BrokerUnreachable(
+        f'no broker answers at {address} within {timeout_s:g} s ({last}); check [kafka] "bootstrap.servers"'
+    )

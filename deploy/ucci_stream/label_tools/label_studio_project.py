@@ -2,25 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+from xml.etree import ElementTree as ET
 
 from recalibrator.api.keys import Keys
-from recalibrator.errors import Refused
-from recalibrator.labelling.label_studio import SOURCE
+from recalibrator.errors import RequestRefused
+from recalibrator.labelling.label_studio import SOURCE, LabelStudioReader
+from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelTool, Task, TaskId
+from schemas.entities import Entities
 from schemas.errors import ConfigError
+from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
 from schemas.settings import ApiKey, Settings, WorkloadSettings
 from ucci_stream.label_tools.label_studio_client import LabelStudio, LabelStudioFailed
-from ucci_stream.label_tools.label_studio_labeling import INSTRUCTION, SERVED, labeling_config
 
 HOOK_PATH = "/v1/hooks/label-studio"
 ACTIONS = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_DELETED")
 _KEY_HEADER = "X-Api-Key"
 _MAX_TITLE_CHARS = 50
 _MARK_CHARS = 8
+
+
+class LabelStudioProject:
+    """One project; a :class:`~recalibrator.labelling.label_tool.LabelTool`.
+
+    Parameters
+    ----------
+    studio : LabelStudio
+    number : int
+        Of the project.
+    fields : sequence of str
+        The workload's.
+    prefill : bool
+        Whether the served entities stand in the fields to begin with.
+    """
+
+    def __init__(self, studio: LabelStudio, number: int, fields: Sequence[str], *, prefill: bool) -> None:
+        self._studio = studio
+        self._number = number
+        self._fields = fields
+        self._prefill = prefill
+        self._reader = LabelStudioReader(number)
+
+    @property
+    def source(self) -> str:
+        """The name of this kind of tool."""
+        return self._reader.source
+
+    @property
+    def project(self) -> str:
+        """The project's number."""
+        return str(self._number)
+
+    def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
+        """Return the feedback of one webhook.
+
+        Raises
+        ------
+        InvalidAnnotation
+        """
+        return self._reader.feedback(hook)
+
+    def task(self, document: JsonDocument) -> Task:
+        """Return one task as Label Studio lists it."""
+        return self._reader.task(document)
+
+    def tasks(self, changed_since: datetime | None) -> AsyncIterator[JsonDocument]:
+        """Yield the tasks that have changed since a time; None: all of them."""
+        return self._studio.tasks(self._number, changed_since)
+
+    async def add(self, requests: Sequence[LabelRequested]) -> None:
+        """Import a task for each request."""
+        tasks = [task_of(request, self._fields, prefill=self._prefill) for request in requests]
+        await self._studio.create_tasks(self._number, tasks)
+
+    async def remove(self, tasks: Sequence[TaskId]) -> None:
+        """Delete tasks."""
+        await self._studio.delete_tasks(self._number, [int(task) for task in tasks])
+
+    async def has(self, annotation: AnnotationKey) -> bool:
+        """Return whether an annotation still exists."""
+        return await self._studio.has_annotation(int(annotation.annotation))
+
+
+@asynccontextmanager
+async def connected_studio(
+    server: LabelStudioServer, workload: WorkloadSettings, project: int | None, prefill: bool, closing: asyncio.Event
+) -> AsyncIterator[Callable[[], Awaitable[LabelTool]]]:
+    """Yield what opens a workload's project on a server.
+
+    Parameters
+    ----------
+    server : LabelStudioServer
+    workload : WorkloadSettings
+    project : int, optional
+        By default the one that setup made.
+    prefill : bool
+        Whether the served entities stand in the fields to begin with.
+    closing : asyncio.Event
+        When set, no further request is begun.
+    """
+    async with LabelStudio(server.url, server.token, closing) as studio:
+
+        async def open_project() -> LabelTool:
+            number = await require_project(studio, workload.name, project)
+            return LabelStudioProject(studio, number, workload.fields, prefill=prefill)
+
+        yield open_project
+
+
+class LabelStudioServer(NamedTuple):
+    """Where a server is, and by which token it knows us."""
+
+    url: str
+    token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +180,7 @@ def hook_headers(settings: Settings, key: str | None) -> dict[str, str]:
         raise ConfigError(["--hook-key: recalibrator.api_keys is not empty; give the key that Label Studio is to send"])
     try:
         name = Keys(settings.recalibrator.api_keys).authorise({_KEY_HEADER.lower(): key}, "feedback")
-    except Refused as refused:
+    except RequestRefused as refused:
         raise ConfigError([f"--hook-key: {refused}"]) from None
     if not _may_name_annotators(name, settings.recalibrator.api_keys[name]):
         fault = (
@@ -205,3 +307,88 @@ async def _set_up_hook(studio: LabelStudio, project: int, url: str, headers: Map
         return "unchanged"
     await studio.change_webhook(int(known["id"]), wanted)
     return "changed"
+
+
+SERVED = "served"
+"""The version under which served answers stand as predictions."""
+
+INSTRUCTION = (
+    "<p>Give the right value of each field, as the text means it. The fields are filled in with the answer that was "
+    "served: correct what is wrong, remove what is not there, and leave a field empty where the text says nothing of "
+    "it. Press Enter after each value; a field may have several.</p>"
+    "<p>Skip a task that you cannot decide. Somebody else may.</p>"
+)
+_TEXT_TAG = "query"
+
+
+def labeling_config(fields: Sequence[str]) -> str:
+    """Return the labeling configuration of a workload.
+
+    Parameters
+    ----------
+    fields : sequence of str
+        The workload's.
+
+    Returns
+    -------
+    str
+        XML; equal fields give equal text.
+
+    Examples
+    --------
+    >>> print(labeling_config(["iso"]))
+    <View>
+      <Text name="query" value="$text" />
+      <Header value="iso" size="6" />
+      <TextArea name="iso" toName="query" rows="1" editable="true" maxSubmissions="50" />
+    </View>
+    """
+    text_tag = _text_tag(fields)
+    view = ET.Element("View")
+    ET.SubElement(view, "Text", name=text_tag, value="$text")
+    for field in fields:
+        # A value that begins with a dollar sign would be looked up in the task.
+        ET.SubElement(view, "Header", value=f" {field}" if field.startswith("$") else field, size="6")
+        ET.SubElement(view, "TextArea", name=field, toName=text_tag, rows="1", editable="true", maxSubmissions="50")
+    ET.indent(view)
+    return ET.tostring(view, encoding="unicode")
+
+
+def task_of(request: LabelRequested, fields: Sequence[str], *, prefill: bool) -> dict[str, Any]:
+    """Return the task that asks for a label.
+
+    Parameters
+    ----------
+    request : LabelRequested
+    fields : sequence of str
+        The workload's.
+    prefill : bool
+        Whether the served entities stand in the fields to begin with.
+    """
+    data = {
+        "query_id": request.query_id,
+        "text": request.text,
+        "reason": request.reason,
+        "requested_at": request.model_dump(mode="json")["requested_at"],
+    }
+    if not prefill:
+        return {"data": data}
+    return {"data": data, "predictions": [{"model_version": SERVED, "result": _filled_in(request.entities, fields)}]}
+
+
+def _filled_in(entities: Entities, fields: Sequence[str]) -> list[dict[str, Any]]:
+    text_tag, regions = _text_tag(fields), []
+    for field in fields:
+        value = entities.get(field)
+        texts = [value] if isinstance(value, str) else list(value or ())
+        if texts:
+            regions.append({"from_name": field, "to_name": text_tag, "type": "textarea", "value": {"text": texts}})
+    return regions
+
+
+def _text_tag(fields: Sequence[str]) -> str:
+    """Return a name for the text that no field has."""
+    name = _TEXT_TAG
+    while name in fields:
+        name += "_"
+    return name

@@ -46,7 +46,7 @@ class OfflineCalibration:
 
 
 def is_router_file(document: Any) -> bool:
-    """Tell whether a decoded JSON document is a ``router.json``."""
+    """Return whether a decoded JSON document is a ``router.json``."""
     return isinstance(document, dict) and document.get("format") == FORMAT
 
 

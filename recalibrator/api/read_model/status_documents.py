@@ -1,6 +1,6 @@
-"""What is served of a workload: its status from the topic, completed by what other topics tell of it.
+"""The status documents that are served: a workload's status from its topic, completed from the other topics.
 
-The view, the dead letters and a time flow in, documents flow out; what has not changed is not put together again.
+Documents are cached as bytes and assembled again only when a part of them has changed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json
 
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
-from recalibrator.api.read_model.topic_cache import Instance, View
+from recalibrator.api.read_model.topic_cache import Instance, TopicCache
 from recalibrator.api.read_model.version_lines import summary
-from schemas.settings import Settings, WorkloadSettings
-from schemas.status import DriftStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.settings import Settings
+from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.topics import QUERIES
 
 SILENT_AFTER = timedelta(seconds=30)
-"""An instance tells its status every 2 s."""
+"""An instance sends its status every 2 s."""
 
 GONE_AFTER = timedelta(hours=1)
 """From then on a silent instance is left out of a workload's status; the list of all still has it."""
@@ -34,7 +34,7 @@ _COMPLETED = frozenset({"labels", "lag", "version", "routers", "dead_letters"})
 
 
 class RouterNow(NamedTuple):
-    """A router's status, typed and as JSON values, and whether it is still heard of."""
+    """A router's status, typed and as JSON values, and whether it has stopped sending."""
 
     status: RouterStatus
     document: dict[str, Any]
@@ -48,7 +48,7 @@ class RouterNow(NamedTuple):
 
 
 class _Own(NamedTuple):
-    """What the workload's own topics tell, encoded but for the lag; ``status`` and ``labels`` are left open."""
+    """What the workload's own topics hold, encoded but for the lag; ``status`` and ``labels`` are left open."""
 
     status: bytes
     labels: bytes
@@ -76,20 +76,20 @@ class _Around:
     instances: bytes
 
 
-class Served:
+class StatusDocuments:
     """The documents behind ``/v1/status`` and the page.
 
     Parameters
     ----------
     settings : Settings
-    view : View
+    cache : TopicCache
     letters : DeadLetterLog
     """
 
-    def __init__(self, settings: Settings, view: View, letters: DeadLetterLog) -> None:
+    def __init__(self, settings: Settings, cache: TopicCache, letters: DeadLetterLog) -> None:
         self._settings = settings
         self._prefix = f"{settings.topics.prefix}."
-        self._view = view
+        self._cache = cache
         self._letters = letters
         self._owns: dict[str, tuple[int, _Own]] = {}
         self._rests: dict[str, tuple[_Around, _Rest]] = {}
@@ -106,7 +106,7 @@ class Served:
     def all_json(self, now: datetime) -> bytes:
         """Return all workloads and instances as JSON."""
         around = self._surroundings(now)
-        workloads = b",".join(self._json(name, around) for name in self._view.workloads)
+        workloads = b",".join(self._json(name, around) for name in self._cache.workloads)
         return b'{"workloads":[' + workloads + b"]," + around.instances + b"}"
 
     def _json(self, workload: str, around: _Around) -> bytes:
@@ -121,16 +121,17 @@ class Served:
         )
 
     def _own(self, workload: str) -> _Own:
-        """Return what the workload's own status and versions tell; made anew when one of them has come."""
-        revision = self._view.revision_of(workload)
+        """Return the part from the workload's own status and versions, cached until one of them arrives."""
+        revision = self._cache.revision_of(workload)
         known = self._owns.get(workload)
         if known is not None and known[0] == revision:
             return known[1]
-        document = self._view.document(workload)
+        document = self._cache.document(workload)
         if document is None:
-            document = unseen(self._settings.workloads[workload]).model_dump(mode="json")
-        line = self._view.line(workload, document["calibration_version"])
-        parent = None if line is None else self._view.line(workload, line.parent_version)
+            target = self._settings.workloads[workload].target
+            document = WorkloadStatus.cold_start(workload, target).model_dump(mode="json")
+        line = self._cache.line(workload, document["calibration_version"])
+        parent = None if line is None else self._cache.line(workload, line.parent_version)
         labels = {name: value for name, value in document.get("labels", {}).items() if name != "by_labeler"}
         made = _Own(
             status=to_json({name: value for name, value in document.items() if name not in _COMPLETED})[:-1],
@@ -143,7 +144,7 @@ class Served:
         return made
 
     def _rest(self, workload: str, around: _Around) -> _Rest:
-        """Return what routers, labelers and dead letters add; made anew when one of them has told something."""
+        """Return the part from routers, labelers and dead letters, cached until one of them changes."""
         known = self._rests.get(workload)
         if known is not None and known[0] is around:
             return known[1]
@@ -157,14 +158,14 @@ class Served:
 
     def _surroundings(self, now: datetime) -> _Around:
         """Return what every workload's document rests on; time counts as far as it silences someone."""
-        routers, recalibrators = self._view.routers(), self._view.recalibrators()
-        heard = [*(one.status.updated_at for one in routers), *(one.status.updated_at for one in recalibrators)]
-        quiet = tuple((now - at > SILENT_AFTER) + (now - at > GONE_AFTER) for at in heard)
-        key = (self._view.instances_revision, self._letters.revision, now.replace(second=0, microsecond=0), quiet)
+        routers, recalibrators = self._cache.routers(), self._cache.recalibrators()
+        last_seen = [*(one.status.updated_at for one in routers), *(one.status.updated_at for one in recalibrators)]
+        quiet = tuple((now - at > SILENT_AFTER) + (now - at > GONE_AFTER) for at in last_seen)
+        key = (self._cache.instances_revision, self._letters.revision, now.replace(second=0, microsecond=0), quiet)
         known = self._around
         if known is not None and known.key == key:
             return known
-        told = [
+        known_routers = [
             RouterNow(one.status, one.document, is_silent=now - one.status.updated_at > SILENT_AFTER)
             for one in routers
             if now - one.status.updated_at <= GONE_AFTER
@@ -173,9 +174,9 @@ class Served:
         self._around = _Around(
             key=key,
             now=now,
-            routers=told,
+            routers=known_routers,
             labelers=[one.document for one in _joining(live) or _joining(recalibrators)],
-            lag=self._lag([one.status for one in told if not one.is_silent], [one.status for one in live]),
+            lag=self._lag([one.status for one in known_routers if not one.is_silent], [one.status for one in live]),
             instances=b",".join(
                 (
                     b'"routers":' + to_json([one.document for one in routers]),
@@ -205,7 +206,7 @@ class Served:
 
 
 def _joining(recalibrators: Sequence[Instance[RecalibratorStatus]]) -> list[Instance[RecalibratorStatus]]:
-    """Return those that run a join: whoever takes over from one that is gone counts its labelers again."""
+    """Return those that run a join: the one that takes over from one that is gone counts its labelers again."""
     return [one for one in recalibrators if "join" in one.status.stages]
 
 
@@ -213,9 +214,9 @@ def labelers(recalibrators: Sequence[dict[str, Any]], workload: str) -> list[dic
     """Return a workload's labelers, the busiest first, summed over all recalibrators; all as JSON values."""
     found: dict[str | None, dict[str, Any]] = {}
     for one in recalibrators:
-        for told in one.get("labelers", {}).get(workload, ()):
-            known = found.get(told["labeler"])
-            found[told["labeler"]] = dict(told) if known is None else _sum(known, told)
+        for counts in one.get("labelers", {}).get(workload, ()):
+            known = found.get(counts["labeler"])
+            found[counts["labeler"]] = dict(counts) if known is None else _sum(known, counts)
     return sorted(found.values(), key=lambda counts: (-counts["labels"], counts["labeler"] or ""))[:_MOST_LABELERS]
 
 
@@ -223,17 +224,6 @@ def _sum(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     counts = {name: value + other.get(name, 0) for name, value in one.items() if isinstance(value, int)}
     # RFC 3339 in UTC: the later text is the later time, to the second.
     return one | counts | {"last_at": max(one["last_at"] or "", other["last_at"] or "") or None}
-
-
-def unseen(settings: WorkloadSettings) -> WorkloadStatus:
-    """Return the status of a workload of which nothing has come yet."""
-    return WorkloadStatus(
-        workload=settings.name,
-        state="cold_start",
-        sentence="Nothing has come in yet; both models will answer every query until a first version is fitted.",
-        target=settings.target,
-        drift=DriftStatus(state="insufficient_labels"),
-    )
 
 
 def _of_workload(router: RouterNow, workload: str) -> dict[str, Any]:

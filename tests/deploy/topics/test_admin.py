@@ -35,7 +35,7 @@ def test_create_makes_every_topic_once_and_check_is_content(broker: LocalBroker,
 
 
 @pytest.mark.broker
-def test_a_topic_with_the_wrong_policy_is_named_and_nothing_is_altered(broker: LocalBroker, topic_prefix: str) -> None:
+def test_wrong_cleanup_policy_is_named_and_left_as_it_is(broker: LocalBroker, topic_prefix: str) -> None:
     settings = settings_for(broker, topic_prefix)
     create(broker.bootstrap, {CALIBRATION.name(topic_prefix): 1}, {"cleanup.policy": "delete"})
     with pytest.raises(TopicsUnusable) as caught:
@@ -45,7 +45,7 @@ def test_a_topic_with_the_wrong_policy_is_named_and_nothing_is_altered(broker: L
 
 
 @pytest.mark.broker
-def test_unequal_partition_counts_of_results_and_feedback_are_refused(broker: LocalBroker, topic_prefix: str) -> None:
+def test_results_and_feedback_need_equal_partition_counts(broker: LocalBroker, topic_prefix: str) -> None:
     settings = settings_for(broker, topic_prefix)
     create(broker.bootstrap, {RESULTS.name(topic_prefix): 4, FEEDBACK.name(topic_prefix): 2})
     with pytest.raises(TopicsUnusable, match=r"results has 4 partitions and .*feedback 2"):
@@ -68,7 +68,7 @@ def test_every_missing_topic_is_named_at_once() -> None:
 
 
 @pytest.mark.broker
-def test_a_topic_that_its_senders_date_is_warned_of_and_left_as_it_is(broker: LocalBroker, topic_prefix: str) -> None:
+def test_create_time_timestamps_are_a_warning(broker: LocalBroker, topic_prefix: str) -> None:
     create(broker.bootstrap, {RESULTS.name(topic_prefix): 3}, {"message.timestamp.type": "CreateTime"})
     create_topics(settings_for(broker, topic_prefix))
     dated, kept = check_topics(settings_for(broker, topic_prefix))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from html import unescape
 from itertools import pairwise
 from typing import Any, get_args
+from urllib.parse import quote
 
 import pytest
 
@@ -58,10 +60,10 @@ def _status(second: int = 0, **changes: Any) -> WorkloadStatus:
 def api() -> Api:
     api = make_api()
     for second in range(0, 30, 5):
-        api.view.take("ucci.status", WORKLOAD.encode(), _status(second).to_json())
+        api.cache.take("ucci.status", WORKLOAD.encode(), _status(second).to_json())
     for number in (1, 2):
         key = f"{WORKLOAD}:{number}".encode()
-        api.view.take("ucci.calibration-history", key, _version(number).to_json())
+        api.cache.take("ucci.calibration-history", key, _version(number).to_json())
     router = RouterStatus(
         instance_id="router-0",
         started_at=START,
@@ -69,7 +71,7 @@ def api() -> Api:
         ready=True,
         versions={WORKLOAD: VersionInUse(version=2)},
     )
-    api.view.take("ucci.routers", b"router-0", router.to_json())
+    api.cache.take("ucci.routers", b"router-0", router.to_json())
     return api
 
 
@@ -93,7 +95,7 @@ def test_an_entity_tag_saves_sending_it_again(api: Api) -> None:
     again = api.client.get("/v1/status", headers={"If-None-Match": first.headers["etag"]})
     assert again.status_code == 304
 
-    api.view.take("ucci.status", WORKLOAD.encode(), _status(60).to_json())
+    api.cache.take("ucci.status", WORKLOAD.encode(), _status(60).to_json())
     assert api.client.get("/v1/status", headers={"If-None-Match": first.headers["etag"]}).status_code == 200
 
 
@@ -112,8 +114,8 @@ def test_history_begins_at_since(api: Api) -> None:
 
 def test_history_stays_bounded_and_keeps_its_newest_point(api: Api) -> None:
     for second in range(60, 60 + 5 * MAX_POINTS):
-        api.view.take("ucci.status", WORKLOAD.encode(), _status(second).to_json())
-    points = api.view.points(WORKLOAD)
+        api.cache.take("ucci.status", WORKLOAD.encode(), _status(second).to_json())
+    points = api.cache.points(WORKLOAD)
 
     assert len(points) <= MAX_POINTS
     assert points[-1].at == START + timedelta(seconds=59 + 5 * MAX_POINTS)
@@ -129,7 +131,7 @@ def test_versions_are_listed_newest_first_and_shown_as_published(api: Api) -> No
 
 
 def test_a_tombstone_takes_a_version_out(api: Api) -> None:
-    api.view.take("ucci.calibration-history", f"{WORKLOAD}:1".encode(), None)
+    api.cache.take("ucci.calibration-history", f"{WORKLOAD}:1".encode(), None)
 
     assert api.client.get(f"/v1/calibrations/{WORKLOAD}/1").status_code == 404
 
@@ -178,8 +180,9 @@ def test_readiness_names_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("state", ["active", "infeasible"])
-def test_the_page_says_the_state_and_loads_nothing_from_elsewhere(api: Api, state: str) -> None:
-    api.view.take("ucci.status", WORKLOAD.encode(), _status(90, state=state, sentence=f"It is <{state}>.").to_json())
+def test_the_page_says_the_state_and_loads_nothing_foreign(api: Api, state: str) -> None:
+    """The page says the state and loads nothing from elsewhere."""
+    api.cache.take("ucci.status", WORKLOAD.encode(), _status(90, state=state, sentence=f"It is <{state}>.").to_json())
     answer = api.client.get("/")
 
     assert answer.status_code == 200
@@ -221,3 +224,34 @@ def test_a_form_needs_the_admin_key_in_the_form_itself() -> None:
     crossed = {"Origin": "http://elsewhere.example"}
     assert api.client.post("/confirm", data={**form, "key": KEY}, headers=crossed).status_code == 403
     assert len(api.producer.records) == 1
+
+
+@pytest.mark.parametrize("name", ["a/b", "a%2Fb", "50%", "a:b", "é / ü"])
+def test_a_workload_with_a_slash_has_pages_that_are_404(name: str) -> None:
+    api = make_api(workloads=(name, "other"))
+    encoded = quote(name, safe="")
+    api.cache.take("ucci.calibration-history", f"{name}:1".encode(), sealed_version(workload=name).to_json())
+
+    for path in (f"/workloads/{encoded}", f"/v1/status/{encoded}/history", f"/v1/calibrations/{encoded}/1"):
+        assert api.client.get(path).status_code == 200, path
+    assert api.client.get(f"/v1/label-requests/{encoded}").json()["workload"] == name
+    assert api.client.get(f"/v1/status/{encoded}").json()["workload"] == name
+    assert api.client.post(f"/v1/calibrations/{encoded}:pause").status_code == 202
+    assert api.client.post(f"/v1/calibrations/{encoded}/1:pin").json()["workload"] == name
+
+
+def test_links_to_a_workload_with_a_slash_lead_to_its_pages() -> None:
+    api = make_api(workloads=("a/b", "other"))
+
+    for page in ("/", "/workloads/a%2Fb"):
+        links = re.findall(r'href="(/[^"]*a(?:/|%2F)b[^"]*)"', api.client.get(page).text)
+        assert links
+        assert {api.client.get(unescape(link)).status_code for link in links} == {200}
+
+
+def test_requests_are_counted_by_route_not_by_workload() -> None:
+    """Requests are counted by their route and not by the workload."""
+    api = make_api()
+    api.client.get(f"/v1/status/{WORKLOAD}")
+
+    assert 'route="/v1/status/{workload}"' in api.client.get("/metrics").text
