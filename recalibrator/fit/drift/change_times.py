@@ -1,4 +1,4 @@
-"""The last changes of outcomes and of the mix of queries: alarms flow in, since when and how many labels flow out."""
+"""The last changes of outcomes and of the mix of queries: since when, and how many labels there are since."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from math import exp
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from pydantic import JsonValue
@@ -47,6 +47,7 @@ from schemas.traffic import TrafficSummary, VersionTraffic
 
 News = Literal["labels_refuted", "labels_confirmed", "labels_unanswered", "labels_unfounded", "labels_released"]
 
+Part = TypeVar("Part")
 _ANSWERS_LEAST = 10
 _HELD_BETWEEN_FITS = 50
 _CARRIED_SHARE = 2.0 / 3.0
@@ -404,6 +405,12 @@ def _on_label(quality: LabelQuality, label: LabelSeen, constants: AuditConstants
     return _judge(quality, label, constants)
 
 
+def _present(part: Part | None) -> Part:
+    """Return a part that the state has by the table."""
+    assert part is not None
+    return part
+
+
 def _advance(quality: LabelQuality, event: LabelEvent, **parts: Any) -> LabelQuality:
     """Return the next state by the table, with the parts that change."""
     return replace(quality, state=TRANSITIONS[quality.state][event], **parts)
@@ -450,17 +457,14 @@ def _audits(part: VersionTraffic, share: float, *, agreeing: bool) -> float:
 
 
 def _count_ordinary(quality: LabelQuality, label: LabelSeen) -> LabelQuality:
-    audit = quality.audit
-    assert audit is not None
+    audit = _present(quality.audit)
     counted = audit.ordinary + (label.routed_us >= audit.opened_us)
     return replace(quality, audit=replace(audit, ordinary=counted))
 
 
 def _count_held(quality: LabelQuality, label: LabelSeen, constants: AuditConstants) -> LabelQuality:
     """Count a label in quarantine; after so many, an audit is due again."""
-    suspicion, quarantine = quality.suspicion, quality.quarantine
-    assert suspicion is not None
-    assert quarantine is not None
+    suspicion, quarantine = _present(quality.suspicion), _present(quality.quarantine)
     quarantine = replace(quarantine, ordinary=quarantine.ordinary + 1)
     if quarantine.ordinary < constants.audit_again_labels:
         return replace(quality, quarantine=quarantine)
@@ -470,9 +474,7 @@ def _count_held(quality: LabelQuality, label: LabelSeen, constants: AuditConstan
 
 def _release_test(quality: LabelQuality, label: LabelSeen, constants: AuditConstants) -> tuple[LabelQuality, Effects]:
     """Compare one label in quarantine with what was expected; release them all where errors are as before."""
-    suspicion, quarantine = quality.suspicion, quality.quarantine
-    assert suspicion is not None
-    assert quarantine is not None
+    suspicion, quarantine = _present(quality.suspicion), _present(quality.quarantine)
     if label.cell is None or label.agree is (not suspicion.agreeing):
         return quality, _NONE
     held = quarantine.held + 1
@@ -495,16 +497,13 @@ def _release_test(quality: LabelQuality, label: LabelSeen, constants: AuditConst
 
 
 def _is_over(quality: LabelQuality, constants: AuditConstants) -> bool:
-    audit = quality.audit
-    assert audit is not None
+    audit = _present(quality.audit)
     return audit.ordinary >= audit.rounds * constants.audit_patience
 
 
 def _judge(quality: LabelQuality, label: LabelSeen, constants: AuditConstants) -> tuple[LabelQuality, Effects]:
     """Let the trusted answers to the open audit decide."""
-    suspicion, audit, quarantine = quality.suspicion, quality.audit, quality.quarantine
-    assert suspicion is not None
-    assert audit is not None
+    suspicion, audit, quarantine = _present(quality.suspicion), _present(quality.audit), quality.quarantine
     # Labels from before the alarm are those that raised it; only later ones are an unbiased sample.
     later_us = audit.opened_us if quarantine is None else quarantine.judged_us
     posterior = _posterior(suspicion, label.labels, later_us)
@@ -528,9 +527,7 @@ def _decide_for(
     quality: LabelQuality, found: Verdict, conclusion: Conclusion, *, conclusive: bool
 ) -> tuple[LabelQuality, Effects]:
     """Believe labels: what is merely likelier is believed too, but the question may come up again."""
-    suspicion, audit = quality.suspicion, quality.audit
-    assert suspicion is not None
-    assert audit is not None
+    suspicion, audit = _present(quality.suspicion), _present(quality.audit)
     in_quarantine = quality.quarantine is not None
     begins_us = audit.opened_us if in_quarantine else suspicion.began_us
     changed = found == "confirmed" or (found == "unanswered" and not in_quarantine)
@@ -552,8 +549,7 @@ def _believe(
 def _set_aside(
     quality: LabelQuality, label: LabelSeen, conclusion: Conclusion, ratio: float, rules: AuditRules
 ) -> tuple[LabelQuality, Effects]:
-    suspicion, quarantine = quality.suspicion, quality.quarantine
-    assert suspicion is not None
+    suspicion, quarantine = _present(quality.suspicion), quality.quarantine
     suspicion = replace(suspicion, evidence=max(ratio, -_CARRIED_SHARE * rules.bound))
     effects = Effects("labels_refuted", suspicion.began_us, set_aside=quarantine is None, retract=True)
     if quarantine is None:

@@ -19,7 +19,7 @@ ODDS = {"error_given_agreement": (1.6, True), "right_given_disagreement": (1.0 /
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([True, False, None]), st.booleans()), max_size=8))
-def test_a_detector_of_labels_sums_the_likelihood_ratios_of_its_suspicion(
+def test_label_detectors_sum_likelihood_ratios(
     labels: list[tuple[int, bool | None, bool]],
 ) -> None:
     panel = DriftMonitors(3)

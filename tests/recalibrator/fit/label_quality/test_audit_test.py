@@ -60,9 +60,10 @@ def test_the_ratio_of_equal_queries_is_that_of_two_binomials(
     st.booleans(),
     st.booleans(),
 )
-def test_a_verdict_is_the_side_of_the_ratio_once_it_is_clear_or_no_more_answers_are_waited_for(
+def test_a_verdict_follows_the_sign_of_the_ratio(
     answers: list[tuple[float, bool]], size: float, rising: bool, ended: bool
 ) -> None:
+    """Once it is beyond the bound, or once no more answers are awaited."""
     log_odds = size if rising else -size
     ratio = 0.0
     for chance, wrong in answers:
@@ -80,9 +81,7 @@ def test_a_verdict_is_the_side_of_the_ratio_once_it_is_clear_or_no_more_answers_
 @pytest.mark.parametrize(
     ("support", "ended", "expected"), [(2.0, False, "refuted"), (1.9, False, None), (1.9, True, "unfounded")]
 )
-def test_labels_are_refuted_only_if_those_since_the_alarm_contradict_as_well(
-    support: float, ended: bool, expected: str | None
-) -> None:
+def test_labels_since_the_alarm_must_contradict_too(support: float, ended: bool, expected: str | None) -> None:
     """A false alarm selects the labels that raised it; true labels after it must not be set aside for that."""
     told = certain(log(2.0), support)
     found, _ = verdict(known([0.1] * 40), np.array([1.0] * 4 + [0.0] * 36), told, RULES, ended=ended)
@@ -126,7 +125,8 @@ def test_answers_are_weighed_with_what_labels_leave_open(seed: int) -> None:
     assert together == pytest.approx(ratio(slice(0, 30), beforehand), abs=1e-9)
 
 
-def test_answers_that_show_twice_the_odds_confirm_labels_that_an_unlucky_while_has_made_look_much_worse() -> None:
+def test_twice_the_odds_confirm_labels_that_looked_much_worse() -> None:
+    """The labels that raise an alarm overstate the factor; the posterior allows for a smaller one."""
     unlucky = odds_posterior(known([0.08] * 10), np.repeat([1.0, 0.0], [4, 6]), rising=True)
     answers = np.repeat([1.0, 0.0], [6, 34])
     assert raised(0.08, 2.0) == pytest.approx(answers.mean(), abs=0.003)

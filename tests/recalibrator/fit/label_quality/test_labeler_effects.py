@@ -60,7 +60,7 @@ def test_honest_people_are_not_set_aside() -> None:
         assert not set_aside(found, SIZE, ())
 
 
-def test_of_two_labelers_nobody_is_the_odd_one_out_unless_one_is_trusted() -> None:
+def test_of_two_labelers_none_deviates_unless_one_is_trusted() -> None:
     labels = drawn(np.random.default_rng(3), [0.5, 0.5], [-1.0, 0.0], 1_000)
     effects = labeler_effects(labels, 2)
     assert deviations(effects) is None
@@ -70,7 +70,8 @@ def test_of_two_labelers_nobody_is_the_odd_one_out_unless_one_is_trusted() -> No
     assert set_aside(deviations(effects, trusted=(0,)) or found, SIZE, ()) == {1}
 
 
-def test_who_is_set_aside_stays_so_until_well_within_what_is_usual() -> None:
+def test_trust_returns_only_well_within_the_usual() -> None:
+    """The bound to be believed again is lower than the one to be set aside."""
     labels = drawn(np.random.default_rng(4), [0.2] * 5, [-0.16, 0.0, 0.0, 0.0, 0.0], 1_200)
     found = deviations(labeler_effects(labels, 5))
     assert found is not None

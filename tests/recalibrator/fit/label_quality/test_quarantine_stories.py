@@ -91,7 +91,7 @@ def lied_to() -> Story:
     return Story(WORLD, careless_unless_trusted)
 
 
-def test_wrong_labels_are_asked_about_set_aside_and_believed_again_once_they_are_right(lied_to: Story) -> None:
+def test_wrong_labels_are_audited_quarantined_and_released(lied_to: Story) -> None:
     asked, audit = lied_to.first("audit")
     refuted, quarantine = lied_to.first("labels_refuted")
     released, after = lied_to.first("labels_released")
@@ -105,7 +105,7 @@ def test_wrong_labels_are_asked_about_set_aside_and_believed_again_once_they_are
     assert told["quarantined"] > 500
 
 
-def test_what_is_set_aside_does_not_move_the_threshold_and_nothing_is_lost(lied_to: Story) -> None:
+def test_quarantined_labels_move_no_threshold_and_are_kept(lied_to: Story) -> None:
     refuted, _ = lied_to.first("labels_refuted")
     truthful = Recalibrator(settings())
     true_run = drive(truthful, WORLD.draw, QUERIES)
@@ -126,7 +126,8 @@ def test_what_is_set_aside_does_not_move_the_threshold_and_nothing_is_lost(lied_
     assert status.state == "active"
 
 
-def test_while_suspected_the_status_says_what_since_when_and_what_was_answered() -> None:
+def test_the_status_describes_a_quarantine() -> None:
+    """What is suspected, since when, and what was answered."""
     story = Story(WORLD, careless_unless_trusted, 6_500)
     status = story.core.status()
     assert status.state == "bad_labels_suspected"
@@ -141,7 +142,7 @@ def test_while_suspected_the_status_says_what_since_when_and_what_was_answered()
     assert abs(status.labels.requested - story.run.labels - status.labels.pending) <= 120
 
 
-def test_a_common_failure_is_confirmed_by_trusted_answers_and_believed() -> None:
+def test_trusted_answers_confirm_a_common_failure() -> None:
     story = Story(failing_alike(), lambda _, label: label, 9_000)
     assert story.triggers()[:2] in (["audit", "labels_confirmed"], ["audit", "audit"])
     assert "labels_confirmed" in story.triggers()
@@ -179,7 +180,7 @@ def in_doubt() -> Story:
     return Story(WORLD, careless_now_and_then, 7_000)
 
 
-def test_where_forty_answers_leave_it_open_the_same_audit_asks_for_more() -> None:
+def test_an_audit_open_after_forty_answers_asks_for_more() -> None:
     """Trusted answers and labels since the alarm have to agree on the verdict; until they do, more are asked for."""
     story = Story(WORLD, careless_unless_trusted, 6_500)
     told = story.core.status().details["label_audit"]
@@ -189,7 +190,7 @@ def test_where_forty_answers_leave_it_open_the_same_audit_asks_for_more() -> Non
     assert story.first("labels_refuted")[1].audit_probability == 0.0
 
 
-def test_labels_that_flatter_are_not_believed_for_longer_than_forty_answers_take() -> None:
+def test_flattering_labels_are_decided_within_forty_answers() -> None:
     story = Story(WORLD, flattering_unless_trusted, 5_000)
     assert story.triggers()[:2] == ["audit", "labels_refuted"]
     told = story.first("labels_refuted")[1].evidence.details["label_audit"]
@@ -198,7 +199,7 @@ def test_labels_that_flatter_are_not_believed_for_longer_than_forty_answers_take
     assert told["last"]["answers"] <= 40
 
 
-def test_from_the_alarm_on_more_errors_count_as_a_change_and_fewer_do_not(in_doubt: Story) -> None:
+def test_an_alarm_of_more_errors_counts_as_a_change_at_once(in_doubt: Story) -> None:
     """What has changed discounts all labels from before."""
     asking = in_doubt.first("audit")[1].evidence
     assert asking.effective_labels < 0.7 * asking.labels
@@ -234,7 +235,7 @@ def test_nobody_is_asked_while_versions_are_held() -> None:
 
 
 @pytest.mark.parametrize("stop", [3_900, 4_400, 6_000, 12_000])
-def test_a_restart_at_any_point_of_the_story_goes_on_to_the_same_bytes(stop: int) -> None:
+def test_a_restart_within_an_audit_gives_the_same_bytes(stop: int) -> None:
     events: list[LabelledExample | TrafficSummary | Command] = []
 
     class Recording(Recalibrator):
@@ -265,9 +266,11 @@ SPANS = st.lists(st.tuples(st.integers(0, 30), st.none() | st.integers(0, 30)), 
 
 @hypothesis_settings(max_examples=60)
 @given(labels=LABELS, spans=SPANS, known=st.floats(0.0, 1.0))
-def test_quarantine_sets_aside_exactly_the_ordinary_labels_of_its_spans_in_any_order_and_loses_none(
+def test_quarantine_covers_the_ordinary_labels_of_its_spans(
     labels: list[tuple[int, str, int]], spans: list[tuple[int, int | None]], known: float
 ) -> None:
+    """In any order of labels and quarantine, and none is lost."""
+
     def fill(order: list[tuple[int, str, int]], before: int) -> LabelTable:
         window = LabelTable(GRID, 0.9, settings().fields, 100)
         for place, (second, reason, number) in enumerate(order):

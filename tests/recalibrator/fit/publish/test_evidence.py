@@ -38,7 +38,7 @@ masses = (
 
 
 @given(mass=masses, chosen=st.integers(0, CELLS))
-def test_the_frontier_is_thin_ordered_and_holds_the_policy_in_force(
+def test_the_frontier_is_ordered_and_holds_the_chosen_policy(
     mass: np.ndarray[tuple[int], np.dtype[np.float64]], chosen: int
 ) -> None:
     weighed = policies(mass)

@@ -66,7 +66,7 @@ def test_promote_publishes_what_was_tried_under_a_new_number(core: Recalibrator)
     assert told(core).ended_by == "promote"
 
 
-def test_what_is_on_trial_can_be_promoted_however_many_versions_came_meanwhile(core: Recalibrator) -> None:
+def test_a_trial_can_be_promoted_after_many_versions(core: Recalibrator) -> None:
     order(core, "shadow", version=1)
     for _ in range(core.constants.window.kept_versions + 1):
         order(core, "bootstrap", map=MAP, uncertainty_threshold=0.5)
@@ -131,7 +131,7 @@ def test_what_cannot_be_tried_is_refused_with_a_reason(
     assert (core.trial, note(core)) == (None, because)
 
 
-def test_without_a_version_in_force_there_is_nothing_to_compare_with() -> None:
+def test_a_trial_needs_a_version_in_force() -> None:
     core = Recalibrator(settings())
     order(core, "shadow", version=1, map=MAP, uncertainty_threshold=0.3)
     assert core.trial is None
@@ -252,7 +252,7 @@ def test_a_map_on_trial_is_no_evidence_against_those_in_force() -> None:
     assert after.calibration_error.ece.estimate <= before.calibration_error.ece.upper
 
 
-def test_a_shadow_changes_nothing_about_the_versions_but_their_numbers() -> None:
+def test_a_shadow_changes_only_version_numbers() -> None:
     plain, tried = Recalibrator(settings()), Recalibrator(settings())
     for core in (plain, tried):
         drive(core, WORLD.draw, 1_000)

@@ -31,7 +31,7 @@ def test_bootstrap_publishes_a_given_map_and_threshold() -> None:
     assert version.evidence.details == {"issued_by": "me", "reason": "moved in"}
 
 
-def test_bootstrap_reads_a_threshold_on_g_and_without_any_escalates_all_until_labels_tell() -> None:
+def test_bootstrap_takes_a_threshold_on_g_or_escalates_all() -> None:
     by_g = order(Recalibrator(settings()), "bootstrap", map=MAP, error_probability_threshold=0.4)
     neither = order(Recalibrator(settings()), "bootstrap", map=MAP)
     assert by_g is not None
@@ -40,7 +40,7 @@ def test_bootstrap_reads_a_threshold_on_g_and_without_any_escalates_all_until_la
     assert neither.uncertainty_threshold == -1.0
 
 
-def test_bootstrap_fits_the_labels_before_it_as_soon_as_there_are_fifty() -> None:
+def test_bootstrap_fits_from_fifty_labels_on() -> None:
     core = Recalibrator(settings())
     for number in range(40):
         core.observe(example(WORLD.draw(number), f"q-{number}", "w", START)[1])
@@ -84,7 +84,8 @@ def test_pin_of_a_former_version_republishes_it(bootstrapped: Recalibrator) -> N
     assert bootstrapped.status().state == "pinned"
 
 
-def test_pause_stops_automatic_versions_but_not_commands_until_resume() -> None:
+def test_pause_stops_automatic_versions_until_resume() -> None:
+    """Commands go on."""
     core = Recalibrator(settings())
     order(core, "pause")
     assert not drive(core, WORLD.draw, 600).versions
