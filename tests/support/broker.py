@@ -63,6 +63,13 @@ def follow(bootstrap: str, topic: str) -> Consumer:
     return consumer
 
 
+def key_of(message: Message) -> str:
+    """Return a record's key, which must be there."""
+    key = message.key()
+    assert key is not None
+    return key.decode()
+
+
 def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> list[Message]:
     """Read a topic from its beginning to its present end, on every partition.
 

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 WORKLOAD = "photo-search"
 PATHS = (
@@ -132,10 +133,10 @@ def _with_value(draw: random.Random, path: str) -> bytes:
     return _encode(json.dumps(document).replace(json.dumps("\x01here\x01"), value))
 
 
-def _places(node: object) -> Iterator[tuple[dict[object, object] | list[object], object]]:
+def _places(node: object) -> Iterator[tuple[Any, object]]:
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, child in list(items):
-        yield node, key  # type: ignore[misc]  # a container, or there would be no items
+        yield node, key
         yield from _places(child)
 
 

@@ -75,7 +75,7 @@ class RunningRouter:
         self.service = Service(settings, self._build)
         self.task: asyncio.Task[None] | None = None
 
-    def _build(self, settings: Settings, calibrations: Calibrations, clock: Clock, _metrics: Metrics) -> EchoAnswerer:
+    def _build(self, settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> EchoAnswerer:
         self.answerer = EchoAnswerer(settings, calibrations, clock, self._hold)
         return self.answerer
 

@@ -78,7 +78,7 @@ evidences = st.builds(
 
 
 @st.composite
-def calibration_versions(draw: st.DrawFn, **fixed: Any) -> CalibrationVersion:
+def calibration_versions(draw: st.DrawFn, /, **fixed: Any) -> CalibrationVersion:
     """Draw sealed versions of every state; ``fixed`` holds fields that are given."""
     state = fixed.get("state") or draw(st.sampled_from(["active", "cold_start", "infeasible"]))
     explored, *labelled = sorted(draw(st.lists(probabilities, min_size=3, max_size=3)))
@@ -154,7 +154,7 @@ queries = st.builds(
 
 
 @st.composite
-def routed_events(draw: st.DrawFn, **fixed: Any) -> RoutedEvent:
+def routed_events(draw: st.DrawFn, /, **fixed: Any) -> RoutedEvent:
     """Draw results whose answer comes from a side that ran and was valid; ``fixed`` holds fields that are given."""
     served = draw(st.sampled_from(["small", "large"]))
     other = draw(optional(model_runs(st.booleans())))
@@ -193,7 +193,7 @@ feedback_events = st.builds(
 
 
 @st.composite
-def labelled_examples(draw: st.DrawFn, **fixed: Any) -> LabelledExample:
+def labelled_examples(draw: st.DrawFn, /, **fixed: Any) -> LabelledExample:
     """Draw examples whose counts agree with each other; ``fixed`` holds fields that are given."""
     gold = draw(st.integers(0, 50))
 

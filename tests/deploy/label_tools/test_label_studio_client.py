@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pytest
 
+from recalibrator.labelling.label_tool import Interrupted
 from schemas.errors import ConfigError
 from tests.support.scripted_label_studio import (
     LEGACY_TOKEN,
@@ -15,7 +16,7 @@ from tests.support.scripted_label_studio import (
     ScriptedLabelStudio,
     scripted_label_studio,
 )
-from ucci_stream.label_tools.label_studio_client import PAGE_SIZE, Interrupted, LabelStudio, LabelStudioFailed
+from ucci_stream.label_tools.label_studio_client import PAGE_SIZE, LabelStudio, LabelStudioFailed
 from ucci_stream.local.processes import free_port
 
 

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from schemas.errors import ConfigError
-from tests.support.broker import DEADLINE_S, create, produce, read_all
+from tests.support.broker import DEADLINE_S, create, key_of, produce, read_all
 from ucci_stream.local import kafka_node as local_broker
 from ucci_stream.local.broker_probe import cluster_at, pick_port
 from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, kafka_jars, properties_text
@@ -80,7 +80,7 @@ def test_killed_broker_restarts_on_its_address_with_its_data(second: LocalBroker
 
     def report(error: KafkaError | None, message: Message) -> None:
         if error is None:
-            acknowledged.append(message.key().decode())
+            acknowledged.append(key_of(message))
         if len(acknowledged) >= 200:
             some.set()
 
@@ -96,7 +96,7 @@ def test_killed_broker_restarts_on_its_address_with_its_data(second: LocalBroker
     assert second.bootstrap == bootstrap
     assert producer.flush(DEADLINE_S * 3) == 0
     assert sorted(acknowledged) == sorted(keys)
-    assert sorted(message.key().decode() for message in read_all(bootstrap, topic)) == sorted(keys)
+    assert sorted(key_of(message) for message in read_all(bootstrap, topic)) == sorted(keys)
 
 
 @pytest.mark.thorough
@@ -150,8 +150,8 @@ def test_the_reader_of_committed_records_leaves_out_aborted_ones(broker: LocalBr
             producer.produce(topic, key=key, value=b"2", partition=partition)
         assert producer.flush(DEADLINE_S) == 0
         finish(DEADLINE_S)
-    stored = [message.key() for message in read_all(broker.bootstrap, topic)]
-    assert sorted(stored) == [b"committed", b"committed", b"plain"]
+    stored = [key_of(message) for message in read_all(broker.bootstrap, topic)]
+    assert sorted(stored) == ["committed", "committed", "plain"]
     assert len(read_all(broker.bootstrap, topic, committed=False)) == 5
 
 

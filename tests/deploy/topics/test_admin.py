@@ -15,7 +15,7 @@ from ucci_stream.topics.admin import check_topics, create_topics, topic_config
 
 
 def settings_for(broker: LocalBroker, prefix: str) -> Settings:
-    return Settings(kafka={"bootstrap.servers": broker.bootstrap}, topics={"prefix": prefix, "partitions": 3})  # type: ignore[arg-type]
+    return Settings(kafka={"bootstrap.servers": broker.bootstrap}, topics={"prefix": prefix, "partitions": 3})
 
 
 @pytest.mark.broker

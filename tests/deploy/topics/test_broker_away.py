@@ -20,7 +20,7 @@ from ucci_stream.topics.ask import ask
 from ucci_stream.topics.feed import FeedStopped, Sends
 
 NOWHERE = "127.0.0.1:1"
-SETTINGS = Settings(kafka={"bootstrap.servers": NOWHERE})  # type: ignore[arg-type]
+SETTINGS = Settings(kafka={"bootstrap.servers": NOWHERE})
 QUIET = Console(quiet=True)
 
 

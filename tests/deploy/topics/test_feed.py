@@ -9,7 +9,7 @@ from rich.console import Console
 
 from schemas.query import QueryEvent
 from schemas.settings import Settings
-from tests.support.broker import create, read_all
+from tests.support.broker import create, key_of, read_all
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.topics.feed import FeedStopped, send_feedback, send_queries
 
@@ -20,7 +20,7 @@ QUIET = Console(quiet=True)
 @pytest.fixture
 def settings(broker: LocalBroker, topic_prefix: str) -> Settings:
     create(broker.bootstrap, {f"{topic_prefix}.queries": 2, f"{topic_prefix}.feedback": 2})
-    return Settings(kafka={"bootstrap.servers": broker.bootstrap}, topics={"prefix": topic_prefix})  # type: ignore[arg-type]
+    return Settings(kafka={"bootstrap.servers": broker.bootstrap}, topics={"prefix": topic_prefix})
 
 
 def test_queries_of_a_file_are_acknowledged_and_keyed_by_id(settings: Settings, tmp_path: Path) -> None:
@@ -29,8 +29,8 @@ def test_queries_of_a_file_are_acknowledged_and_keyed_by_id(settings: Settings, 
     file.write_bytes(b"\n\n".join(event.to_json() for event in events))
     assert send_queries(settings, file, QUIET).records == 500
     stored = read_all(str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.queries")
-    assert {message.key().decode() for message in stored} == {event.query_id for event in events}
-    assert {QueryEvent.from_json(message.value()) for message in stored} == set(events)
+    assert {key_of(message) for message in stored} == {event.query_id for event in events}
+    assert {QueryEvent.from_json(message.value() or b"") for message in stored} == set(events)
 
 
 def test_bad_line_is_named_and_those_before_it_stay_sent(settings: Settings, tmp_path: Path) -> None:
