@@ -45,10 +45,31 @@ FRONTIER: dict[str, Callable[[], Policy]] = {
 
 POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER}
 
+EXERCISED_BY: dict[str, tuple[str, ...]] = {
+    "ours-no-mix detectors": ("new_model", "prior"),
+    "ours-no-recent labels by mix": ("new_model", "prior"),
+    "ours-no-wider margin after a new mix": ("new_model", "prior"),
+    "ours-no-tilt": ("new_model", "recurring", "label_drought"),
+    "ours-no-quieter tilt": ("stationary", "recurring"),
+    "ours-no-centring": ("stationary", "new_model"),
+    "ours-no-least move": ("stationary",),
+    "ours-no-rectifier": ("recurring", "slow_trend"),
+    "ours-no-discount": ("recurring",),
+    "ours-no-smoothing": ("recurring",),
+    "ours-no-forgetting": ("slow_trend",),
+    CLAIRVOYANT: ("recurring",),
+}
+"""By policy: the families that put the missing part to work; a part is measured there, since elsewhere it rests."""
+
+
+def exercised(family: str) -> tuple[str, ...]:
+    """Return ours, and the policies that a family puts to the test."""
+    return (OURS, *(policy for policy, families in EXERCISED_BY.items() if family in families))
+
 
 def takes_mess(name: str) -> bool:
     """Whether a policy walks messy streams: ours does; the clairvoyant knows of clean ones alone."""
     return name.startswith(OURS) and name != CLAIRVOYANT
 
 
-__all__ = ["CLAIRVOYANT", "FRONTIER", "OURS", "PLAIN", "POLICIES", "WITHOUT", "takes_mess"]
+__all__ = ["CLAIRVOYANT", "EXERCISED_BY", "FRONTIER", "OURS", "PLAIN", "POLICIES", "WITHOUT", "exercised", "takes_mess"]

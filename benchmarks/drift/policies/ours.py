@@ -223,7 +223,7 @@ class Ours(TakesMess):
 
 _PARTS: dict[str, dict[str, Any]] = {
     "margin": {"safety": 0.0},
-    "tilt": {"tilt_ridge": 1e12},
+    "tilt": {"tilt_ridge": 1e12, "quiet_tilt_ridge": 1e12},
     "rectifier": {"drift_scale": 1e-9},
     "discount": {"old_labels_least": 1e9, "old_labels_most": 1e9},
     "forgetting": {"half_life_slow": 1e9},
