@@ -85,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     policies = tuple(dict.fromkeys(name for one in asked if one != ABLATIONS for name in SETS.get(one, (one,))))
     unknown = [name for name in policies if name not in POLICIES]
     if unknown:
-        sys.stderr.write(f"--policies: unknown {', '.join(unknown)}; known: {', '.join((*SETS, ABLATIONS, *POLICIES))}\n")
+        known = ", ".join((*SETS, ABLATIONS, *POLICIES))
+        sys.stderr.write(f"--policies: unknown {', '.join(unknown)}; known: {known}\n")
         return 2
     seeds = tuple(options.seeds or (SEEDS[:1] if options.quick else SEEDS))
     queries = options.queries or (QUICK_QUERIES if options.quick else QUERIES)

@@ -232,9 +232,10 @@ def _parts(rows: list[Row]) -> str:
     if not shown:
         return ""
     lines = []
+    walked = _streams(rows, OURS)
     for name in (OURS, *shown):
         own = of(rows, policy=name)
-        if not own:
+        if not own or _streams(rows, name) != walked:
             continue
         worst, least = worst_family(own)
         lines.append(
@@ -248,8 +249,14 @@ def _parts(rows: list[Row]) -> str:
                 f"{np.mean([row['versions'] for row in own]):.0f}",
             ]
         )
+    if len(lines) < 2:
+        return ""
     header = ["policy", "pol", "regret, %", "kept, %", "worst family", "calibration error", "versions"]
     return "## Ours with one part less\n\n" + _table(header, lines)
+
+
+def _streams(rows: list[Row], policy: str) -> set[tuple[str, int]]:
+    return {(row["family"], row["seed"]) for row in of(rows, policy=policy)}
 
 
 def _paired(rows: list[Row], of_what: str) -> str:
@@ -259,6 +266,7 @@ def _paired(rows: list[Row], of_what: str) -> str:
     lines = [
         [
             one.policy,
+            ", ".join(one.families) if len(one.families) < len(names(rows, "family")) else "all",
             f"{one.pairs}",
             _signed(one.pol, 1.0, 4),
             _signed(one.regret, 100.0, 2),
@@ -272,7 +280,7 @@ def _paired(rows: list[Row], of_what: str) -> str:
         f"± is half a 95 % interval over pairs. score = pol - {PRICE:g} regret; inside the noise: its interval holds 0."
         "\n\n"
     )
-    return text + _table(["policy", "pairs", "pol", "regret, %", "score", ""], lines)
+    return text + _table(["policy", "families", "pairs", "pol", "regret, %", "score", ""], lines)
 
 
 def _signed(difference: Difference, factor: float, digits: int) -> str:

@@ -221,7 +221,7 @@ class Ours(TakesMess):
         return "exploration" if explored else "threshold" if row.escalated else "kept"
 
 
-_PARTS: dict[str, dict[str, Any]] = {
+PARTS: dict[str, dict[str, Any]] = {
     "margin": {"safety": 0.0},
     "tilt": {"tilt_ridge": 1e12, "quiet_tilt_ridge": 1e12},
     "rectifier": {"drift_scale": 1e-9},
@@ -239,6 +239,6 @@ _PARTS: dict[str, dict[str, Any]] = {
 """By part: the fields of :class:`~recalibrator.core.tuning.Tuning`, or safety and exploration, that take it out."""
 
 WITHOUT: dict[str, Callable[[], Ours]] = {
-    f"ours-no-{part}": lambda changed=changed: Ours(**changed) for part, changed in _PARTS.items()
+    f"ours-no-{part}": lambda changed=changed: Ours(**changed) for part, changed in PARTS.items()
 }
 """Ours with one part less; what the core does not let be taken out by a constant is not in here."""
