@@ -235,6 +235,10 @@ PARTS: dict[str, dict[str, Any]] = {
     "wider margin after a new mix": {"mix_drift_factor": 1.0},
     "quieter tilt": {"quiet_tilt_ridge": 40.0},
     "exploration": {"exploration": 0.0},
+    "exploration at rest": {"quiet_exploration": 1.0},
+    "least gain": {"gain_least": 0.0},
+    "missing labels": {"labels_present": 1e-9},
+    "fading prior": {"old_labels_least": 400.0},
 }
 """By part: the fields of :class:`~recalibrator.core.tuning.Tuning`, or safety and exploration, that take it out."""
 
