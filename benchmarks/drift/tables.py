@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.drift.families import BY_NAME, FAMILIES
 from benchmarks.drift.oracle import LARGE_COST, TARGET
-from benchmarks.drift.paired import PRICE, Difference, paired
+from benchmarks.drift.paired import PRICE, Difference, Paired, paired
 from benchmarks.drift.policies import CLAIRVOYANT, OURS
 from benchmarks.drift.score import ANY, LABEL_FREE
 from benchmarks.drift.summary import (
@@ -265,24 +265,34 @@ def _paired(rows: list[Row], of_what: str) -> str:
     found = paired(rows)
     if not found:
         return ""
+    families = names(rows, "family")
     lines = [
-        [
-            one.policy,
-            ", ".join(one.families) if len(one.families) < len(names(rows, "family")) else "all",
-            f"{one.pairs}",
-            _signed(one.pol, 1.0, 4),
-            _signed(one.regret, 100.0, 2),
-            _signed(one.score, 1.0, 4),
-            one.score.verdict,
-        ]
-        for one in found
+        _difference(one, "all" if len(one.families) == len(families) else ", ".join(one.families)) for one in found
     ]
+    # Where not all have walked the same, each policy's families are shown apart as well.
+    if any(len(one.families) < len(families) for one in found):
+        apart = [(family, one) for family in families for one in paired(of(rows, family=family))]
+        apart.sort(key=lambda pair: [one.policy for one in found].index(pair[1].policy))
+        several = {one.policy for one in found if len(one.families) > 1}
+        lines += [_difference(one, family) for family, one in apart if one.policy in several]
     text = (
         f"## Against ours, stream by stream: {of_what} families\n\nEach policy less ours, paired by family and seed; "
         f"± is half a 95 % interval over pairs. score = pol - {PRICE:g} regret; inside the noise: its interval holds 0."
         "\n\n"
     )
     return text + _table(["policy", "families", "pairs", "pol", "regret, %", "score", ""], lines)
+
+
+def _difference(one: Paired, families: str) -> list[str]:
+    return [
+        one.policy,
+        families,
+        f"{one.pairs}",
+        _signed(one.pol, 1.0, 4),
+        _signed(one.regret, 100.0, 2),
+        _signed(one.score, 1.0, 4),
+        one.score.verdict,
+    ]
 
 
 def _signed(difference: Difference, factor: float, digits: int) -> str:

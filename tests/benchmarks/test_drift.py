@@ -283,7 +283,7 @@ def test_a_report_is_made_again_from_its_rows_without_a_walk(tmp_path: Path) -> 
 def test_every_part_is_taken_out_in_the_families_that_put_it_to_work_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["--quick", "--jobs", "1", "--queries", "4000", "--families", "stationary", "slow_trend"]
+    argv = ["--quick", "--jobs", "1", "--queries", "2000", "--families", "stationary", "slow_trend"]
     assert main([*argv, "--policies", "ablations", "--out", str(tmp_path)]) == 0
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
     walked = {family: {row["policy"] for row in rows if row["family"] == family} for family in argv[-2:]}
