@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DRIFT  := $(BIN)/python -m benchmarks.drift
 
 .PHONY: help setup demo demo-vllm up test test-thorough test-fast test-browser test-vllm test-label-studio lint format bench results docs lock clean
 .DEFAULT_GOAL := help
@@ -62,10 +63,13 @@ format: $(STAMP) ## let ruff mend what it can
 bench: $(STAMP)  ## speed as ratios against baselines in the same run
 	$(BIN)/python -m benchmarks
 
-results: $(STAMP) ## the benchmarks of the method, some 30 minutes; writes docs/results anew
+results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; writes docs/results anew
 	$(BIN)/python -m benchmarks.paper
 	$(BIN)/python -m benchmarks.recorded --seed 11
-	$(BIN)/python -m benchmarks.drift --policies plain frontier ours-no-margin --out docs/results/drift
+	$(DRIFT) --seeds $$(seq 111 120) --policies plain frontier ours-no-margin --out docs/results/drift
+	$(DRIFT) --seeds $$(seq 131 140) --policies ours --out docs/results/drift-current
+	$(DRIFT) --families ablations --seeds $$(seq 151 160) --policies ablations --out docs/results/ablations
+	$(DRIFT) --families messy --seeds 141 142 --queries 60000 --policies ours --out docs/results/messy
 
 docs: $(STAMP)   ## write the generated documents anew
 	$(BIN)/python -m tools.docs.documents

@@ -10,6 +10,7 @@ Examples
 python -m benchmarks.drift --quick
 python -m benchmarks.drift --quick --families messy --policies ours
 python -m benchmarks.drift --families clean messy --policies parts --seeds 101 102 103 --queries 60000
+python -m benchmarks.drift --families ablations --policies ablations --seeds 101 102 103
 python -m benchmarks.drift --seeds 101 102 103 --jobs 2 --out docs/results/drift
 python -m benchmarks.drift --families small_abrupt prior --policies ours ucci-router-reselected --seeds 101
 """
@@ -29,8 +30,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.drift.families import BY_NAME
-from benchmarks.drift.families import SETS as FAMILY_SETS
-from benchmarks.drift.policies import FRONTIER, OURS, PLAIN, POLICIES, WITHOUT, takes_mess
+from benchmarks.drift.families import SETS as CLEAN_OR_MESSY
+from benchmarks.drift.policies import EXERCISED_BY, FRONTIER, OURS, PLAIN, POLICIES, WITHOUT, exercised, takes_mess
 from benchmarks.drift.report import provenance, write
 from benchmarks.drift.run import Row, Task, rows_of
 from benchmarks.drift.streams import BLOCK
@@ -38,6 +39,12 @@ from benchmarks.drift.streams import BLOCK
 QUERIES, QUICK_QUERIES = 200_000, 20_000
 SEEDS = (101, 102, 103)
 SETS = {"plain": tuple(PLAIN), "parts": (OURS, *WITHOUT), "frontier": tuple(FRONTIER)}
+ABLATIONS = "ablations"
+"""As policies: each part that a family puts to work taken out in turn; as families: those that put parts to work."""
+FAMILY_SETS = {
+    **CLEAN_OR_MESSY,
+    ABLATIONS: tuple(dict.fromkeys(name for families in EXERCISED_BY.values() for name in families)),
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -60,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
         "--policies",
         nargs="+",
         metavar="POLICY",
-        help=f"names, or sets of them: {', '.join(SETS)} (default: all three)",
+        help=f"names, or sets of them: {', '.join((*SETS, ABLATIONS))} (default: the first three)",
     )
     made.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     made.add_argument("--minutes", type=float, default=math.inf, help="begin no further stream after so long")
@@ -75,10 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.again:
         return _again(options.out)
     asked = options.policies or (["plain"] if options.quick else list(SETS))
-    policies = tuple(dict.fromkeys(name for one in asked for name in SETS.get(one, (one,))))
+    policies = tuple(dict.fromkeys(name for one in asked if one != ABLATIONS for name in SETS.get(one, (one,))))
     unknown = [name for name in policies if name not in POLICIES]
     if unknown:
-        sys.stderr.write(f"--policies: unknown {', '.join(unknown)}; known: {', '.join((*SETS, *POLICIES))}\n")
+        known = ", ".join((*SETS, ABLATIONS, *POLICIES))
+        sys.stderr.write(f"--policies: unknown {', '.join(unknown)}; known: {known}\n")
         return 2
     seeds = tuple(options.seeds or (SEEDS[:1] if options.quick else SEEDS))
     queries = options.queries or (QUICK_QUERIES if options.quick else QUERIES)
@@ -88,7 +96,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     made = provenance()
     began_s = time.perf_counter()
     families = tuple(dict.fromkeys(name for one in options.families for name in FAMILY_SETS.get(one, (one,))))
-    walked = {family: _able(family, policies) for family in families}
+    walked = {
+        family: _able(family, (*policies, *exercised(family)) if ABLATIONS in asked else policies)
+        for family in families
+    }
     for family in (name for name, able in walked.items() if not able):
         sys.stderr.write(f"--policies: none of {', '.join(policies)} takes the mess of {family}; add {OURS}\n")
         return 2
@@ -115,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _able(family: str, policies: tuple[str, ...]) -> tuple[str, ...]:
     """Return the policies that can walk a family: all, or those that take mess."""
-    return policies if BY_NAME[family].mess is None else tuple(name for name in policies if takes_mess(name))
+    able = policies if BY_NAME[family].mess is None else (name for name in policies if takes_mess(name))
+    return tuple(dict.fromkeys(able))
 
 
 def _again(folder: Path | None) -> int:

@@ -38,6 +38,7 @@ class Paired(NamedTuple):
     """One policy less ours, over the streams that both have walked."""
 
     policy: str
+    families: tuple[str, ...]
     pairs: int
     pol: Difference
     regret: Difference
@@ -45,7 +46,7 @@ class Paired(NamedTuple):
 
     def as_row(self) -> dict[str, Any]:
         """Return it as a JSON object."""
-        found: dict[str, Any] = {"policy": self.policy, "pairs": self.pairs}
+        found: dict[str, Any] = {"policy": self.policy, "families": list(self.families), "pairs": self.pairs}
         for name in ("pol", "regret", "score"):
             difference = getattr(self, name)
             found |= {name: difference.mean, f"{name}_half": difference.half}
@@ -75,13 +76,24 @@ def paired(rows: list[Row]) -> list[Paired]:
         ]
         if pairs:
             pol, regret = (_difference(pairs, lambda row, key=key: float(row[key])) for key in ("pol", "regret"))
-            found.append(Paired(policy, len(pairs), pol, regret, _difference(pairs, score_of)))
+            families = tuple(names([row for row, _ in pairs], "family"))
+            found.append(Paired(policy, families, len(pairs), pol, regret, _difference(pairs, score_of)))
     return found
 
 
 def _difference(pairs: list[tuple[Row, Row]], value: Callable[[Row], float]) -> Difference:
-    gaps = np.array([value(row) - value(ours) for row, ours in pairs])
-    half = None
+    return difference([value(row) - value(ours) for row, ours in pairs])
+
+
+def difference(found: list[float]) -> Difference:
+    """Return the mean of differences, and half its 95 % interval.
+
+    Examples
+    --------
+    >>> difference([0.25])
+    Difference(mean=0.25, half=None)
+    """
+    gaps, half = np.array(found), None
     if len(gaps) > 1:
         half = float(stats.t.ppf(0.975, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps)))
     return Difference(float(gaps.mean()), half)

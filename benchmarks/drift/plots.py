@@ -44,8 +44,10 @@ def heat(rows: list[Row], path: Path) -> None:
     policies = [name for name in names(rows, "policy") if name == family_of(name) and not name.startswith("ours-no-")]
     families = names(rows, "family")
     cells = [[of(of(rows, policy=policy), family=family) for policy in policies] for family in families]
-    pol = np.array([[np.mean([row["pol"] for row in cell]) for cell in line] for line in cells])
-    regret = np.array([[np.mean([row["regret"] for row in cell]) for cell in line] for line in cells])
+    pol, regret = (
+        np.array([[np.mean([row[key] for row in cell]) if cell else np.nan for cell in line] for line in cells])
+        for key in ("pol", "regret")
+    )
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(1.6 + 0.85 * len(policies), 1.2 + 0.28 * len(families)), layout="constrained")
         axes = figure.add_subplot()
@@ -53,6 +55,8 @@ def heat(rows: list[Row], path: Path) -> None:
         axes.set_xticks(range(len(policies)), policies, rotation=30, ha="right")
         axes.set_yticks(range(len(families)), families)
         for (line, column), value in np.ndenumerate(pol):
+            if np.isnan(value):
+                continue
             text = f"{value:.2f} {100 * regret[line, column]:+.0f}%"
             dark = not 0.57 < value < 0.97
             axes.text(column, line, text, ha="center", va="center", fontsize=6, color="white" if dark else "black")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from benchmarks.recorded.stream import (
 )
 from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import Recalibrator, WorkloadSettings
+from recalibrator.fit.method_constants import DEFAULT, with_constants
+from recalibrator.fit.recalibrator import Observation
 from recalibrator.grid import Grid
 from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary
 from ucci_demo.recorded.traffic import load_traffic
@@ -37,9 +40,16 @@ class Service:
         micro-F1.
     safety : float
         Standard errors by which the estimate must exceed the target.
+    **tuned
+        Fields of the method's constants that differ from the defaults.
+
+    Attributes
+    ----------
+    triggers : list of str
+        Why each version after the bootstrap's was published.
     """
 
-    def __init__(self, target: float, safety: float) -> None:
+    def __init__(self, target: float, safety: float, **tuned: Any) -> None:
         self._settings = WorkloadSettings.model_validate(
             {
                 "name": WORKLOAD,
@@ -53,12 +63,13 @@ class Service:
                 "cost": {"small": 1.0, "large": _LARGE_COST},
             }
         )
-        self.core = Recalibrator(self._settings)
+        self.core = Recalibrator(self._settings, with_constants(DEFAULT, **tuned))
         for example in offline_examples(offline_set(load_traffic()), WORKLOAD, START):
             self.core.observe(example)
         self.core.observe(Command(workload=WORKLOAD, action="bootstrap", issued_by="benchmark", issued_at=START))
         self._grid = Grid(self.core.constants.grid)
         self._issued: list[tuple[int, CalibrationVersion]] = []
+        self.triggers: list[str] = []
         self._remember(-1)
 
     @property
@@ -80,15 +91,20 @@ class Service:
         """How many were published, the bootstrap's included."""
         return len(self._issued)
 
+    def _observe(self, event: Observation) -> None:
+        version = self.core.observe(event)
+        if version is not None:
+            self.triggers.append(version.evidence.trigger)
+
     def see(self, routed: Routed) -> None:
         """Hand on a batch of traffic, as one summary."""
-        self.core.observe(self._summary(routed))
+        self._observe(self._summary(routed))
         self._remember(int(routed.rows[-1]))
 
     def learn(self, labelled: Routed) -> None:
         """Hand on labels, one by one."""
         for example in self._examples(labelled):
-            self.core.observe(example)
+            self._observe(example)
         # In force from the batch after the one in which the label came: that batch has been seen already.
         self._remember(self._seen)
 

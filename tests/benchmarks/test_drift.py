@@ -12,7 +12,7 @@ import pytest
 from benchmarks.drift.__main__ import main
 from benchmarks.drift.families import BY_NAME, FAMILIES
 from benchmarks.drift.oracle import TARGET, expected_micro_f1, oracle
-from benchmarks.drift.policies import PLAIN, POLICIES
+from benchmarks.drift.policies import EXERCISED_BY, PLAIN, POLICIES, WITHOUT, exercised
 from benchmarks.drift.policies.memory import LabelMemory
 from benchmarks.drift.policies.ours import Ours
 from benchmarks.drift.policies.windowed import InversePropensity, scan
@@ -278,6 +278,24 @@ def test_a_report_is_made_again_from_its_rows_without_a_walk(tmp_path: Path) -> 
     (tmp_path / "README.md").unlink()
     assert main(["--again", "--out", str(tmp_path)]) == 0
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
+
+
+def test_every_part_is_taken_out_in_the_families_that_put_it_to_work_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--quick", "--jobs", "1", "--queries", "2000", "--families", "stationary", "slow_trend"]
+    assert main([*argv, "--policies", "ablations", "--out", str(tmp_path)]) == 0
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    walked = {family: {row["policy"] for row in rows if row["family"] == family} for family in argv[-2:]}
+    assert walked == {family: set(exercised(family)) for family in walked}
+    assert "| ours-no-forgetting | slow_trend | 1 |" in capsys.readouterr().out
+
+
+def test_every_part_is_measured_somewhere() -> None:
+    settings = {"ours-no-margin", "ours-no-exploration"}
+    assert set(WITHOUT) - settings <= set(EXERCISED_BY)
+    assert all(name in POLICIES for name in EXERCISED_BY)
+    assert all(family in BY_NAME for families in EXERCISED_BY.values() for family in families)
 
 
 def test_the_saving_is_read_where_the_rival_is_as_good() -> None:

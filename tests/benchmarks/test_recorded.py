@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.recorded.__main__ import main
 from benchmarks.recorded.experiment import _recovery
+from benchmarks.recorded.parts import main as parts
 from benchmarks.recorded.policies import ENTRIES, ByPhase, Entry, static_threshold
 from benchmarks.recorded.released import Released
 from benchmarks.recorded.scoring import BLOCK, TOLERANCE, oracles, score
@@ -37,6 +38,7 @@ from benchmarks.recorded.windows import (
     largest_feasible,
     scores,
 )
+from benchmarks.recorded.wrong_labels import mislabelled
 from recalibrator.core import TrafficSummarizer
 from schemas import CalibrationVersion, Decision, RoutedEvent
 from schemas.costs import ModelCosts, query_cost
@@ -298,6 +300,26 @@ def test_our_service_starts_near_the_static_threshold_and_counts_what_it_was_tol
     assert status.labels.requested == int(routed.labelled.sum())
     assert status.labels.received == arrived + len(offline)
     assert service.versions > 1
+
+
+def test_a_wrong_label_reports_one_error_more_of_either_model() -> None:
+    some = offline_outcomes().take(slice(0, 200))
+    wrong = np.arange(200) % 2 == 0
+    told = mislabelled(some, wrong)
+    for name in ("small_hits", "large_hits"):
+        lost = getattr(some, name) - getattr(told, name)
+        assert np.array_equal(lost, wrong & (getattr(some, name) > 0))
+    assert np.array_equal(told.exact, some.exact & ~wrong)
+
+
+def test_the_service_without_a_part_is_compared_stream_by_stream(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.recorded.parts.QUERIES", BLOCK)
+    parts(["--seeds", "3", "4", "--", "mix detectors"])
+    row = capsys.readouterr().out.splitlines()[-1]
+    assert row.startswith("| mix detectors | ")
+    assert row.count("±") == 2
 
 
 def test_recovery_counts_queries_up_to_the_first_block_on_target() -> None:

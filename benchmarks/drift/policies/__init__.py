@@ -58,6 +58,31 @@ MAPS: dict[str, Callable[[], Policy]] = {"ours-platt": lambda: Ours(calibration_
 
 POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **MAPS, **WATCHED}
 
+EXERCISED_BY: dict[str, tuple[str, ...]] = {
+    "ours-no-mix detectors": ("new_model", "prior"),
+    "ours-no-recent labels by mix": ("new_model", "prior"),
+    "ours-no-wider margin after a new mix": ("new_model", "prior"),
+    "ours-no-tilt": ("new_model", "recurring", "label_drought"),
+    "ours-no-quieter tilt": ("stationary", "recurring"),
+    "ours-no-centring": ("stationary", "new_model"),
+    "ours-no-least move": ("stationary",),
+    "ours-no-rectifier": ("recurring", "slow_trend", "signal_lost"),
+    "ours-no-discount": ("recurring", "both_abrupt", "signal_lost"),
+    "ours-no-smoothing": ("recurring", "stationary"),
+    "ours-no-forgetting": ("slow_trend",),
+    "ours-no-exploration at rest": ("stationary",),
+    "ours-no-least gain": ("infeasible",),
+    "ours-no-missing labels": ("label_drought",),
+    "ours-no-fading prior": ("recurring",),
+    CLAIRVOYANT: ("recurring",),
+}
+"""By policy: the families that put the missing part to work; a part is measured there, since elsewhere it rests."""
+
+
+def exercised(family: str) -> tuple[str, ...]:
+    """Return ours, and the policies that a family puts to the test."""
+    return (OURS, *(policy for policy, families in EXERCISED_BY.items() if family in families))
+
 
 def takes_mess(name: str) -> bool:
     """Whether a policy walks messy streams: ours does; the clairvoyant knows of clean ones alone."""
@@ -67,10 +92,12 @@ def takes_mess(name: str) -> bool:
 __all__ = [
     "ALONE",
     "CLAIRVOYANT",
+    "EXERCISED_BY",
     "FRONTIER",
     "OURS",
     "PLAIN",
     "POLICIES",
     "WITHOUT",
+    "exercised",
     "takes_mess",
 ]

@@ -234,9 +234,9 @@ class Ours(TakesMess):
         return "exploration" if explored else "threshold" if row.escalated else "kept"
 
 
-_PARTS: dict[str, dict[str, Any]] = {
+PARTS: dict[str, dict[str, Any]] = {
     "margin": {"safety": 0.0},
-    "tilt": {"tilt_ridge": 1e12},
+    "tilt": {"tilt_ridge": 1e12, "quiet_tilt_ridge": 1e12},
     "rectifier": {"drift_scale": 1e-9},
     "discount": {"old_labels_least": 1e9, "old_labels_most": 1e9},
     "forgetting": {"half_life_slow": 1e9},
@@ -248,10 +248,14 @@ _PARTS: dict[str, dict[str, Any]] = {
     "wider margin after a new mix": {"mix_drift_factor": 1.0},
     "quieter tilt": {"quiet_tilt_ridge": 40.0},
     "exploration": {"exploration": 0.0},
+    "exploration at rest": {"quiet_exploration": 1.0},
+    "least gain": {"gain_least": 0.0},
+    "missing labels": {"labels_present": 1e-9},
+    "fading prior": {"old_labels_least": 400.0},
 }
 """By part: the fields of the method's constants, or safety and exploration, that take it out."""
 
 WITHOUT: dict[str, Callable[[], Ours]] = {
-    f"ours-no-{part}": lambda changed=changed: Ours(**changed) for part, changed in _PARTS.items()
+    f"ours-no-{part}": lambda changed=changed: Ours(**changed) for part, changed in PARTS.items()
 }
 """Ours with one part less; what the core does not let be taken out by a constant is not in here."""

@@ -97,18 +97,24 @@ class Revisions:
         Exactly 1 where nothing was ever corrected. The curves rest on the latest labels too, most of which have not
         been corrected yet: what these are expected to lose by it is taken out as well.
         """
-        latest = np.zeros((3, len(self._labels)))
-        for relation, first, standing in self._waiting.values():
-            latest[:, int(relation)] += (1.0, first, standing)
-        return self._ratios(np.array((self._labels, self._first, self._standing)), latest, in_curves)
+        return self._ratios(np.array((self._labels, self._first, self._standing)), self._latest(), in_curves)
 
     def overall(self, in_curves: float = float("inf")) -> float:
         """Return the same over all relations; see :meth:`odds`."""
-        latest = np.zeros((3, 1))
-        for _, first, standing in self._waiting.values():
-            latest[:, 0] += (1.0, first, standing)
         settled = np.array([[sum(self._labels)], [sum(self._first)], [sum(self._standing)]])
-        return float(self._ratios(settled, latest, in_curves)[0])
+        return float(self._ratios(settled, self._latest().sum(axis=1, keepdims=True), in_curves)[0])
+
+    def _latest(self) -> Floats:
+        """Return labels, first errors and standing errors of those not yet settled, shape (3, relations)."""
+        waiting = np.array(tuple(self._waiting.values())).reshape(-1, 3)
+        relation, relations = waiting[:, 0].astype(np.intp), len(self._labels)
+        # Errors are 0 or 1: the sums are exact in any order.
+        return np.array(
+            [
+                np.bincount(relation, minlength=relations),
+                *(np.bincount(relation, errors, minlength=relations) for errors in waiting[:, 1:].T),
+            ]
+        )
 
     def _ratios(self, settled: Floats, latest: Floats, in_curves: float) -> Floats:
         labels, first, standing = np.maximum(settled, 0.0) / self._scale + _PRIOR_COUNTS
