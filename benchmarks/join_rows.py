@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from recalibrator.join.ports import StoredRow
-from recalibrator.join.query_state import NOTHING_KNOWN, JoinState, LabelRules, take_result
+from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, QueryState, take_result
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from schemas.entities import Entities
 from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
@@ -70,7 +70,7 @@ def result(draw: random.Random, number: int) -> RoutedEvent:
 def _ticks(rows: int, seed: int) -> Iterator[dict[tuple[int, str], StoredRow]]:
     draw, rules = random.Random(seed), {"photo-search": LabelRules(FIELDS)}
     for first in range(0, rows, TICK):
-        states: list[JoinState] = [
+        states: list[QueryState] = [
             take_result(NOTHING_KNOWN, result(draw, number), rules, START).state
             for number in range(first, min(first + TICK, rows))
         ]

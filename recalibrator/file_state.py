@@ -1,7 +1,8 @@
 """Where an instance keeps its state, under which name it is known to the broker, and that nobody else works there.
 
 ``state_dir/instance-id`` names the instance for good; ``state_dir/<cluster>/<prefix>/`` holds what belongs to one
-cluster's topics, so that state is never taken for another cluster's.
+cluster's topics, so that state is never taken for another cluster's. Texts of queries and labels of people lie there:
+what is created is its owner's alone (directories 0700, files 0600).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class StateDirectory:
         self._root = root
         self._locks: list[int] = []
         try:
-            root.mkdir(parents=True, exist_ok=True)
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.instance_id = self._read_id()
         except OSError as error:
             fault = f"recalibrator.state_dir: {root} cannot be written: {error.strerror}; give a writable directory"
@@ -50,7 +51,7 @@ class StateDirectory:
         StateInUse
             When another process has it.
         """
-        handle = os.open(self._root / f"{stage}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(self._root / f"{stage}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -62,8 +63,10 @@ class StateDirectory:
 
     def of_cluster(self, cluster_id: str, prefix: str) -> Path:
         """Return the directory of one cluster's topics."""
-        path = self._root / cluster_id / prefix
-        path.mkdir(parents=True, exist_ok=True)
+        path = self._root
+        for name in (cluster_id, prefix):
+            path /= name
+            path.mkdir(mode=0o700, exist_ok=True)
         return path
 
     def unlock(self) -> None:
@@ -75,6 +78,7 @@ class StateDirectory:
         path = self._root / "instance-id"
         if not path.exists():
             temporary = path.with_suffix(f".{os.getpid()}")
+            temporary.touch(mode=0o600)
             temporary.write_text(f"recalibrator-{uuid.uuid4().hex[:12]}\n", encoding="utf-8")
             # Of two processes that start at once, one name wins for both.
             try:

@@ -46,7 +46,11 @@ SPECS = (
     MetricSpec("observations", "counter", "event", "Observations folded.", ("workload", "kind")),
     MetricSpec("versions", "counter", "version", "Calibration versions published.", ("workload", "trigger")),
     MetricSpec(
-        "fit_notes", "counter", "event", "What the fit noticed: versions of foreign writers, logs made anew.", ("note",)
+        "fit_notes",
+        "counter",
+        "event",
+        "What the fit noticed: versions of foreign writers, logs made anew, snapshots that the disk refused.",
+        ("note",),
     ),
     MetricSpec("dead_letters", "counter", "record", "Records set aside as malformed.", ("stage", "reason")),
     MetricSpec("transactions", "counter", "transaction", "Transactions by how they ended.", ("stage", "outcome")),

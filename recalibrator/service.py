@@ -19,15 +19,14 @@ from types import FrameType
 import structlog
 from threadpoolctl import threadpool_limits
 
-from recalibrator.core import TrafficSummarizer
 from recalibrator.file_state import StateDirectory
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import KafkaVersionLog
 from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
 from recalibrator.heartbeat_thread import Heartbeat
-from recalibrator.join.query_state import LabelRules
+from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
-from recalibrator.join.stage import JoinLimits, JoinStage, JoinTopics
+from recalibrator.join.stage import JoinLimits, JoinStage
 from recalibrator.kafka_event_log import KafkaEventLog
 from recalibrator.kafka_properties import group_properties, reader_properties, transactional_properties
 from recalibrator.kafka_transaction import TransactionDriver
@@ -190,22 +189,16 @@ class Service:
         )
         directory = state.of_cluster(checked.cluster_id, settings.topics.prefix)
         return JoinStage(
-            {
-                name: LabelRules(workload.fields, frozenset(workload.trusted_labelers))
-                for name, workload in settings.workloads.items()
-            },
-            topics,
+            Joining(settings.workloads, topics, checked.max_record_bytes),
             JoinLimits(
                 commit_interval_s=options.commit_interval_ms / _MILLISECONDS,
                 retention_s=options.join_retention_s,
                 request_retention_s=options.label_request_retention_s,
                 requests_max=options.label_requests_max,
-                max_record_bytes=checked.max_record_bytes,
             ),
             log=self._event_log(StageName.JOIN, (topics.results, topics.feedback), state),
             transactions=self._transactions(StageName.JOIN, checked, state),
             store=SqliteJoinStore(directory / "join.sqlite3", RowBounds(options.join_max_rows, options.join_max_bytes)),
-            summarizer=lambda workload: TrafficSummarizer(settings.workloads[workload]),
             clock=self._clock,
             count=self.metrics.count,
         )

@@ -1,6 +1,7 @@
 """The cores of one partition in one file, with the offset that they stand at; replaced whole or not at all.
 
-A file that is torn, damaged or of another format counts as none: the cores are then folded from the log again.
+A file that is torn, damaged or of another format counts as none: the cores are then folded from the log again. A
+snapshot that the disk refuses is put off: the former one stays, and the log is folded from there after a restart.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -43,36 +45,70 @@ class SnapshotFiles:
         make: Callable[[WorkloadSettings], Core] = Recalibrator,
         restore: Restore = Recalibrator.restore,
     ) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
         self._workloads = workloads
         self._make = make
         self._restore = restore
+        self._is_failing = False
 
     def new(self, workload: str) -> Core:
         """Return a core that has seen nothing."""
         return self._make(self._workloads[workload])
 
     def load(self, partition: int) -> FitState | None:
-        """Return what was stored, or None where nothing is or it cannot be read."""
+        """Return what was stored, or None where nothing is or it is damaged.
+
+        Raises
+        ------
+        OSError
+            When it cannot be read now: folded from what the topic still holds, it could be replaced by less.
+        """
         path = self._path(partition)
-        if not path.exists():
-            return None
         try:
             return self._decode(path.read_bytes())
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise OSError(f"{path}: {error.strerror}; make it readable for this process and start again") from None
+        except (ValueError, KeyError, TypeError) as error:
             _log.warning("snapshot not usable; folding the log again", path=str(path), error=str(error))
             return None
 
-    def save(self, partition: int, state: FitState) -> None:
-        """Replace what is stored, atomically and durably; blocks for the disk."""
+    def save(self, partition: int, state: FitState) -> bool:
+        """Replace what is stored, atomically and durably; blocks for the disk.
+
+        Returns
+        -------
+        bool
+            False where the disk refused, logged once: the former snapshot stays, and the caller tries again later.
+        """
         path = self._path(partition)
+        try:
+            self._replace(path, _encode(state))
+        except OSError as error:
+            if not self._is_failing:
+                remedy = "the former one stays and is replaced as soon as the disk takes it"
+                _log.warning(f"snapshot not stored; {remedy}", path=str(path), error=str(error))
+            self._is_failing = True
+            return False
+        if self._is_failing:
+            _log.info("snapshot stored again", path=str(path))
+        self._is_failing = False
+        return True
+
+    def _replace(self, path: Path, content: bytes) -> None:
         temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            file.write(_encode(state))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        try:
+            with open(temporary, "wb", opener=_open_private) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
         directory = os.open(self._directory, os.O_RDONLY)
         try:
             os.fsync(directory)
@@ -98,6 +134,10 @@ class SnapshotFiles:
                 cores[entry["name"]] = self._restore(self._workloads[entry["name"]], snapshot)
                 history[entry["name"]] = list(entry["history"])
         return FitState(int(head["offset"]), cores, history)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _encode(state: FitState) -> bytes:

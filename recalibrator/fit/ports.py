@@ -74,11 +74,17 @@ class SnapshotStore(Protocol):
     """Cores and the offset they stand at, stored together."""
 
     def load(self, partition: int) -> FitState | None:
-        """Return what was stored, or None where nothing is or it cannot be read."""
+        """Return what was stored, or None where nothing is or it is damaged.
+
+        Raises
+        ------
+        OSError
+            When it cannot be read now; nobody knows what is in it.
+        """
         ...
 
-    def save(self, partition: int, state: FitState) -> None:
-        """Replace what is stored, atomically."""
+    def save(self, partition: int, state: FitState) -> bool:
+        """Replace what is stored, atomically; return False where the disk refused and the former snapshot stays."""
         ...
 
     def new(self, workload: str) -> Core:

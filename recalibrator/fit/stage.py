@@ -74,14 +74,14 @@ class _Fold:
     """The workloads of one partition of the observations.
 
     ``position`` is the next offset to take, ``committed`` the one that the group knows, ``limit`` the one below which
-    outputs are in the topics already, ``stored`` the one that the snapshot stands at.
+    outputs are in the topics already, ``stored`` the one that the snapshot stands at, None where the disk refused it.
     """
 
     source: Input
     position: int
     limit: int
     committed: int
-    stored: int
+    stored: int | None
     cores: dict[str, Core]
     history: dict[str, list[int]]
     is_live: bool = False
@@ -376,8 +376,13 @@ class FitStage(Stage):
     def _store(self, folds: Iterable[_Fold], *, changed: bool = False) -> None:
         for fold in folds:
             if fold.is_live and fold.position == fold.committed and (changed or fold.position != fold.stored):
-                self._snapshots.save(fold.source.partition, FitState(fold.position, fold.cores, fold.history))
-                fold.stored = fold.position
+                is_stored = self._snapshots.save(
+                    fold.source.partition, FitState(fold.position, fold.cores, fold.history)
+                )
+                # What the disk refused is tried again whatever comes, since not only the position may have changed.
+                fold.stored = fold.position if is_stored else None
+                if not is_stored:
+                    self._count("fit_notes", note="snapshot_refused")
         self._snapshot_due_s = self._clock.monotonic() + SNAPSHOT_INTERVAL_S
 
     def _drop(self) -> None:

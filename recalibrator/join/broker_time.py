@@ -1,4 +1,4 @@
-"""When a record reached the broker, as far as anybody can say, and events dated no later than that.
+"""When a record reached the broker, as far as its stamps show, and events dated no later than that.
 
 Senders' clocks are wrong now and then. A result dated a year ahead would move the clock of the whole fit, and a label
 dated ahead would stand against every later one; so neither may be dated later than its record arrived.
@@ -75,5 +75,5 @@ def dated_feedback(feedback: FeedbackEvent, arrived_ms: int) -> FeedbackEvent:
 
 
 def is_behind(routed: RoutedEvent, arrived_ms: int) -> bool:
-    """Tell whether a result is dated more than an hour before its record arrived."""
+    """Return whether a result is dated more than an hour before its record arrived."""
     return to_ms(routed.routed_at) < arrived_ms - BEHIND_MS

@@ -1,20 +1,28 @@
-"""Where the two inputs of one partition number stand, and up to where their outputs are in the topics already.
+"""Equally numbered partitions of results and feedback: where each stands, and what was taken but not committed yet.
 
-Records and ends of partitions flow in; whether to take them now, and whether their outputs may go out, flows out. While
-a pair catches up, neither side goes beyond the group's offset before the other has reached its own: an output due
-beyond them could otherwise be held back with the rest.
+A partition that moves here catches up first: it reads again what the group has committed already, with its outputs held
+back. While it does, neither input goes beyond the group's offset before the other has reached its own: an output that
+is due beyond them could otherwise be held back with the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ucci_runtime.broker.records import EndReached, Input, Record
+from recalibrator.join.ports import LabelerKey, StoredRow
+from recalibrator.join.query_state import QueryState
+from recalibrator.join.traffic_counter import TrafficSummarizer
+from schemas.routed import RoutedEvent
+from schemas.settings import WorkloadSettings
+from schemas.status import LabelerCounts
+from schemas.traffic import TrafficSummary
+from ucci_runtime.broker.records import EndReached, Input, OutputRecord, Record
 
 
 @dataclass(slots=True)
-class Pair:
+class CoPartition:
     """The two inputs of one partition number.
 
     Parameters
@@ -24,7 +32,7 @@ class Pair:
     limits : dict of Input to int
         Offsets below which outputs are in the topics already.
     note : callable
-        Told in one word of what should not happen.
+        Called with one word when the log is not what its offsets say.
     committed : dict of Input to int
         Offsets that the group and the store know.
     is_live : bool
@@ -39,7 +47,7 @@ class Pair:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether both sides have reached their limits."""
+        """Whether both inputs have reached their limits."""
         return all(self.positions[source] >= limit for source, limit in self.limits.items())
 
     def go_live(self) -> None:
@@ -49,7 +57,7 @@ class Pair:
         self.committed = dict(self.limits)
 
     def admits(self, record: Record) -> bool:
-        """Move beyond a record and tell that it may be taken; False when it must wait for the other side."""
+        """Move beyond a record and return True; return False when it must wait for the other input."""
         source = record.source
         if record.offset < self.positions[source]:
             # The log was made anew and its offsets begin again: nothing of it was taken.
@@ -62,7 +70,7 @@ class Pair:
         return True
 
     def reach_end(self, end: EndReached) -> bool:
-        """Take note of an end; tell whether there are offsets to commit without any record.
+        """Move to an end; return whether there are offsets to commit without any record.
 
         Beyond the last record stand transaction markers only; committed, they show as lag no longer.
         """
@@ -76,3 +84,68 @@ class Pair:
             return False
         self.positions[end.source] = end.offset
         return True
+
+
+QueryKey = tuple[int, str]
+"""The partition and the id of a query."""
+
+
+@dataclass(slots=True)
+class Uncommitted:
+    """What was taken since the last commit; dropped whole when a commit fails.
+
+    Parameters
+    ----------
+    states : dict
+        The states that were loaded or changed.
+    absent : set
+        The queries that the store does not have.
+    touched : dict
+        The changed queries, each with the latest time of its records in Unix milliseconds.
+    agreement : dict
+        Counts to add to those of the labelers.
+    outputs : list of OutputRecord
+    traffic : dict
+        The counter of each workload's results.
+    records : int
+    since_s : float
+        When the first record was taken, by the monotonic clock; infinite where there is nothing to commit.
+    """
+
+    states: dict[QueryKey, QueryState] = field(default_factory=dict)
+    absent: set[QueryKey] = field(default_factory=set)
+    touched: dict[QueryKey, int] = field(default_factory=dict)
+    agreement: dict[LabelerKey, LabelerCounts] = field(default_factory=dict)
+    outputs: list[OutputRecord] = field(default_factory=list)
+    traffic: dict[str, TrafficSummarizer] = field(default_factory=dict)
+    records: int = 0
+    since_s: float = math.inf
+
+    def is_known(self, key: QueryKey) -> bool:
+        """Return whether the store need not be asked for this query."""
+        return key in self.states or key in self.absent
+
+    def remember(self, partition: int, asked: set[str], found: Mapping[str, QueryState]) -> None:
+        """Keep what the store answered."""
+        self.states.update({(partition, query_id): state for query_id, state in found.items()})
+        self.absent.update((partition, query_id) for query_id in asked - found.keys())
+
+    def change(self, key: QueryKey, state: QueryState, touched_ms: int) -> None:
+        """Replace what is known of a query."""
+        self.states[key] = state
+        self.touched[key] = max(touched_ms, self.touched.get(key, 0))
+
+    def count_traffic(self, routed: RoutedEvent, settings: WorkloadSettings) -> None:
+        """Count one result of a workload."""
+        if settings.name not in self.traffic:
+            self.traffic[settings.name] = TrafficSummarizer(settings)
+        self.traffic[settings.name].add(routed)
+
+    def summaries(self) -> list[TrafficSummary]:
+        """Return the traffic counted, by workload, and count anew."""
+        taken = (counter.take() for _, counter in sorted(self.traffic.items()))
+        return [summary for summary in taken if summary is not None]
+
+    def rows(self) -> dict[QueryKey, StoredRow]:
+        """Return what to store."""
+        return {key: StoredRow(self.states[key], ms) for key, ms in self.touched.items()}

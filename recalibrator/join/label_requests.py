@@ -1,6 +1,6 @@
-"""What people are asked to label → the records that ask them, and that take the question back.
+"""Label requests: when a query's label is requested of people, and when the request ends.
 
-What is known of a query before and after an event flows in; a request, its withdrawal or nothing flows out.
+A request is open while its label is awaited; the records of its topic follow from the query's state alone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from recalibrator.join.ports import RequestKey
-from recalibrator.join.query_state import JoinState
+from recalibrator.join.query_state import QueryState
 from schemas.label_requested import LabelRequested
 from ucci_runtime.broker.records import OutputRecord
 
@@ -24,14 +24,14 @@ class RequestChange(NamedTuple):
     record: OutputRecord | None
 
 
-def request_change(topic: str, before: JoinState, after: JoinState, max_record_bytes: int) -> RequestChange | None:
+def request_change(topic: str, before: QueryState, after: QueryState, max_record_bytes: int) -> RequestChange | None:
     """Return what an event changed about a query's label request, or None.
 
     Parameters
     ----------
     topic : str
         Of the requests.
-    before, after : JoinState
+    before, after : QueryState
         The same query, before the event and after it.
     max_record_bytes : int
         Largest record that the topic takes.
@@ -50,5 +50,5 @@ def request_change(topic: str, before: JoinState, after: JoinState, max_record_b
 
 
 def closing_records(topic: str, keys: Iterable[RequestKey]) -> list[OutputRecord]:
-    """Return the records that end requests which nobody is asked any more."""
+    """Return the records that end these requests."""
     return [OutputRecord(topic, key.query_id.encode(), None) for key in keys]

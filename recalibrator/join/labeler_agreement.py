@@ -1,4 +1,4 @@
-"""What a labeler's word is worth: a query before and after a label flow in, counts for its labeler flow out.
+"""How often a labeler agrees with the other labelers of a query, and with both models where these agree.
 
 For people alone: no estimate rests on these counts. They add up, over queries, partitions and machines.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recalibrator.join.compact import reduced
-from recalibrator.join.query_state import JoinState, Opinion, Rules
+from recalibrator.join.query_state import Opinion, QueryState, Rules
+from recalibrator.join.row_content import reduced
 from schemas.entities import Entities, equal
 from schemas.status import LabelerCounts
 
 
-def judge(before: JoinState, after: JoinState, rules: Rules) -> Iterator[tuple[str | None, LabelerCounts]]:
+def count_agreement(before: QueryState, after: QueryState, rules: Rules) -> Iterator[tuple[str | None, LabelerCounts]]:
     """Yield (labeler, counts) of the opinions that became joined to a result between two states of a query.
 
     Parameters
     ----------
-    before, after : JoinState
+    before, after : QueryState
         Around one event: a result that labels had waited for, or a label.
     rules : mapping of workload to its rules
         Entities in other fields are not compared.
@@ -35,7 +35,7 @@ def judge(before: JoinState, after: JoinState, rules: Rules) -> Iterator[tuple[s
         yield opinion.labeler, _counts(opinion, after.opinions, common, wanted)
 
 
-def _common_answer(state: JoinState, fields: tuple[str, ...]) -> Entities | None:
+def _common_answer(state: QueryState, fields: tuple[str, ...]) -> Entities | None:
     """Return what both models answered, where both did and their answers are equal."""
     assert state.routed is not None
     small, large = state.routed.small, state.routed.large
@@ -49,7 +49,7 @@ def _counts(
 ) -> LabelerCounts:
     if opinion.entities is None:
         return LabelerCounts(skipped=1, last_at=opinion.labelled_at)
-    # Who was there before is compared with; who comes later will be.
+    # A label is compared with those before it; those that come later are compared with it.
     others = [o.entities for o in opinions if o.order < opinion.order and o.entities is not None]
     return LabelerCounts(
         labels=1,

@@ -1,11 +1,11 @@
-"""What the join keeps of the queries it has seen, and where: rows with the offsets up to which they are complete."""
+"""The store that the join needs: rows of queries with the offsets up to which they are complete."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from recalibrator.join.query_state import JoinState
+from recalibrator.join.query_state import QueryState
 from schemas.status import LabelerCounts, LabelerStatus
 from ucci_runtime.broker.records import Input
 
@@ -13,7 +13,7 @@ from ucci_runtime.broker.records import Input
 class StoredRow(NamedTuple):
     """What the join keeps of one query."""
 
-    state: JoinState
+    state: QueryState
     touched_ms: int
 
 
@@ -36,7 +36,7 @@ class RequestKey(NamedTuple):
 class JoinStore(Protocol):
     """Rows and offsets, stored together."""
 
-    def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, JoinState]:
+    def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, QueryState]:
         """Return the stored states of those queries that have one."""
         ...
 
@@ -48,7 +48,7 @@ class JoinStore(Protocol):
         self,
         rows: Mapping[tuple[int, str], StoredRow],
         offsets: Mapping[Input, int],
-        judged: Mapping[LabelerKey, LabelerCounts],
+        agreement: Mapping[LabelerKey, LabelerCounts],
     ) -> None:
         """Store rows and offsets, and add to the labelers' counts, in one transaction.
 
@@ -73,12 +73,12 @@ class JoinStore(Protocol):
         ...
 
     def close_requests(self, keys: Iterable[RequestKey]) -> None:
-        """Hold these label requests no longer for open."""
+        """Forget these label requests."""
         ...
 
     @property
     def open_requests(self) -> Mapping[str, int]:
-        """Number of label requests held for open, by workload."""
+        """Number of open label requests, by workload."""
         ...
 
     @property

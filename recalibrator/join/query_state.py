@@ -1,8 +1,7 @@
-"""One query's result and all that labelers said of it → the labelled example that stands now.
+"""The state of one query: its result, its labelers' opinions, and the labelled example that stands now.
 
-What is known of a query and one more event flow in; what is known then, and what to tell the fit, flow out. Results
-and feedback may come in any interleaving: the end is the same. A query's contribution is never counted twice: each
-example carries a ``revision`` above all those before it, and says whose opinion it is.
+Results and feedback may come in any interleaving: the end is the same. A query's contribution is never counted twice:
+each example carries a ``revision`` above all those before it, and names the labeler whose opinion it is.
 
 The rules: a feedback event is taken once (by its id); of each labeler the highest revision stands, among equals the
 last to arrive; among labelers the latest ``labelled_at``. A withdrawn or skipped opinion does not stand, and lets the
@@ -19,7 +18,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from recalibrator.join.compact import compact, comparable, reduced
+from recalibrator.join.row_content import compact, comparable, reduced
 from schemas.entities import Entities, equal
 from schemas.event import Count, Part, Timestamp
 from schemas.feedback import MAX_REVISION, FeedbackEvent
@@ -81,7 +80,7 @@ class Opinion(Part):
     order: Annotated[int, Field(ge=1)]
 
 
-class JoinState(Part):
+class QueryState(Part):
     """All that is kept of one query.
 
     Parameters
@@ -125,12 +124,12 @@ class Joined(NamedTuple):
     ``unknown_workload`` (a label of a workload that the settings no longer name).
     """
 
-    state: JoinState
+    state: QueryState
     example: LabelledExample | None = None
     notes: tuple[str, ...] = ()
 
 
-NOTHING_KNOWN = JoinState()
+NOTHING_KNOWN = QueryState()
 
 
 class _Verdict(NamedTuple):
@@ -143,12 +142,12 @@ class _Verdict(NamedTuple):
 _NO_VERDICT = _Verdict(None, 0)
 
 
-def take_result(state: JoinState, routed: RoutedEvent, rules: Rules, arrived_at: datetime | None = None) -> Joined:
+def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at: datetime | None = None) -> Joined:
     """Take a query's result.
 
     Parameters
     ----------
-    state : JoinState
+    state : QueryState
         What is known of this query; ``NOTHING_KNOWN`` where nothing is.
     routed : RoutedEvent
         Of a workload in ``rules``.
@@ -168,12 +167,12 @@ def take_result(state: JoinState, routed: RoutedEvent, rules: Rules, arrived_at:
     return _change(following, _NO_VERDICT, rules[routed.workload], ())
 
 
-def take_feedback(state: JoinState, feedback: FeedbackEvent, arrived_at: datetime, rules: Rules) -> Joined:
+def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: datetime, rules: Rules) -> Joined:
     """Take what a labeler said.
 
     Parameters
     ----------
-    state : JoinState
+    state : QueryState
         What is known of this query; ``NOTHING_KNOWN`` where nothing is.
     feedback : FeedbackEvent
     arrived_at : datetime
@@ -258,7 +257,7 @@ def _remarks(
     return ("disagreement",) if differs else ()
 
 
-def _verdict(state: JoinState, rules: LabelRules) -> _Verdict:
+def _verdict(state: QueryState, rules: LabelRules) -> _Verdict:
     stands = state.standing
     if stands is None:
         return _NO_VERDICT
@@ -266,17 +265,17 @@ def _verdict(state: JoinState, rules: LabelRules) -> _Verdict:
     return _Verdict(stands, sum(not equal(other, stands.entities, rules.fields) for other in others))
 
 
-def _change(state: JoinState, told: _Verdict, rules: LabelRules, notes: tuple[str, ...]) -> Joined:
-    """Say what changed for the fit, which counts the verdict ``told`` as of now."""
+def _change(state: QueryState, sent: _Verdict, rules: LabelRules, notes: tuple[str, ...]) -> Joined:
+    """Return what changed for the fit, which has been sent the verdict ``sent``."""
     stands, disputed = verdict = _verdict(state, rules)
     if stands is None:
-        if told.opinion is None:
+        if sent.opinion is None:
             return Joined(state, None, notes)
         withdrawal = max(state.opinions, key=lambda o: o.order)
         # It carries the labeler whose opinion stood, who need not be who said the last word.
-        return Joined(state, _example(state, told, rules, withdrawn_at=withdrawal.labelled_at), notes)
-    is_new = told.opinion is None or told.opinion.order != stands.order
-    if not is_new and told.disputed == disputed:
+        return Joined(state, _example(state, sent, rules, withdrawn_at=withdrawal.labelled_at), notes)
+    is_new = sent.opinion is None or sent.opinion.order != stands.order
+    if not is_new and sent.disputed == disputed:
         return Joined(state, None, notes)
     if is_new and any(name not in rules.fields for name in stands.entities or ()):
         notes = (*notes, "unknown_fields")
@@ -284,7 +283,7 @@ def _change(state: JoinState, told: _Verdict, rules: LabelRules, notes: tuple[st
 
 
 def _example(
-    state: JoinState, verdict: _Verdict, rules: LabelRules, withdrawn_at: datetime | None = None
+    state: QueryState, verdict: _Verdict, rules: LabelRules, withdrawn_at: datetime | None = None
 ) -> LabelledExample:
     opinion = verdict.opinion
     assert state.routed is not None

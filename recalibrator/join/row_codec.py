@@ -1,4 +1,4 @@
-"""A join state as bytes: compact JSON, deflated against a dictionary of what every row holds.
+"""The bytes of a row: a query's state as compact JSON, deflated against a dictionary of what every row holds.
 
 Six of seven bytes of a row are names of fields and answers that both models gave. The dictionary is part of the
 format: another one makes files unreadable that were written with this one.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import zlib
 
-from recalibrator.join.compact import reduced
-from recalibrator.join.query_state import JoinState
+from recalibrator.join.query_state import QueryState
+from recalibrator.join.row_content import reduced
 
 # What is most common stands last, where the distances are shortest.
 _DICTIONARY = (
@@ -30,13 +30,13 @@ _DICTIONARY = (
 _LEVEL = 6
 
 
-def encoded(state: JoinState) -> bytes:
+def encoded(state: QueryState) -> bytes:
     """Return the state as bytes."""
     packer = zlib.compressobj(_LEVEL, zdict=_DICTIONARY)
     return packer.compress(state.model_dump_json(exclude_defaults=True).encode()) + packer.flush()
 
 
-def decoded(stored: bytes | str) -> JoinState:
+def decoded(stored: bytes | str) -> QueryState:
     """Return the state of stored bytes.
 
     Raises
@@ -45,8 +45,8 @@ def decoded(stored: bytes | str) -> JoinState:
         When they are torn.
     """
     if isinstance(stored, bytes) and stored[:1] != b"{":
-        return JoinState.model_validate_json(zlib.decompressobj(zdict=_DICTIONARY).decompress(stored))
+        return QueryState.model_validate_json(zlib.decompressobj(zdict=_DICTIONARY).decompress(stored))
     # Rows of an earlier release are plain JSON, their labels' long values not yet replaced by digests.
-    state = JoinState.model_validate_json(stored)
+    state = QueryState.model_validate_json(stored)
     opinions = (one.model_copy(update={"entities": one.entities and reduced(one.entities)}) for one in state.opinions)
     return state.model_copy(update={"opinions": tuple(opinions)})

@@ -1,19 +1,23 @@
 """The join's rows and offsets in one SQLite file: stored together, so that neither is ever ahead of the other.
 
-A file that cannot be read is set aside, and the topics tell it all again. Rows have four kinds, in the order in which
-they are given up where the file is full: a label without its result, a result that nobody was asked about, a joined
-row, a result whose label was requested and has not come.
+A damaged file is set aside, and rebuilt from the topics. Rows have four kinds, in the order in which they are given up
+where the file is full: a label without its result, a result that nobody was asked about, a joined row, a result whose
+label was requested and has not come. The labelers' counts are stored with the offsets that they stand at, so that a
+crash neither loses nor doubles any.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 
@@ -21,10 +25,9 @@ import structlog
 from pydantic import ValidationError
 
 from recalibrator.errors import StoreDamaged
-from recalibrator.join import sqlite_labeler_rows as labeler_rows
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.ports import LabelerKey, RequestKey, StoredRow
-from recalibrator.join.query_state import JoinState
+from recalibrator.join.query_state import QueryState
 from recalibrator.join.row_codec import decoded, encoded
 from schemas.status import LabelerCounts, LabelerStatus
 from ucci_runtime.broker.records import Input
@@ -33,6 +36,17 @@ _log = structlog.get_logger()
 
 _ROW_BYTES = 100
 """What a row takes in the file besides its state and twice its query id: in the table, in the index and as slack."""
+
+
+MOST_LABELERS = 2_000
+"""Labelers' rows, one for a labeler, workload and partition; the longest silent go first, since names are the senders'
+to choose."""
+
+MOST_SHOWN = 50
+"""Labelers of one workload in a status."""
+
+_COUNTS = ("labels", "skipped", "compared", "agreeing", "unanimous", "confirmed")
+_MILLISECONDS = 1_000
 
 
 def _size(row: str) -> str:
@@ -79,6 +93,14 @@ CREATE TABLE IF NOT EXISTS offsets (
     next_offset INTEGER NOT NULL,
     PRIMARY KEY (topic, partition)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS labelers (
+    partition INTEGER NOT NULL,
+    workload TEXT NOT NULL,
+    labeler TEXT NOT NULL,
+    {", ".join(f"{name} INTEGER NOT NULL" for name in _COUNTS)},
+    last_ms INTEGER NOT NULL,
+    PRIMARY KEY (partition, workload, labeler)
+) WITHOUT ROWID;
 """  # noqa: S608 no value from outside
 _FORMAT = 2
 _FROM_FORMAT_1 = f"""
@@ -110,6 +132,19 @@ SELECT partition, query_id, workload FROM (
     SELECT 1 FROM rows WHERE rows.partition = open.partition AND rows.query_id = open.query_id
 ) ORDER BY requested_ms LIMIT ?
 """
+_ADD_COUNTS = f"""
+INSERT INTO labelers (partition, workload, labeler, {", ".join(_COUNTS)}, last_ms)
+VALUES ({", ".join("?" * (len(_COUNTS) + 4))})
+ON CONFLICT DO UPDATE SET
+    {", ".join(f"{name} = {name} + excluded.{name}" for name in _COUNTS)},
+    last_ms = max(last_ms, excluded.last_ms)
+"""  # noqa: S608 names of columns, as above
+_SUMS = f"SELECT workload, labeler, {', '.join(f'sum({name})' for name in _COUNTS)}, max(last_ms) FROM labelers"  # noqa: S608
+_EXPIRE_LABELERS = """
+DELETE FROM labelers WHERE last_ms < ? OR (partition, workload, labeler) NOT IN (
+    SELECT partition, workload, labeler FROM labelers ORDER BY last_ms DESC LIMIT ?
+)
+"""
 KINDS = ("feedback_without_result", "result_without_label", "joined", "requested_without_label")
 """In the order in which they are given up."""
 
@@ -126,6 +161,22 @@ class RowBounds:
     bytes: int
 
 
+LOCK_TIMEOUT_S = 5.0
+"""How long to wait for another process that has the file locked."""
+
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""What SQLite reports of a file that no later start could read either."""
+
+_REMEDIES = {
+    sqlite3.SQLITE_BUSY: "end the other process that uses it",
+    sqlite3.SQLITE_LOCKED: "end the other process that uses it",
+    sqlite3.SQLITE_FULL: "free space on its disk",
+    sqlite3.SQLITE_READONLY: "make it writable for this process",
+    sqlite3.SQLITE_CANTOPEN: "make it a file that this process may open",
+    sqlite3.SQLITE_PERM: "make it writable for this process",
+}
+
+
 class SqliteJoinStore:
     """The join's state on disk; used by the join's thread alone.
 
@@ -135,10 +186,15 @@ class SqliteJoinStore:
         The file; created where missing.
     bounds : RowBounds
         Of :meth:`expire`.
+
+    Raises
+    ------
+    OSError
+        When the file is sound and cannot be used now: another process has it locked, or the disk is full.
     """
 
     def __init__(self, path: Path, bounds: RowBounds) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = path
         self._bounds = bounds
         try:
@@ -159,10 +215,11 @@ class SqliteJoinStore:
 
     def _totals(self) -> dict[int, tuple[int, int]]:
         """Return (rows, bytes) of each kind."""
-        found = self._database.execute("SELECT kind, rows, bytes FROM totals")
-        return {kind: (rows, size) for kind, rows, size in found}
+        with self._guarded():
+            found = self._database.execute("SELECT kind, rows, bytes FROM totals")
+            return {kind: (rows, size) for kind, rows, size in found}
 
-    def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, JoinState]:
+    def load(self, partition: int, query_ids: Iterable[str]) -> dict[str, QueryState]:
         """Return the stored states of those queries that have one.
 
         Raises
@@ -172,8 +229,8 @@ class SqliteJoinStore:
         with self._guarded():
             return self._load(partition, list(query_ids))
 
-    def _load(self, partition: int, wanted: list[str]) -> dict[str, JoinState]:
-        found: dict[str, JoinState] = {}
+    def _load(self, partition: int, wanted: list[str]) -> dict[str, QueryState]:
+        found: dict[str, QueryState] = {}
         for start in range(0, len(wanted), _ASKED_AT_ONCE):
             ids = wanted[start : start + _ASKED_AT_ONCE]
             marks = ",".join("?" * len(ids))
@@ -184,14 +241,15 @@ class SqliteJoinStore:
 
     def offsets(self) -> dict[Input, int]:
         """Return the offsets up to which the rows are complete."""
-        rows = self._database.execute("SELECT topic, partition, next_offset FROM offsets")
-        return {Input(topic, partition): next_offset for topic, partition, next_offset in rows}
+        with self._guarded():
+            rows = self._database.execute("SELECT topic, partition, next_offset FROM offsets")
+            return {Input(topic, partition): next_offset for topic, partition, next_offset in rows}
 
     def commit(
         self,
         rows: Mapping[tuple[int, str], StoredRow],
         offsets: Mapping[Input, int],
-        judged: Mapping[LabelerKey, LabelerCounts] = MappingProxyType({}),
+        agreement: Mapping[LabelerKey, LabelerCounts] = MappingProxyType({}),
     ) -> None:
         """Store rows and offsets, and add to the labelers' counts, in one transaction.
 
@@ -216,7 +274,14 @@ class SqliteJoinStore:
                 "INSERT OR REPLACE INTO offsets (topic, partition, next_offset) VALUES (?, ?, ?)",
                 ((source.topic, source.partition, offset) for source, offset in offsets.items()),
             )
-            labeler_rows.add(self._database, judged)
+            self._database.executemany(
+                _ADD_COUNTS,
+                (
+                    (whose.partition, whose.workload, whose.labeler or "", *(getattr(counts, c) for c in _COUNTS), last)
+                    for whose, counts in agreement.items()
+                    for last in (0 if counts.last_at is None else int(counts.last_at.timestamp() * _MILLISECONDS),)
+                ),
+            )
 
     def labelers(self, partitions: Collection[int]) -> Mapping[str, tuple[LabelerStatus, ...]]:
         """Return the busiest labelers of these partitions, by workload.
@@ -226,7 +291,18 @@ class SqliteJoinStore:
         StoreDamaged
         """
         with self._guarded():
-            return labeler_rows.read(self._database, partitions)
+            return self._labelers(partitions)
+
+    def _labelers(self, partitions: Collection[int]) -> dict[str, tuple[LabelerStatus, ...]]:
+        marks = ",".join("?" * len(partitions))
+        query = f"{_SUMS} WHERE partition IN ({marks}) GROUP BY workload, labeler ORDER BY 3 DESC, 2"
+        found: dict[str, list[LabelerStatus]] = defaultdict(list)
+        for workload, labeler, *sums, last_ms in self._database.execute(query, tuple(partitions)):
+            if len(found[workload]) < MOST_SHOWN:
+                counts = dict(zip(_COUNTS, sums, strict=True))
+                last_at = datetime.fromtimestamp(last_ms / _MILLISECONDS, UTC)
+                found[workload].append(LabelerStatus(labeler=labeler or None, last_at=last_at, **counts))
+        return {workload: tuple(labelers) for workload, labelers in found.items()}
 
     def expire(self, before_ms: int, most: int) -> Mapping[str, int]:
         """Delete rows not touched since, and rows above the bounds.
@@ -255,12 +331,13 @@ class SqliteJoinStore:
     def expire_labelers(self, before_ms: int) -> None:
         """Forget the counts of labelers who have been silent since, and of the longest silent beyond 2,000."""
         with self._writing():
-            labeler_rows.expire(self._database, before_ms)
+            self._database.execute(_EXPIRE_LABELERS, (before_ms, MOST_LABELERS))
 
     @property
     def open_requests(self) -> dict[str, int]:
-        """Number of label requests held for open, by workload."""
-        return dict(self._database.execute("SELECT workload, count(*) FROM requests GROUP BY workload").fetchall())
+        """Number of open label requests, by workload."""
+        with self._guarded():
+            return dict(self._database.execute("SELECT workload, count(*) FROM requests GROUP BY workload").fetchall())
 
     def overdue_requests(self, partitions: Iterable[int], before_ms: int, most: int) -> list[RequestKey]:
         """Return open label requests that should be open no longer; at most 20,000 at a time, oldest first.
@@ -283,7 +360,7 @@ class SqliteJoinStore:
             return [RequestKey(*found) for found in self._database.execute(_OVERDUE, arguments)]
 
     def close_requests(self, keys: Iterable[RequestKey]) -> None:
-        """Hold these label requests no longer for open.
+        """Forget these label requests.
 
         Raises
         ------
@@ -307,14 +384,14 @@ class SqliteJoinStore:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Set a damaged file aside, so that the next start rebuilds it; a full disk damages nothing."""
+        """Set a damaged file aside, so that the next start rebuilds it; a lock or a full disk damages nothing."""
         try:
             yield
-        except sqlite3.OperationalError as error:
-            raise OSError(f"{self._path}: {error}") from None
         except (sqlite3.DatabaseError, zlib.error, ValidationError) as error:
+            if isinstance(error, sqlite3.DatabaseError) and _code(error) not in _DAMAGE:
+                raise _unusable(self._path, error) from None
             self._database.close()
-            damaged = StoreDamaged(f"{self._path}: {error}; start again to have it read anew from the topics")
+            damaged = StoreDamaged(f"{self._path}: {error}; start again to have it rebuilt from the topics")
             _set_aside(self._path, damaged)
             raise damaged from None
 
@@ -366,32 +443,64 @@ class SqliteJoinStore:
 
 def _set_aside(path: Path, error: StoreDamaged) -> None:
     aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
-    _log.warning("the join's state is set aside and read again from the topics", error=str(error), kept=str(aside))
+    _log.warning(
+        "the join's store is damaged; set aside, and rebuilt from the topics", error=str(error), kept=str(aside)
+    )
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
         if part.exists():
             part.rename(aside.with_name(aside.name + suffix))
 
 
+def _code(error: sqlite3.DatabaseError) -> int | None:
+    """Return SQLite's primary result code; None for what Python's module raised by itself."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else int(code) & 0xFF
+
+
+def _unusable(path: Path, error: sqlite3.DatabaseError) -> Exception:
+    """Return what to raise where the file is sound; an error that SQLite did not report is one of this program."""
+    code = _code(error)
+    if code is None:
+        return error
+    remedy = _REMEDIES.get(code, "check its disk")
+    return OSError(f"{path}: {error}; nothing in it is lost: {remedy} and start again")
+
+
 def _open(path: Path) -> sqlite3.Connection:
+    if not path.exists():
+        # SQLite gives its other files the mode of this one.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    database = None
     try:
-        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        database.execute("PRAGMA journal_mode = WAL")
-        # A power cut may lose the last commits, never tear them; what is lost is read again from the topics.
-        database.execute("PRAGMA synchronous = NORMAL")
-        found = int(database.execute("PRAGMA user_version").fetchone()[0])
-        if not 0 <= found <= _FORMAT:
-            raise StoreDamaged(f"{path}: is of format {found}, this version reads {_FORMAT}")
-        database.executescript(_SCHEMA + labeler_rows.SCHEMA)
-        if found == 1:
-            database.executescript(_FROM_FORMAT_1)
-        database.execute(f"PRAGMA user_version = {_FORMAT}")
-    except sqlite3.DatabaseError as error:
-        raise StoreDamaged(f"{path}: {error}") from None
+        database = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        _prepare(database, path)
+    except (sqlite3.DatabaseError, StoreDamaged) as error:
+        if database is not None:
+            database.close()
+        if isinstance(error, StoreDamaged):
+            raise
+        # A statement that does not fit the file's tables: another program made them.
+        if _code(error) in _DAMAGE | {sqlite3.SQLITE_ERROR}:
+            raise StoreDamaged(f"{path}: {error}") from None
+        raise _unusable(path, error) from None
     return database
 
 
-def _kind(state: JoinState) -> int:
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    database.execute("PRAGMA journal_mode = WAL")
+    # A power cut may lose the last commits, never tear them; what is lost is read again from the topics.
+    database.execute("PRAGMA synchronous = NORMAL")
+    found = int(database.execute("PRAGMA user_version").fetchone()[0])
+    if not 0 <= found <= _FORMAT:
+        raise StoreDamaged(f"{path}: is of format {found}, this version reads {_FORMAT}")
+    database.executescript(_SCHEMA)
+    if found == 1:
+        database.executescript(_FROM_FORMAT_1)
+    database.execute(f"PRAGMA user_version = {_FORMAT}")
+
+
+def _kind(state: QueryState) -> int:
     if state.routed is None:
         return KINDS.index("feedback_without_result")
     if state.awaits_label:

@@ -1,4 +1,4 @@
-"""The join stage's summary of traffic: routed queries flow in one by one, additive counts flow out."""
+"""Counts of the queries that each calibration version routed; they add up over partitions and machines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
-from recalibrator.fit.method_constants import DEFAULT
 from recalibrator.grid import Grid
 from schemas.entities import equal
 from schemas.routed import RoutedEvent, TrialDecision
 from schemas.settings import WorkloadSettings
 from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
+
+_GRID = GridSpec()
 
 
 @dataclass(slots=True)
@@ -46,12 +47,12 @@ class _TrialTally:
     agreeing: int = 0
     acted: int = 0
 
-    def add(self, told: TrialDecision) -> None:
+    def add(self, decision: TrialDecision) -> None:
         self.queries += 1
-        self.escalated += told.escalated
-        self.base_escalated += told.base_escalated
-        self.agreeing += told.escalated == told.base_escalated
-        self.acted += told.acted
+        self.escalated += decision.escalated
+        self.base_escalated += decision.base_escalated
+        self.agreeing += decision.escalated == decision.base_escalated
+        self.acted += decision.acted
 
 
 class TrafficSummarizer:
@@ -63,7 +64,7 @@ class TrafficSummarizer:
     grid : GridSpec, optional
     """
 
-    def __init__(self, settings: WorkloadSettings, grid: GridSpec = DEFAULT.grid) -> None:
+    def __init__(self, settings: WorkloadSettings, grid: GridSpec = _GRID) -> None:
         self._settings = settings
         self._grid = Grid(grid)
         self._tallies: dict[int | None, _Tally] = {}
@@ -72,7 +73,7 @@ class TrafficSummarizer:
         self._last: datetime | None = None
 
     def add(self, routed: RoutedEvent) -> None:
-        """Count one routed query; the caller sees to it that none comes twice."""
+        """Count one routed query; the caller passes none twice."""
         decision = routed.decision
         self._first = routed.routed_at if self._first is None else min(self._first, routed.routed_at)
         self._last = routed.routed_at if self._last is None else max(self._last, routed.routed_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,15 @@ def test_an_instance_id_that_is_none_is_named_with_the_remedy(tmp_path: Path) ->
     (tmp_path / "instance-id").write_text("two words\n")
     with pytest.raises(ConfigError, match="delete the file"):
         StateDirectory(tmp_path)
+
+
+def test_the_state_directory_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    """It holds texts of queries, and the labels that people gave."""
+    state = StateDirectory(tmp_path / "state")
+    state.lock("join")
+    found = state.of_cluster("cluster", "ucci")
+    state.unlock()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "state").rglob("*")}
+    assert modes == {"instance-id": 0o600, "join.lock": 0o600, "cluster": 0o700, "ucci": 0o700}
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+    assert found == tmp_path / "state" / "cluster" / "ucci"

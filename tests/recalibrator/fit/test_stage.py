@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections import Counter
@@ -383,3 +384,26 @@ def test_a_trial_ends_in_the_transaction_that_publishes_its_version(fit: Fit) ->
     fit.settle()
     written = [(record.topic, record.value is None) for record in fit.broker.outputs if record.topic != TOPICS.status]
     assert written[-3:] == [("trial", True), ("calibration", False), ("history", False)]
+
+
+def test_a_disk_that_refuses_a_snapshot_ended_the_service(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is put off, counted and tried again, also where nothing but the floor of versions has changed."""
+    fit.send(bootstrap("photo", 1))
+    fit.settle()
+    with monkeypatch.context() as refusing:
+        refusing.setattr(os, "fsync", refuse)
+        fit.publish_foreign("photo", 40)
+        fit.send(bootstrap("photo", 2))
+        fit.settle()
+    assert [version.version for version in fit.versions("photo")] == [1, 41]
+    assert fit.count.totals["fit_notes snapshot_refused"] > 0
+    fit.clock.advance(60.0)
+    fit.turn()
+    fit.begin()
+    fit.send(bootstrap("photo", 3))
+    fit.settle()
+    assert [version.version for version in fit.versions("photo")] == [1, 41, 42]
+
+
+def refuse(*_: object) -> None:
+    raise OSError(28, "No space left on device")

@@ -35,13 +35,13 @@ YEAR_MS = 365 * 24 * 3600 * 1_000
         (10**18, True, NOW_MS),
     ],
 )
-def test_a_producers_stamp_is_believed_up_to_the_readers_clock_and_the_brokers_always(
+def test_broker_stamp_counts_always_producer_stamp_within_bounds(
     timestamp_ms: int, by_broker: bool, expected: int
 ) -> None:
     assert broker_time_ms(timestamp_ms, NOW_MS, by_broker=by_broker) == expected
 
 
-def test_a_date_within_the_tolerance_stays_and_one_beyond_it_becomes_the_arrival() -> None:
+def test_a_date_beyond_the_tolerance_becomes_the_arrival() -> None:
     near = routed(0, routed_at=START + timedelta(minutes=5))
     assert dated_result(near, NOW_MS) is near
     assert dated_result(near, NOW_MS - 1).routed_at == START - timedelta(milliseconds=1)
@@ -51,7 +51,7 @@ def test_a_date_within_the_tolerance_stays_and_one_beyond_it_becomes_the_arrival
     assert dated_feedback(undated, NOW_MS) is undated
 
 
-def test_a_result_dated_more_than_an_hour_before_it_arrived_is_behind() -> None:
+def test_a_result_dated_an_hour_before_arrival_is_behind() -> None:
     assert is_behind(routed(0, routed_at=START - timedelta(hours=1, seconds=1)), NOW_MS)
     assert not is_behind(routed(0, routed_at=START - timedelta(minutes=59)), NOW_MS)
 

@@ -7,8 +7,8 @@ from functools import reduce
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.join.labeler_agreement import add, judge
-from recalibrator.join.query_state import NOTHING_KNOWN, JoinState, LabelRules, take_feedback, take_result
+from recalibrator.join.labeler_agreement import add, count_agreement
+from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, QueryState, take_feedback, take_result
 from schemas.feedback import FeedbackEvent
 from schemas.routed import RoutedEvent
 from schemas.status import LabelerCounts
@@ -18,7 +18,7 @@ WORKLOADS = {"photo": LabelRules(FIELDS)}
 
 
 def counted(events: list[RoutedEvent | FeedbackEvent]) -> dict[str | None, LabelerCounts]:
-    state: JoinState = NOTHING_KNOWN
+    state: QueryState = NOTHING_KNOWN
     found: dict[str | None, LabelerCounts] = {}
     for event in events:
         before = state
@@ -26,7 +26,7 @@ def counted(events: list[RoutedEvent | FeedbackEvent]) -> dict[str | None, Label
             state = take_result(state, event, WORKLOADS).state
         else:
             state = take_feedback(state, event, START, WORKLOADS).state
-        for labeler, counts in judge(before, state, WORKLOADS):
+        for labeler, counts in count_agreement(before, state, WORKLOADS):
             found[labeler] = add(found.get(labeler), counts)
     return found
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.join.compact import compact
 from recalibrator.join.query_state import (
     MAX_LABELERS,
     MAX_OPINION_BYTES,
     NOTHING_KNOWN,
     Joined,
-    JoinState,
     LabelRules,
+    QueryState,
     take_feedback,
     take_result,
 )
+from recalibrator.join.row_content import compact
 from schemas.entities import equal
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
@@ -44,13 +44,13 @@ def opinions(draw: st.DrawFn) -> FeedbackEvent:
     ).model_copy(update={"entities": draw(st.sampled_from([RIGHT, WRONG, {}, None]))})
 
 
-def take(state: JoinState, event: RoutedEvent | FeedbackEvent) -> Joined:
+def take(state: QueryState, event: RoutedEvent | FeedbackEvent) -> Joined:
     if isinstance(event, RoutedEvent):
         return take_result(state, event, WORKLOADS)
     return take_feedback(state, event, START, WORKLOADS)
 
 
-def fold(events: list[RoutedEvent | FeedbackEvent]) -> tuple[JoinState, list[LabelledExample]]:
+def fold(events: list[RoutedEvent | FeedbackEvent]) -> tuple[QueryState, list[LabelledExample]]:
     state, examples = NOTHING_KNOWN, []
     for event in events:
         joined = take(state, event)
@@ -60,9 +60,8 @@ def fold(events: list[RoutedEvent | FeedbackEvent]) -> tuple[JoinState, list[Lab
 
 
 @given(st.lists(opinions(), max_size=6), st.integers(0, 6))
-def test_a_label_is_awaited_until_somebody_labels_or_skips_whatever_came_first(
-    said: list[FeedbackEvent], place: int
-) -> None:
+def test_a_label_is_awaited_until_one_comes_or_is_skipped(said: list[FeedbackEvent], place: int) -> None:
+    """In any order of the result and the labels."""
     state, _ = fold([*said[:place], routed(1), *said[place:]])
     known = {opinion.labeler: opinion for opinion in state.opinions}
     assert state.awaits_label == all(one.entities is None and not one.skipped for one in known.values())
@@ -103,9 +102,7 @@ def standing(events: list[FeedbackEvent]) -> FeedbackEvent | None:
 
 
 @given(st.lists(opinions(), max_size=8), st.data())
-def test_the_moment_when_the_result_comes_changes_neither_the_state_nor_what_the_fit_counts(
-    said: list[FeedbackEvent], data: st.DataObject
-) -> None:
+def test_state_and_example_do_not_depend_on_when_results_come(said: list[FeedbackEvent], data: st.DataObject) -> None:
     early, moment = routed(1), data.draw(st.integers(0, len(said)))
     state, examples = fold([early, *said])
     other_state, other_examples = fold([*said[:moment], early, *said[moment:]])
@@ -144,7 +141,7 @@ def test_every_example_carries_a_revision_above_those_before(said: list[Feedback
     assert revisions == sorted(set(revisions))
 
 
-def test_a_higher_revision_replaces_and_a_lower_one_that_comes_late_does_not() -> None:
+def test_only_a_higher_revision_replaces_an_opinion() -> None:
     _, examples = fold([routed(1), feedback(1, WRONG, revision=2), feedback(1, RIGHT, revision=1)])
     assert [example.retracted for example in examples] == [False]
     _, examples = fold([routed(1), feedback(1, WRONG, revision=1), feedback(1, RIGHT, revision=2)])
@@ -173,7 +170,7 @@ def test_when_no_label_stands_any_more_the_query_is_taken_out(how: str) -> None:
     assert [example.retracted for example in examples] == [False, True]
 
 
-def test_a_skip_alone_tells_the_fit_nothing() -> None:
+def test_a_skip_alone_gives_no_example() -> None:
     assert fold([routed(1), feedback(1).model_copy(update={"entities": None})])[1] == []
 
 
@@ -185,7 +182,7 @@ def test_of_two_results_under_one_id_the_first_is_kept() -> None:
     assert examples[0].routed_at == routed(1).routed_at
 
 
-def test_labelers_who_disagree_and_fields_that_do_not_exist_are_counted() -> None:
+def test_disagreement_and_unknown_fields_are_counted() -> None:
     state, _ = fold([routed(1), feedback(1, RIGHT)])
     joined = take(state, feedback(1, {**WRONG, "flash": "on"}, labeler="bo", labelled_at=START + timedelta(days=1)))
     assert set(joined.notes) == {"disagreement", "unknown_fields"}
@@ -197,7 +194,7 @@ def test_the_opinions_kept_of_one_query_are_bounded() -> None:
     assert len(state.opinions) == MAX_LABELERS
 
 
-def test_what_the_join_keeps_of_a_result_gives_the_same_example_as_the_whole_result() -> None:
+def test_a_compact_result_gives_the_example_of_the_whole() -> None:
     whole = routed(1, metadata={"user": "u"})
     bare = compact(whole)
     assert compact(whole.model_copy(update={"label": NOT_REQUESTED})).text == ""
@@ -237,16 +234,14 @@ def words(draw: st.DrawFn) -> list[FeedbackEvent]:
 
 
 @given(words(), st.data())
-def test_results_labels_corrections_and_withdrawals_in_any_order_end_in_one_example(
-    said: list[FeedbackEvent], data: st.DataObject
-) -> None:
+def test_any_order_of_events_ends_in_one_example(said: list[FeedbackEvent], data: st.DataObject) -> None:
     """Whose label it is, whether they are trusted and how many hold another included."""
     events: list[RoutedEvent | FeedbackEvent] = [routed(1), *said]
     shuffled = data.draw(st.permutations(events))
     assert contribution(examples_of(shuffled)) == contribution(examples_of(events))
 
 
-def test_an_example_did_not_say_whether_the_workload_trusts_its_labeler() -> None:
+def test_an_example_says_whether_its_labeler_is_trusted() -> None:
     (trusted,) = examples_of([routed(1), feedback(1, labeler="ada")])
     (other,) = examples_of([feedback(1, labeler="bo"), routed(1)])
     assert (trusted.labeler, trusted.trusted) == ("ada", True)
@@ -254,14 +249,15 @@ def test_an_example_did_not_say_whether_the_workload_trusts_its_labeler() -> Non
     assert fold([routed(1), feedback(1)])[1][0].trusted is None, "the workload names nobody"
 
 
-def test_a_withdrawn_example_names_whose_label_was_withdrawn_not_who_spoke_last() -> None:
+def test_a_withdrawn_example_names_whose_label_was_withdrawn() -> None:
+    """Not who spoke last."""
     skip = feedback(1, labeler="bo").model_copy(update={"entities": None})
     withdrawal = feedback(1, labeler="ada", revision=2, retracted=True)
     *_, last = examples_of([routed(1), feedback(1, labeler="ada"), skip, withdrawal])
     assert (last.retracted, last.labeler, last.trusted, last.disputed) == (True, "ada", True, 0)
 
 
-def test_how_many_labelers_hold_another_label_follows_each_of_their_words() -> None:
+def test_the_number_who_disagree_follows_each_opinion() -> None:
     earlier = START
     said = [
         feedback(1, RIGHT, labeler="ada"),
@@ -318,7 +314,8 @@ def test_many_withdrawn_opinions_push_out_no_label_that_stands() -> None:
     assert [example.retracted for example in examples] == [False]
 
 
-def test_a_stranger_cannot_spend_the_feedback_id_that_a_labeler_is_going_to_send() -> None:
+def test_a_feedback_id_is_its_labelers_own() -> None:
+    """A stranger cannot spend the id that a labeler is going to send."""
     state, _ = fold([routed(1), feedback(1, labeler="eve").model_copy(update={"feedback_id": "guessed"})])
     joined = take(state, feedback(1, labeler="ada").model_copy(update={"feedback_id": "guessed"}))
     assert "duplicate_feedback" not in joined.notes

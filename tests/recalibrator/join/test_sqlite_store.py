@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recalibrator.errors import StoreDamaged
+from recalibrator.join import sqlite_store
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.ports import StoredRow
-from recalibrator.join.query_state import NOTHING_KNOWN, JoinState, LabelRules, take_feedback, take_result
+from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, QueryState, take_feedback, take_result
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from schemas.routed import LabelRequest
 from tests.support.recalibrator_events import FIELDS, START, feedback, routed
@@ -40,21 +44,21 @@ def store(path: Path) -> Iterator[SqliteJoinStore]:
     made.close()
 
 
-def state(number: int) -> JoinState:
+def state(number: int) -> QueryState:
     taken = take_result(NOTHING_KNOWN, routed(number), RULES).state
     return take_feedback(taken, feedback(number), START, RULES).state
 
 
-def unasked(number: int) -> JoinState:
+def unasked(number: int) -> QueryState:
     label = LabelRequest(requested=False, probability=0.1)
     return take_result(NOTHING_KNOWN, routed(number, label=label), RULES).state
 
 
-def asked(number: int) -> JoinState:
+def asked(number: int) -> QueryState:
     return take_result(NOTHING_KNOWN, routed(number), RULES).state
 
 
-def early(number: int) -> JoinState:
+def early(number: int) -> QueryState:
     return take_feedback(NOTHING_KNOWN, feedback(number), START, RULES).state
 
 
@@ -87,7 +91,7 @@ def test_a_commit_that_fails_leaves_neither_rows_nor_offsets(store: SqliteJoinSt
     assert store.offsets() == {SOURCE: 7}
 
 
-def test_the_untouched_leave_by_age_then_the_oldest_above_the_bound_each_counted_by_kind(
+def test_rows_expire_by_age_then_above_the_bound_by_kind(
     store: SqliteJoinStore,
 ) -> None:
     put(store, *range(1, 16))
@@ -103,7 +107,8 @@ def test_the_untouched_leave_by_age_then_the_oldest_above_the_bound_each_counted
     assert set(store.load(0, [f"q-{n}" for n in range(20)])) == {f"q-{n}" for n in range(6, 16)}
 
 
-def test_open_requests_follow_from_the_rows_and_leave_by_age_number_or_with_their_row(store: SqliteJoinStore) -> None:
+def test_requests_leave_by_age_number_or_with_their_row(store: SqliteJoinStore) -> None:
+    """They follow from the rows alone."""
     start_ms = int(START.timestamp() * 1_000)
 
     def waiting(number: int) -> StoredRow:
@@ -124,7 +129,7 @@ def test_open_requests_follow_from_the_rows_and_leave_by_age_number_or_with_thei
     assert store.open_requests == {}
 
 
-def test_a_file_from_before_label_requests_is_taken_over_as_it_is(path: Path) -> None:
+def test_a_file_from_before_label_requests_is_read(path: Path) -> None:
     before = SqliteJoinStore(path, BOUNDS)
     put(before, 1)
     before.close()
@@ -137,20 +142,21 @@ def test_a_file_from_before_label_requests_is_taken_over_as_it_is(path: Path) ->
     store.close()
 
 
-def test_a_router_whose_clock_is_ahead_keeps_no_request_open_for_longer(store: SqliteJoinStore) -> None:
+def test_a_router_clock_ahead_keeps_no_request_open_longer(store: SqliteJoinStore) -> None:
     ahead = take_result(NOTHING_KNOWN, routed(10**6), RULES).state
     store.commit({(0, "q"): StoredRow(ahead, 5_000)}, {})
     assert len(store.overdue_requests([0], 5_001, 9)) == 1
 
 
 @pytest.mark.parametrize("content", [b"not a database at all, but long enough to be looked at" * 20, b"\0" * 5_000])
-def test_a_file_that_is_no_database_is_set_aside_and_an_empty_one_begun(path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_database_is_set_aside(path: Path, content: bytes) -> None:
+    """And an empty one is begun."""
     path.write_bytes(content)
     store = SqliteJoinStore(path, BOUNDS)
     assert store.rows == 0
     assert store.offsets() == {}
     store.close()
-    assert any("damaged" in found.name for found in path.parent.iterdir())
+    assert is_set_aside(path)
 
 
 def test_a_file_of_another_format_is_set_aside(path: Path) -> None:
@@ -158,12 +164,11 @@ def test_a_file_of_another_format_is_set_aside(path: Path) -> None:
     database.execute("PRAGMA user_version = 99")
     database.close()
     SqliteJoinStore(path, BOUNDS).close()
-    assert any("damaged" in found.name for found in path.parent.iterdir())
+    assert is_set_aside(path)
 
 
-def test_a_row_that_cannot_be_read_ends_the_process_and_the_next_start_begins_anew(
-    store: SqliteJoinStore, path: Path
-) -> None:
+def test_an_unreadable_row_sets_the_file_aside(store: SqliteJoinStore, path: Path) -> None:
+    """The process ends, and the next start begins anew."""
     put(store, 1)
     database = sqlite3.connect(path)
     database.execute("UPDATE rows SET state = 'torn'")
@@ -176,6 +181,107 @@ def test_a_row_that_cannot_be_read_ends_the_process_and_the_next_start_begins_an
     again.close()
 
 
+def is_set_aside(path: Path) -> bool:
+    return any("damaged" in found.name for found in path.parent.iterdir())
+
+
+def test_a_lock_at_start_sets_no_healthy_store_aside(
+    store: SqliteJoinStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "LOCK_TIMEOUT_S", 0.0)
+    put(store, 1)
+    store.close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(OSError, match=r"join.sqlite3: database is locked; .*other process.*start again"):
+        SqliteJoinStore(path, BOUNDS)
+    other.close()
+    assert not is_set_aside(path)
+    again = SqliteJoinStore(path, BOUNDS)
+    assert again.load(0, ["q-1"]) == {"q-1": state(1)}
+    again.close()
+
+
+class FullDisk(sqlite3.Connection):
+    """A connection that may add no page to its file."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        super().execute("PRAGMA max_page_count = 1")
+        return super().execute(sql, parameters)
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Every file opened from here on finds the disk full; undone by ``undo``."""
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=FullDisk))
+    return monkeypatch
+
+
+def test_a_full_disk_at_start_sets_no_healthy_store_aside(path: Path, request: pytest.FixtureRequest) -> None:
+    """The start upgrades a file of format 1, for which the disk has no room."""
+    database = sqlite3.connect(path)
+    database.executescript(FORMAT_1)
+    row = asked(1).model_dump_json(exclude_defaults=True).encode()
+    database.executemany("INSERT INTO rows VALUES (0, ?, 1, 0, ?)", [(f"q-{n}", row) for n in range(300)])
+    database.commit()
+    database.close()
+    disk: pytest.MonkeyPatch = request.getfixturevalue("full_disk")
+    with pytest.raises(OSError, match=r"disk is full; .*free space.*start again"):
+        SqliteJoinStore(path, BOUNDS)
+    assert not is_set_aside(path)
+    disk.undo()
+    again = SqliteJoinStore(path, BOUNDS)
+    assert (again.rows, again.offsets()) == (300, {SOURCE: 7})
+    again.close()
+
+
+def test_a_file_that_cannot_be_opened_is_named_and_kept(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(OSError, match=r"join.sqlite3: .*start again"):
+        SqliteJoinStore(path, BOUNDS)
+    assert path.is_dir()
+
+
+def test_a_full_disk_during_a_commit_keeps_the_store(path: Path, request: pytest.FixtureRequest) -> None:
+    first = SqliteJoinStore(path, BOUNDS)
+    put(first, 1)
+    first.close()
+    request.getfixturevalue("full_disk")
+    store = SqliteJoinStore(path, BOUNDS)
+    with pytest.raises(OSError, match="disk is full"):
+        put(store, *range(2, 200), offset=99)
+    assert store.offsets() == {SOURCE: 7}
+    store.close()
+    assert not is_set_aside(path)
+
+
+def test_a_torn_page_is_damage_and_sets_the_store_aside(path: Path) -> None:
+    store = SqliteJoinStore(path, RowBounds(10_000, 10**9))
+    put(store, *range(500))
+    store.close()
+    content = path.read_bytes()
+    path.write_bytes(content[:8_192] + b"\xff" * (len(content) - 8_192))
+    SqliteJoinStore(path, BOUNDS).close()
+    assert is_set_aside(path)
+    again = SqliteJoinStore(path, BOUNDS)
+    assert again.offsets() == {}
+    again.close()
+
+
+def test_a_file_with_tables_of_another_program_is_set_aside(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE rows (something TEXT)")
+    database.close()
+    SqliteJoinStore(path, BOUNDS).close()
+    assert is_set_aside(path)
+
+
+def test_the_store_and_its_side_files_are_the_owners_alone(store: SqliteJoinStore, path: Path) -> None:
+    put(store, 1)
+    modes = {found.name: stat.S_IMODE(found.stat().st_mode) for found in path.parent.iterdir()}
+    assert modes == {path.name: 0o600, f"{path.name}-wal": 0o600, f"{path.name}-shm": 0o600}
+
+
 def test_a_row_touched_by_a_record_of_the_past_keeps_its_age(store: SqliteJoinStore) -> None:
     """A feedback record stamped 15 days back made the whole joined row expire."""
     store.commit({(0, "q-1"): StoredRow(asked(1), 1_000)}, {})
@@ -185,7 +291,7 @@ def test_a_row_touched_by_a_record_of_the_past_keeps_its_age(store: SqliteJoinSt
     assert store.expire(1_001, ALL)["joined"] == 1
 
 
-def test_a_router_whose_clock_is_behind_has_no_request_closed_at_once(store: SqliteJoinStore) -> None:
+def test_a_router_clock_behind_closes_no_request_at_once(store: SqliteJoinStore) -> None:
     year_back = routed(1, routed_at=START - timedelta(days=365))
     store.commit({(0, "q-1"): StoredRow(take_result(NOTHING_KNOWN, year_back, RULES, START).state, to_ms(START))}, {})
     assert store.overdue_requests([0], to_ms(START), 9) == []
@@ -193,9 +299,7 @@ def test_a_router_whose_clock_is_behind_has_no_request_closed_at_once(store: Sql
 
 
 @pytest.mark.parametrize("bound", ["rows", "bytes"])
-def test_ten_thousand_further_results_pushed_out_every_query_that_people_were_asked_about(
-    path: Path, bound: str
-) -> None:
+def test_further_results_push_out_no_requested_query(path: Path, bound: str) -> None:
     """Above either bound the unasked go first, then the joined, last what waits for its label."""
     store = SqliteJoinStore(path, RowBounds(1_000, 10**9))
     store.commit({(0, f"asked-{n}"): StoredRow(asked(n), n) for n in range(500)}, {})
@@ -218,7 +322,7 @@ def test_ten_thousand_further_results_pushed_out_every_query_that_people_were_as
     store.close()
 
 
-def test_a_kind_gives_way_to_those_after_it_down_to_a_tenth_of_the_bound(path: Path) -> None:
+def test_each_kind_is_spared_a_tenth_of_the_bound(path: Path) -> None:
     store = SqliteJoinStore(path, RowBounds(100, 10**9))
     kinds = {"early": early, "unasked": unasked, "joined": state, "asked": asked}
     for name, made in kinds.items():
@@ -276,13 +380,14 @@ PRAGMA user_version = 1;
 """
 
 
-def test_a_file_of_the_release_before_is_taken_over_with_its_rows_offsets_and_requests(path: Path) -> None:
+def test_a_file_of_format_1_is_upgraded_whole(path: Path) -> None:
+    """Rows, offsets and requests."""
     long = "A very long name of a camera " * 4
     said = take_feedback(unasked(2), feedback(2, {"camera": long}), START, RULES).state
-    told = said.model_copy(update={"opinions": (said.opinions[0].model_copy(update={"entities": {"camera": long}}),)})
+    stored = said.model_copy(update={"opinions": (said.opinions[0].model_copy(update={"entities": {"camera": long}}),)})
     database = sqlite3.connect(path)
     database.executescript(FORMAT_1)
-    for number, (kind, old) in enumerate([(1, unasked(0)), (1, asked(1)), (2, told)]):
+    for number, (kind, old) in enumerate([(1, unasked(0)), (1, asked(1)), (2, stored)]):
         row = old.model_dump_json(exclude_defaults=True).encode()
         database.execute("INSERT INTO rows VALUES (0, ?, ?, 0, ?)", (f"q-{number}", kind, row))
     database.commit()

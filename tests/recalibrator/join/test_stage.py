@@ -1,4 +1,4 @@
-"""The join's loop, driven by hand through crashes, aborts and rebalances: each output once, none lost."""
+"""The join's loop, driven through crashes, aborts and rebalances: each output once, none lost."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from recalibrator.core import TrafficSummarizer
 from recalibrator.join.broker_time import to_ms
-from recalibrator.join.query_state import LabelRules
+from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
-from recalibrator.join.stage import JoinLimits, JoinStage, JoinTopics
+from recalibrator.join.stage import JoinLimits, JoinStage
 from schemas.event import MAX_RECORD_BYTES
 from schemas.label_requested import LabelRequested
 from schemas.labelled import LabelledExample
@@ -30,8 +29,9 @@ from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from ucci_runtime.broker.records import Input
 
 TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
-PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
-RULES = LabelRules(FIELDS, frozenset({"ann"}))
+PHOTO = WorkloadSettings.model_validate(
+    {"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}, "trusted_labelers": ("ann",)}
+)
 BOUNDS = RowBounds(1_000, 10**9)
 PARTITIONS = 2
 START_MS = int(START.timestamp() * 1_000)
@@ -48,10 +48,12 @@ class Join:
         limits: JoinLimits | None = None,
         *,
         bounds: RowBounds = BOUNDS,
+        max_record_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
         self.directory = directory
         self.bounds = bounds
-        self.rules = {"photo": RULES}
+        self.max_record_bytes = max_record_bytes
+        self.workloads = {"photo": PHOTO}
         self.draw = random.Random(seed)
         self.budget = [self.draw.choice(FAULTS) for _ in range(faults)]
         self.limits = limits or JoinLimits()
@@ -66,13 +68,11 @@ class Join:
         self.store = SqliteJoinStore(self.directory / "join.sqlite3", self.bounds)
         self.log = MemoryLog(self.broker, (TOPICS.results, TOPICS.feedback), self.draw, self.clock)
         self.stage = JoinStage(
-            self.rules,
-            TOPICS,
+            Joining(self.workloads, TOPICS, self.max_record_bytes),
             self.limits,
             log=self.log,
             transactions=Transactions(self.broker, self.draw, self.budget),
             store=self.store,
-            summarizer=lambda _: TrafficSummarizer(PHOTO),
             clock=self.clock,
             count=self.count,
         )
@@ -184,9 +184,8 @@ def final(examples: list[LabelledExample]) -> dict[str, LabelledExample]:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_whatever_fails_each_example_dead_letter_and_counted_query_comes_exactly_once(
-    tmp_path: Path, seed: int
-) -> None:
+def test_every_output_comes_exactly_once_whatever_fails(tmp_path: Path, seed: int) -> None:
+    """Each example, dead letter and counted query."""
     sent = plan(random.Random(seed))
     with disturbed_join(tmp_path / "quiet", seed) as quiet:
         quiet.budget.clear()
@@ -227,7 +226,8 @@ def test_a_label_that_comes_before_its_result_waits_for_it(join: Join) -> None:
     ]
 
 
-def test_a_lost_state_is_read_again_from_the_topics_and_a_correction_still_finds_its_result(join: Join) -> None:
+def test_a_lost_store_is_rebuilt_from_the_topics(join: Join) -> None:
+    """A correction still finds its result, and nothing comes twice."""
     join.send(TOPICS.results, 1, routed(1).to_json())
     join.send(TOPICS.feedback, 1, feedback(1).to_json())
     join.settle()
@@ -266,9 +266,7 @@ def test_a_group_whose_offsets_were_lost_repeats_nothing(join: Join) -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_feedback_that_breaks_the_contract_becomes_a_dead_letter_that_says_why(
-    join: Join, value: bytes | None, reason: str
-) -> None:
+def test_malformed_feedback_becomes_a_dead_letter_with_reason(join: Join, value: bytes | None, reason: str) -> None:
     join.send(TOPICS.feedback, 3, value)
     join.settle()
     (letter,) = [record for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
@@ -287,9 +285,10 @@ def test_feedback_that_breaks_the_contract_becomes_a_dead_letter_that_says_why(
         assert letter.value == value
 
 
-def test_a_result_of_a_workload_that_is_not_configured_here_becomes_a_dead_letter_naming_those_that_are(
+def test_a_result_of_an_unknown_workload_is_dead_lettered(
     join: Join,
 ) -> None:
+    """The dead letter names the workloads that are configured."""
     join.send(TOPICS.results, 1, routed(1, workload="audio").to_json())
     join.settle()
     (letter,) = [record for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
@@ -305,7 +304,8 @@ def test_a_producer_with_a_wild_clock_stops_nothing(join: Join, timestamp_ms: in
     assert len(join.examples()) == 1
 
 
-def test_rows_that_nothing_touches_leave_after_the_retention_and_later_labels_find_no_result(tmp_path: Path) -> None:
+def test_untouched_rows_expire_after_the_retention(tmp_path: Path) -> None:
+    """A later label finds no result."""
     join = Join(tmp_path, limits=JoinLimits(retention_s=3_600.0))
     join.send(TOPICS.results, 1, routed(1).to_json())
     join.settle()
@@ -320,7 +320,7 @@ def test_rows_that_nothing_touches_leave_after_the_retention_and_later_labels_fi
     join.store.close()
 
 
-def test_a_label_is_asked_for_until_it_comes_and_again_when_it_is_withdrawn(join: Join) -> None:
+def test_a_withdrawal_opens_the_label_request_again(join: Join) -> None:
     join.send(TOPICS.results, 1, routed(1).to_json())
     join.settle()
     first = join.open_requests()
@@ -333,7 +333,7 @@ def test_a_label_is_asked_for_until_it_comes_and_again_when_it_is_withdrawn(join
     assert join.open_requests() == first
 
 
-def test_nobody_is_asked_what_was_not_drawn_or_is_labelled_already(join: Join) -> None:
+def test_no_request_for_what_is_not_drawn_or_has_a_label(join: Join) -> None:
     join.send(TOPICS.feedback, 1, feedback(1).to_json())
     join.settle()
     join.send(TOPICS.results, 1, routed(1).to_json())
@@ -342,7 +342,7 @@ def test_nobody_is_asked_what_was_not_drawn_or_is_labelled_already(join: Join) -
     assert join.requests() == {}
 
 
-def test_requests_end_by_age_and_the_oldest_of_a_workload_by_number(tmp_path: Path) -> None:
+def test_requests_end_by_age_and_by_number(tmp_path: Path) -> None:
     join = Join(tmp_path, limits=JoinLimits(request_retention_s=3_600.0, requests_max=3))
     for number in range(6):
         join.send(TOPICS.results, number, routed(number).to_json(), START_MS + number)
@@ -377,8 +377,9 @@ def test_however_the_end_of_a_request_fails_it_ends(tmp_path: Path, seed: int) -
     join.store.close()
 
 
-def test_a_request_too_large_for_the_topic_is_counted_and_stops_nothing(tmp_path: Path) -> None:
-    join = Join(tmp_path, limits=JoinLimits(max_record_bytes=2_000))
+def test_a_request_too_large_for_the_topic_is_counted(tmp_path: Path) -> None:
+    """And stops nothing."""
+    join = Join(tmp_path, max_record_bytes=2_000)
     join.send(TOPICS.results, 1, routed(1, text="x" * 3_000).to_json())
     join.send(TOPICS.results, 2, routed(2).to_json())
     join.settle()
@@ -400,7 +401,7 @@ def test_leaving_commits_what_was_taken(join: Join) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_fails_each_label_is_counted_once_for_its_labeler(tmp_path: Path, seed: int) -> None:
+def test_agreement_counts_each_label_once_whatever_fails(tmp_path: Path, seed: int) -> None:
     with disturbed_join(tmp_path / "state", seed) as join:
         for number in range(30):
             join.send(TOPICS.results, number, routed(number).to_json())
@@ -419,7 +420,7 @@ def test_whatever_fails_each_label_is_counted_once_for_its_labeler(tmp_path: Pat
         assert {one.labeler: one.labels for one in join.stage.labelers()["photo"]} == {"ada": 20, "bob": 10}
 
 
-def test_an_example_says_whose_label_stands_whether_they_are_trusted_and_how_many_hold_another(join: Join) -> None:
+def test_an_example_carries_labeler_trust_and_disagreement(join: Join) -> None:
     join.send(TOPICS.results, 1, routed(1).to_json())
     join.send(TOPICS.feedback, 1, feedback(1, labeler="ann").to_json())
     join.settle()
@@ -441,9 +442,7 @@ YEAR_MS = int(YEAR.total_seconds() * 1_000)
     [(START_MS, True), (START_MS, False), (START_MS + YEAR_MS, False), (0, False)],
     ids=["dated by the broker", "by a router set right since", "by the router's wrong clock", "not at all"],
 )
-def test_a_router_whose_clock_ran_a_year_ahead_dated_the_whole_window(
-    join: Join, timestamp_ms: int, by_broker: bool
-) -> None:
+def test_a_router_clock_a_year_ahead_dates_nothing_later(join: Join, timestamp_ms: int, by_broker: bool) -> None:
     """Neither the traffic nor the example is dated later than its record arrived, and the wrong clock is counted."""
     ahead = routed(1, routed_at=START + YEAR)
     join.send(TOPICS.results, 1, ahead.to_json(), timestamp_ms, by_broker=by_broker)
@@ -459,7 +458,7 @@ def test_a_router_whose_clock_ran_a_year_ahead_dated_the_whole_window(
     assert join.count.totals["join_notes clock_ahead"] == 1.0
 
 
-def test_the_brokers_clock_counts_where_the_recalibrators_own_is_behind(join: Join) -> None:
+def test_the_brokers_clock_counts_before_the_readers(join: Join) -> None:
     later = START + timedelta(hours=3)
     join.send(TOPICS.results, 1, routed(1, routed_at=later).to_json(), to_ms(later), by_broker=True)
     join.settle()
@@ -467,7 +466,7 @@ def test_the_brokers_clock_counts_where_the_recalibrators_own_is_behind(join: Jo
     assert join.count.totals["join_notes clock_ahead"] == 0.0
 
 
-def test_a_label_dated_a_year_ahead_stood_against_every_later_one(join: Join) -> None:
+def test_a_label_dated_a_year_ahead_gives_way_to_later_ones(join: Join) -> None:
     join.send(TOPICS.results, 1, routed(1).to_json())
     wrong = feedback(1, entities("q-1", wrong=True), labeler="bo", labelled_at=START + YEAR)
     join.send(TOPICS.feedback, 1, wrong.to_json(), by_broker=True)
@@ -481,7 +480,8 @@ def test_a_label_dated_a_year_ahead_stood_against_every_later_one(join: Join) ->
     assert join.count.totals["join_notes clock_ahead"] == 1.0
 
 
-def test_a_router_whose_clock_is_a_year_behind_keeps_its_rows_and_its_label_requests(tmp_path: Path) -> None:
+def test_a_router_clock_a_year_behind_expires_nothing(tmp_path: Path) -> None:
+    """It keeps its rows and its label requests."""
     join = Join(tmp_path)
     behind = routed(1, routed_at=START - YEAR)
     join.send(TOPICS.results, 1, behind.to_json(), by_broker=True)
@@ -493,11 +493,11 @@ def test_a_router_whose_clock_is_a_year_behind_keeps_its_rows_and_its_label_requ
     join.send(TOPICS.feedback, 1, feedback(1).to_json(), to_ms(join.clock.now()), by_broker=True)
     join.settle()
     assert [example.routed_at for example in join.examples()] == [START - YEAR]
-    assert join.count.totals["join_notes clock_behind"] == 1.0, "of what the router dated itself nobody can tell"
+    assert join.count.totals["join_notes clock_behind"] == 1.0, "unknown of what the router dated itself"
     join.store.close()
 
 
-def test_a_feedback_record_stamped_15_days_back_expired_the_whole_joined_row(tmp_path: Path) -> None:
+def test_a_record_stamped_15_days_back_expires_no_row(tmp_path: Path) -> None:
     join = Join(tmp_path)
     past_ms = START_MS - 15 * 24 * 3_600_000
     join.send(TOPICS.results, 1, routed(1).to_json())
@@ -516,7 +516,7 @@ def test_a_feedback_record_stamped_15_days_back_expired_the_whole_joined_row(tmp
 
 
 @pytest.mark.parametrize("bounds", [RowBounds(200, 10**9), RowBounds(10**9, 80_000)], ids=["rows", "bytes"])
-def test_many_further_results_left_no_query_that_people_were_asked_about(tmp_path: Path, bounds: RowBounds) -> None:
+def test_requested_queries_survive_any_rate_of_results(tmp_path: Path, bounds: RowBounds) -> None:
     """And above 1,000 results a second nothing was bounded: what arrives within a tick must leave within it."""
     join = Join(tmp_path, bounds=bounds)
     for number in range(50):
@@ -539,10 +539,10 @@ def test_many_further_results_left_no_query_that_people_were_asked_about(tmp_pat
     join.store.close()
 
 
-def test_a_label_of_a_workload_that_is_no_longer_configured_stopped_the_join(join: Join) -> None:
+def test_a_label_of_a_removed_workload_stops_nothing(join: Join) -> None:
     join.send(TOPICS.results, 1, routed(1).to_json())
     join.settle()
-    join.rules = {"audio": RULES}
+    join.workloads = {"audio": PHOTO.model_copy(update={"name": "audio"})}
     join.crash()
     join.send(TOPICS.feedback, 1, feedback(1).to_json())
     join.settle()

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.join.compact import LONGEST_VALUE, compact, comparable, reduced
+from recalibrator.join.row_content import LONGEST_VALUE, compact, comparable, reduced
 from schemas.entities import count_pairs
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
@@ -21,12 +21,13 @@ answers = st.dictionaries(st.sampled_from(["lens", "iso"]), values)
 
 
 @given(answers, answers)
-def test_reduced_values_are_equal_exactly_where_the_whole_ones_are(first: Any, second: Any) -> None:
+def test_reduced_values_are_equal_where_the_whole_ones_are(first: Any, second: Any) -> None:
+    """And nowhere else."""
     assert count_pairs(reduced(first), reduced(second)) == count_pairs(first, second)
 
 
 @given(strategies.entities)
-def test_reducing_twice_changes_nothing_and_keeps_each_value_short(entities: Any) -> None:
+def test_reducing_is_idempotent_and_keeps_values_short(entities: Any) -> None:
     once = reduced(entities)
     assert reduced(once) == once
     texts = [t for v in once.values() for t in ((v,) if isinstance(v, str) else v or ())]
@@ -34,13 +35,13 @@ def test_reducing_twice_changes_nothing_and_keeps_each_value_short(entities: Any
 
 
 @given(strategies.routed_events(query_id="q"), strategies.entities)
-def test_what_is_kept_of_a_result_gives_the_example_of_the_whole_result(result: RoutedEvent, gold: Any) -> None:
+def test_a_row_gives_the_example_of_the_whole_result(result: RoutedEvent, gold: Any) -> None:
     kept, label = comparable(compact(result)), FeedbackEvent(query_id="q", entities=reduced(gold))
     whole = LabelledExample.from_events(result, FeedbackEvent(query_id="q", entities=gold))
     assert LabelledExample.from_events(kept, label) == whole
 
 
-def test_a_query_that_people_are_asked_about_keeps_its_text_and_its_answers() -> None:
+def test_a_requested_query_keeps_its_text_and_its_answers() -> None:
     long = {"lens": "L" * 500}
     asked = routed(1, entities=long)
     assert (compact(asked).text, compact(asked).entities) == (asked.text, long)

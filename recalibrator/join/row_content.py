@@ -1,4 +1,4 @@
-"""What the join keeps of a result and of a label: as little as the labelled example needs.
+"""What a row keeps of a result and of its labels: as little as the labelled example needs.
 
 A result whose label was requested keeps its text and its answers as they are, since a withdrawn label has people asked
 again. Of all others, and of all labels, values are only ever compared: a long one is kept as a digest of its normal

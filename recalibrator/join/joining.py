@@ -1,0 +1,187 @@
+"""The join of one event with what is known of its query: the state that follows, and all that goes out.
+
+An output is a labelled example for the fit, a label request or its end, or a dead letter. Nothing here reads a clock or
+a store: :mod:`recalibrator.join.stage` hands in the state and the time, and commits what comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from recalibrator.dead_letter import dead_letter
+from recalibrator.decoding import decode_feedback, decode_result
+from recalibrator.join.broker_time import BEHIND_MS, broker_time_ms, dated_feedback, dated_result, from_ms, is_behind
+from recalibrator.join.label_requests import request_change
+from recalibrator.join.labeler_agreement import count_agreement
+from recalibrator.join.query_state import Joined, LabelRules, QueryState, take_feedback, take_result
+from schemas.errors import DecodeError
+from schemas.feedback import FeedbackEvent
+from schemas.routed import RoutedEvent
+from schemas.settings import WorkloadSettings
+from schemas.status import LabelerCounts
+from schemas.traffic import TrafficSummary
+from ucci_runtime.broker.records import OutputRecord, Record
+
+STAGE = "join"
+Event = RoutedEvent | FeedbackEvent
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTopics:
+    """The topics of the join, by full name; without one for label requests nobody is asked."""
+
+    results: str
+    feedback: str
+    observations: str
+    dead_letters: str
+    label_requests: str | None
+
+
+class Counted(NamedTuple):
+    """One more of a metric."""
+
+    name: str
+    labels: Mapping[str, str]
+
+
+class Consequences(NamedTuple):
+    """What follows from one event.
+
+    Parameters
+    ----------
+    state : QueryState
+        The same object as before where the event changed nothing.
+    touched_ms : int
+        As of when the row is fresh, in Unix milliseconds.
+    agreement : tuple of (str or None, LabelerCounts)
+        Counts to add to those of the labelers.
+    outputs : tuple of OutputRecord
+    counts : tuple of Counted
+    traffic : RoutedEvent or None
+        A result to count in its workload's traffic.
+    """
+
+    state: QueryState
+    touched_ms: int
+    agreement: tuple[tuple[str | None, LabelerCounts], ...]
+    outputs: tuple[OutputRecord, ...] = ()
+    counts: tuple[Counted, ...] = ()
+    traffic: RoutedEvent | None = None
+
+
+class Joining:
+    """The join's rules over all workloads; holds no state.
+
+    Parameters
+    ----------
+    workloads : mapping of name to WorkloadSettings
+    topics : JoinTopics
+    max_record_bytes : int
+        Largest record that every output topic takes.
+    """
+
+    def __init__(self, workloads: Mapping[str, WorkloadSettings], topics: JoinTopics, max_record_bytes: int) -> None:
+        self.workloads = workloads
+        self.topics = topics
+        self._max_record_bytes = max_record_bytes
+        self._rules = {
+            name: LabelRules(workload.fields, frozenset(workload.trusted_labelers))
+            for name, workload in workloads.items()
+        }
+
+    def decode(self, record: Record) -> Event | DecodeError:
+        """Return the record's event, or what is wrong with it."""
+        try:
+            if record.source.topic == self.topics.feedback:
+                return decode_feedback(record.value)
+            return decode_result(record.value, self._rules)
+        except DecodeError as error:
+            return error
+
+    def dead_letter(self, record: Record, reason: str, error: str) -> tuple[OutputRecord, Counted]:
+        """Return a record's dead letter, and what to count."""
+        letter = dead_letter(
+            self.topics.dead_letters,
+            record,
+            stage=STAGE,
+            reason=reason,
+            error=error,
+            max_record_bytes=self._max_record_bytes,
+        )
+        return letter, Counted("dead_letters", {"stage": STAGE, "reason": reason})
+
+    def join(self, before: QueryState, event: Event, record: Record, now_ms: int, *, is_live: bool) -> Consequences:
+        """Join one event with what is known of its query.
+
+        Parameters
+        ----------
+        before : QueryState
+            ``NOTHING_KNOWN`` where nothing is.
+        event : RoutedEvent or FeedbackEvent
+        record : Record
+            The one that carried it.
+        now_ms : int
+            By the recalibrator's clock, in Unix milliseconds.
+        is_live : bool
+            Whether outputs go out; while a partition catches up they are in the topics already.
+        """
+        arrived_ms = broker_time_ms(record.timestamp_ms, now_ms, by_broker=record.by_broker)
+        touched_ms = _touched_ms(record, arrived_ms, now_ms, is_live=is_live)
+        event, remarks = _dated(event, arrived_ms, by_broker=record.by_broker)
+        if isinstance(event, RoutedEvent):
+            joined = take_result(before, event, self._rules, from_ms(touched_ms))
+        else:
+            joined = take_feedback(before, event, from_ms(arrived_ms), self._rules)
+        agreement = tuple(count_agreement(before, joined.state, self._rules))
+        if not is_live:
+            return Consequences(joined.state, touched_ms, agreement)
+        outputs, counts = self._outputs(before, joined)
+        counts = [*(Counted("join_notes", {"note": note}) for note in (*remarks, *joined.notes)), *counts]
+        traffic = event if isinstance(event, RoutedEvent) else None
+        if traffic is not None:
+            counts.append(Counted("results", {"workload": traffic.workload}))
+        return Consequences(joined.state, touched_ms, agreement, tuple(outputs), tuple(counts), traffic)
+
+    def summary_records(self, summaries: Iterable[TrafficSummary]) -> list[OutputRecord]:
+        """Return the records of traffic summaries."""
+        return [OutputRecord(self.topics.observations, one.workload.encode(), one.to_json()) for one in summaries]
+
+    def _outputs(self, before: QueryState, joined: Joined) -> tuple[list[OutputRecord], list[Counted]]:
+        outputs, counts = [], []
+        topic, example = self.topics.label_requests, joined.example
+        change = None if topic is None else request_change(topic, before, joined.state, self._max_record_bytes)
+        if change is not None:
+            counts.append(Counted("label_requests", {"workload": change.workload, "outcome": change.outcome}))
+            if change.record is not None:
+                outputs.append(change.record)
+        if example is not None:
+            retracted = str(example.retracted).lower()
+            counts.append(Counted("examples", {"workload": example.workload, "retracted": retracted}))
+            outputs.append(OutputRecord(self.topics.observations, example.workload.encode(), example.to_json()))
+        return outputs, counts
+
+
+def _touched_ms(record: Record, arrived_ms: int, now_ms: int, *, is_live: bool) -> int:
+    """Return as of when rows and label requests that this record changes are fresh; the store never goes back.
+
+    A producer may stamp its record with any time, and a stamp of the past must not make a row old at once: beyond an
+    hour back, what comes live counts as of now. A partition that catches up reads again what it took long ago, and only
+    the stamp says when that was.
+    """
+    if is_live and not record.by_broker and arrived_ms < now_ms - BEHIND_MS:
+        return now_ms
+    return min(arrived_ms, now_ms)
+
+
+def _dated(event: Event, arrived_ms: int, *, by_broker: bool) -> tuple[Event, tuple[str, ...]]:
+    """Return the event, dated no later than it arrived, and what is worth counting about its sender's clock."""
+    if isinstance(event, FeedbackEvent):
+        feedback = dated_feedback(event, arrived_ms)
+        return feedback, () if feedback is event else ("clock_ahead",)
+    routed = dated_result(event, arrived_ms)
+    if routed is not event:
+        return routed, ("clock_ahead",)
+    # A producer's own stamp is as wrong as its date; only the broker's shows it.
+    return routed, ("clock_behind",) if by_broker and is_behind(routed, arrived_ms) else ()

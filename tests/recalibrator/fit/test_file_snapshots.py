@@ -1,0 +1,64 @@
+"""Snapshots of the fit: replaced whole or kept as they are, whatever the disk refuses."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from recalibrator.fit.file_snapshots import SnapshotFiles
+from recalibrator.fit.ports import FitState
+from schemas.settings import WorkloadSettings
+from tests.support.recalibrator_events import FIELDS
+
+SETTINGS = {"photo": WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})}
+
+
+@pytest.fixture
+def snapshots(tmp_path: Path) -> SnapshotFiles:
+    return SnapshotFiles(tmp_path, SETTINGS)
+
+
+def refuse(*_: object, **__: object) -> int:
+    raise OSError(24, "Too many open files")
+
+
+def test_too_many_open_files_keep_the_former_snapshot(
+    snapshots: SnapshotFiles, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Logged once until a snapshot is stored again."""
+    assert snapshots.save(0, FitState(7, {}, {}))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        assert not snapshots.save(0, FitState(8, {}, {}))
+        assert not snapshots.save(0, FitState(9, {}, {}))
+    found = snapshots.load(0)
+    assert found is not None
+    assert found.offset == 7
+    assert capsys.readouterr().out.count("Too many open files") == 1
+    assert snapshots.save(0, FitState(9, {}, {}))
+    assert "stored again" in capsys.readouterr().out
+
+
+def test_a_snapshot_that_cannot_be_opened_now_is_not_taken_for_lost(
+    snapshots: SnapshotFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folded anew from what the topic still holds, it would be replaced by less."""
+    snapshots.save(0, FitState(7, {}, {}))
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(OSError, match=r"fit-0.snapshot: Too many open files; .*start again"):
+        snapshots.load(0)
+
+
+def test_a_torn_snapshot_counts_as_none(snapshots: SnapshotFiles, tmp_path: Path) -> None:
+    snapshots.save(0, FitState(7, {}, {}))
+    (tmp_path / "fit-0.snapshot").write_bytes(b"torn")
+    assert snapshots.load(0) is None
+    assert snapshots.load(1) is None
+
+
+def test_snapshots_are_readable_by_their_owner_alone(snapshots: SnapshotFiles, tmp_path: Path) -> None:
+    snapshots.save(0, FitState(7, {}, {}))
+    assert stat.S_IMODE((tmp_path / "fit-0.snapshot").stat().st_mode) == 0o600
