@@ -36,8 +36,8 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_server import HttpServer
 from recalibrator.api.keys import Keys
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
-from recalibrator.api.read_model.status_documents import Served
-from recalibrator.api.read_model.topic_cache import View
+from recalibrator.api.read_model.status_documents import StatusDocuments
+from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.core import Recalibrator
 from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationMap, CalibrationVersion
@@ -56,7 +56,7 @@ from schemas.status import (
 )
 from schemas.topics import QUERIES
 from ucci_demo.recorded.traffic import load_traffic
-from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
+from ucci_runtime.broker.kafka_publisher import Publisher
 from ucci_runtime.clock import SystemClock
 from ucci_stream.local.stack import WORKLOAD, Stack, StackOptions
 from ucci_stream.offline.bootstrap import send_events
@@ -104,7 +104,7 @@ def real_version_and_status(workload: WorkloadSettings) -> tuple[CalibrationVers
     return version, core.status()
 
 
-def fill(view: View, letters: DeadLetterLog, configured: Settings) -> tuple[Any, float]:
+def fill(cache: TopicCache, letters: DeadLetterLog, configured: Settings) -> tuple[Any, float]:
     """Put in what the topics would tell; returns the status that goes on coming, and the seconds the versions took."""
     version, status = real_version_and_status(next(iter(configured.workloads.values())))
     content = {name: getattr(version, name) for name in type(version).model_fields if name != "digest"}
@@ -116,11 +116,11 @@ def fill(view: View, letters: DeadLetterLog, configured: Settings) -> tuple[Any,
             sealed = CalibrationVersion.sealed(**(content | changes))
             record = sealed.to_json()
             began_s = time.perf_counter()
-            view.take("ucci.calibration-history", f"{name}:{number}".encode(), record)
+            cache.take("ucci.calibration-history", f"{name}:{number}".encode(), record)
             versions_s += time.perf_counter() - began_s
         for point in range(POINTS):
             told = {"workload": name, "updated_at": now - timedelta(seconds=POINTS - point), "calibration_version": 50}
-            view.take("ucci.status", name.encode(), status.model_copy(update=told).to_json())
+            cache.take("ucci.status", name.encode(), status.model_copy(update=told).to_json())
     for n in range(ROUTERS):
         router = RouterStatus(
             instance_id=f"router-{n}",
@@ -134,7 +134,7 @@ def fill(view: View, letters: DeadLetterLog, configured: Settings) -> tuple[Any,
             },
             lag={str(partition): 3 for partition in range(6)},
         )
-        view.take("ucci.routers", router.instance_id.encode(), router.to_json())
+        cache.take("ucci.routers", router.instance_id.encode(), router.to_json())
     labelers = tuple(LabelerStatus(labeler=f"labeler-{n}", labels=100 + n) for n in range(20))
     recalibrator = RecalibratorStatus(
         instance_id="recalibrator-0/join",
@@ -143,7 +143,7 @@ def fill(view: View, letters: DeadLetterLog, configured: Settings) -> tuple[Any,
         stages={"join": StageStatus(ready=True, lag={"ucci.results": TopicLag(records=5, seconds=0.2)})},
         labelers=dict.fromkeys(configured.workloads, labelers),
     )
-    view.take("ucci.recalibrators", b"recalibrator-0/join", recalibrator.to_json())
+    cache.take("ucci.recalibrators", b"recalibrator-0/join", recalibrator.to_json())
     headers: dict[str, bytes | None] = {"dlq.stage": b"route", "dlq.reason": b"not_json", "dlq.error": b"not JSON"}
     for n in range(1_000):
         letters.take(f"workload-{n % WORKLOADS:03d}".encode(), b"x", headers, int(now.timestamp() * 1_000))
@@ -153,15 +153,15 @@ def fill(view: View, letters: DeadLetterLog, configured: Settings) -> tuple[Any,
 def serve(pipe: Connection) -> None:
     """Serve until told to end; runs as a process of its own."""
     configured = settings()
-    view, letters = View(tuple(configured.workloads), "ucci"), DeadLetterLog(tuple(configured.workloads))
-    status, took_s = fill(view, letters, configured)
+    cache, letters = TopicCache(tuple(configured.workloads), "ucci"), DeadLetterLog(tuple(configured.workloads))
+    status, took_s = fill(cache, letters, configured)
     context = Context(
         configured,
         Keys({}),
-        view,
+        cache,
         letters,
-        Served(configured, view, letters),
-        cast(AcknowledgedProducer, None),
+        StatusDocuments(configured, cache, letters),
+        cast(Publisher, None),
         Metrics(),
         SystemClock(),
         list,
@@ -182,7 +182,7 @@ def serve(pipe: Connection) -> None:
     while not pipe.poll(1.0 / STATUSES_PER_SECOND):
         name = names[turn % len(names)]
         told = {"workload": name, "updated_at": datetime.now(UTC), "calibration_version": 50}
-        view.take("ucci.status", name.encode(), status.model_copy(update=told).to_json())
+        cache.take("ucci.status", name.encode(), status.model_copy(update=told).to_json())
         turn += 1
     for server in servers:
         server.close()

@@ -6,7 +6,7 @@
     ├── Rewind                 a transaction did not commit, or nobody saw its end: read again what is not stored
     ├── StateInUse             another process works on this state_dir: stop, exit non-zero
     ├── StoreDamaged           stored state cannot be read: set it aside, rebuild it from the topics
-    └── Refused                one HTTP request is not served: answer with its status
+    └── RequestRefused                one HTTP request is not served: answer with its status
 
 What goes wrong with the broker is told by :mod:`ucci_runtime.broker.errors`.
 """
@@ -39,7 +39,7 @@ class StoreDamaged(RecalibratorError):
     exit_code = 1
 
 
-class Refused(RecalibratorError):
+class RequestRefused(RecalibratorError):
     """One HTTP request is not served.
 
     Parameters

@@ -5,7 +5,7 @@ What the page, the alerts and people read.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue
 
@@ -274,6 +274,23 @@ class WorkloadStatus(Event):
     dead_letters: DeadLetterStatus | None = None
     trial: TrialStatus | None = None
     outage: OutageStatus | None = None
+
+    @classmethod
+    def cold_start(cls, workload: str, target: Target) -> Self:
+        """Return the status of a workload from which no event has arrived yet.
+
+        Examples
+        --------
+        >>> WorkloadStatus.cold_start("photo-search", Target(micro_f1=0.9)).state
+        'cold_start'
+        """
+        return cls(
+            workload=workload,
+            state="cold_start",
+            sentence="Nothing has come in yet; both models will answer every query until a first version is fitted.",
+            target=target,
+            drift=DriftStatus(state="insufficient_labels"),
+        )
 
 
 class RouterStatus(Event):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
+from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from recalibrator.errors import Refused
+from recalibrator.api.http_requests import JSON_TYPES, JSONL_TYPES
+from recalibrator.errors import RequestRefused
+from schemas.event import MAX_ID_CHARS, QueryId
+from schemas.feedback import FeedbackEvent
 
 JSON = "application/json"
 _NOT_MODIFIED, _REQUEST_TIMEOUT = 304, 408
@@ -37,7 +41,7 @@ def error_body(code: str, message: str, field: str | None = None) -> dict[str, A
     return {"error": {"code": code, "message": message, "field": field}}
 
 
-def refusal(error: Refused) -> Response:
+def refusal(error: RequestRefused) -> Response:
     """Return the answer to a request that is not served."""
     headers = {}
     if error.retry_after_s is not None:
@@ -98,4 +102,127 @@ _MEANING = {
     422: "A field is wrong",
     429: "Over the quota; see Retry-After",
     503: "The broker is away; see Retry-After",
+}
+
+
+_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+}
+_REFERRED: tuple[type[BaseModel], ...] = (ErrorBody, FeedbackEvent)
+"""What routes name by reference."""
+
+_REFERENCE = "#/components/schemas/{model}"
+_GUARDED = "/v1/"
+
+
+def document_of(app: FastAPI, *, has_keys: bool) -> Callable[[], dict[str, Any]]:
+    """Return what stands in for ``app.openapi``: makes the document once.
+
+    Parameters
+    ----------
+    app : FastAPI
+        With all its routes.
+    has_keys : bool
+        Whether callers must show a key.
+    """
+    made_by_framework = app.openapi
+    documents: list[dict[str, Any]] = []
+
+    def openapi() -> dict[str, Any]:
+        if not documents:
+            documents.append(_completed(made_by_framework(), has_keys=has_keys))
+        return documents[0]
+
+    return openapi
+
+
+def _completed(document: dict[str, Any], *, has_keys: bool) -> dict[str, Any]:
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for model in _REFERRED:
+        schema = model.model_json_schema(ref_template=_REFERENCE)
+        schemas.update(schema.pop("$defs", {}))
+        schemas[model.__name__] = schema
+    if has_keys:
+        components["securitySchemes"] = _SCHEMES
+        for path, operations in document["paths"].items():
+            if path.startswith(_GUARDED):
+                for operation in operations.values():
+                    operation["security"] = [{name: []} for name in _SCHEMES]
+    return document
+
+
+_EVENT = {"$ref": "#/components/schemas/FeedbackEvent"}
+_EVENT_EXAMPLE = {"query_id": "q-17", "entities": {"camera": "canon 5d", "lens": None}, "labeler": "ann", "revision": 1}
+_LINES_EXAMPLE = (
+    '{"query_id":"q-17","entities":{"camera":"canon 5d"},"labeler":"ann"}\n{"query_id":"q-18","entities":null}\n'
+)
+_TAKEN_LINE = '{"line":1,"status":202,"error":null}\n'
+_REFUSED_LINE = '{"line":2,"status":422,"error":{"code":"missing_field","message":"…","field":"entities"}}\n'
+
+
+class TakenEvent(BaseModel):
+    """The event is in the topic."""
+
+    query_id: QueryId
+    feedback_id: str
+    """Sent again under this id, it changes nothing."""
+
+
+class TakenHook(BaseModel):
+    """What the webhook led to: 1 when it told of an annotation, which is in the topic."""
+
+    taken: int
+    query_id: str | None = None
+
+
+class JsonLines(Response):
+    """One JSON object a line."""
+
+    media_type = JSONL_TYPES[0]
+
+
+def _idempotency_key(meaning: str) -> dict[str, Any]:
+    schema = {"type": "string", "maxLength": MAX_ID_CHARS}
+    return {"name": "Idempotency-Key", "in": "header", "required": False, "description": meaning, "schema": schema}
+
+
+def _body_of(media_types: tuple[str, ...], content: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": dict.fromkeys(media_types, content)}}
+
+
+ONE_EVENT = _body_of(JSON_TYPES, {"schema": _EVENT, "example": _EVENT_EXAMPLE}) | {
+    "parameters": [_idempotency_key("Stands in for a missing feedback_id: the same key again changes nothing.")]
+}
+EVENT_LINES = _body_of(
+    JSONL_TYPES,
+    {
+        "schema": {"type": "string", "description": "A FeedbackEvent a line; blank lines are skipped."},
+        "example": _LINES_EXAMPLE,
+    },
+) | {"parameters": [_idempotency_key("KEY:n stands in for a missing feedback_id on line n.")]}
+LABEL_STUDIO_HOOK = _body_of(
+    JSON_TYPES,
+    {
+        "schema": {
+            "type": "object",
+            "required": ["action"],
+            "properties": {
+                "action": {"type": "string", "description": "Such as ANNOTATION_CREATED; others are left."},
+                "annotation": {"type": "object", "description": "As Label Studio tells it."},
+                "task": {"type": "object", "description": "With the query's id in data.query_id or meta.query_id."},
+            },
+        }
+    },
+)
+BATCH_ANSWERS: dict[int | str, dict[str, Any]] = {
+    202: {
+        "description": "Every line is in the topic",
+        "content": {JSONL_TYPES[0]: {"schema": {"type": "string"}, "example": _TAKEN_LINE * 2}},
+    },
+    207: {
+        "description": "A line each; some were not taken",
+        "content": {JSONL_TYPES[0]: {"schema": {"type": "string"}, "example": _TAKEN_LINE + _REFUSED_LINE}},
+    },
 }

@@ -13,15 +13,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recalibrator.api.http_answers import JSON, error_body, json_answer, refusal
+from recalibrator.api.http_answers import JSON, document_of, error_body, json_answer, refusal
 from recalibrator.api.http_context import Context
-from recalibrator.api.openapi import document_of
 from recalibrator.api.routes_commands import CommandRoutes
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
-from recalibrator.api.routes_labels import LabelRoutes
 from recalibrator.api.routes_page import PageRoutes
-from recalibrator.api.routes_status import StatusRoutes
-from recalibrator.errors import Refused
+from recalibrator.api.routes_status import LabelRoutes, StatusRoutes
+from recalibrator.errors import RequestRefused
 from recalibrator.prometheus_metrics import Metrics
 from ucci_runtime.broker.errors import BrokerUnreachable
 
@@ -100,8 +98,8 @@ def _add_probes(app: FastAPI, context: Context) -> None:
 
 
 def _add_handlers(app: FastAPI) -> None:
-    @app.exception_handler(Refused)
-    async def on_refused(_request: Request, error: Refused) -> Response:
+    @app.exception_handler(RequestRefused)
+    async def on_refused(_request: Request, error: RequestRefused) -> Response:
         return refusal(error)
 
     @app.exception_handler(BrokerUnreachable)

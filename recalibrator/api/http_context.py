@@ -9,13 +9,13 @@ from starlette.requests import Request
 
 from recalibrator.api.keys import Keys, Scope
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
-from recalibrator.api.read_model.status_documents import Served
-from recalibrator.api.read_model.topic_cache import View
-from recalibrator.errors import Refused
+from recalibrator.api.read_model.status_documents import StatusDocuments
+from recalibrator.api.read_model.topic_cache import TopicCache
+from recalibrator.errors import RequestRefused
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
-from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
+from ucci_runtime.broker.kafka_publisher import Publisher
 from ucci_runtime.clock import Clock
 
 _NOT_FOUND = 404
@@ -29,11 +29,11 @@ class Context:
     ----------
     settings : Settings
     keys : Keys
-    view : View
+    cache : TopicCache
     letters : DeadLetterLog
-    served : Served
+    documents : StatusDocuments
     queue : LabelQueue
-    producer : AcknowledgedProducer
+    producer : Publisher
     metrics : Metrics
     clock : Clock
     missing : callable
@@ -42,11 +42,11 @@ class Context:
 
     settings: Settings
     keys: Keys
-    view: View
+    cache: TopicCache
     letters: DeadLetterLog
-    served: Served
+    documents: StatusDocuments
     queue: LabelQueue
-    producer: AcknowledgedProducer
+    producer: Publisher
     metrics: Metrics
     clock: Clock
     missing: Callable[[], list[str]]
@@ -56,7 +56,7 @@ class Context:
 
         Raises
         ------
-        Refused
+        RequestRefused
             401 or 403.
         """
         return self.keys.authorise(request.headers, scope)
@@ -66,7 +66,7 @@ class Context:
 
         Raises
         ------
-        Refused
+        RequestRefused
             403 or 422.
         """
         return self.keys.labeler(caller, named)
@@ -76,7 +76,7 @@ class Context:
 
         Raises
         ------
-        Refused
+        RequestRefused
             429.
         """
         self.keys.spend(caller, amount, self.clock.monotonic())
@@ -90,10 +90,10 @@ class Context:
 
         Raises
         ------
-        Refused
+        RequestRefused
             404.
         """
         if workload not in self.settings.workloads:
             known = ", ".join(sorted(self.settings.workloads))
             message = f"workload {workload[:60]!r} is not configured here (configured: {known})"
-            raise Refused(_NOT_FOUND, "unknown_workload", message, "workload")
+            raise RequestRefused(_NOT_FOUND, "unknown_workload", message, "workload")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Path
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from recalibrator.errors import Refused
+from recalibrator.errors import RequestRefused
 from schemas.errors import DecodeError
 from schemas.event import decode_error, refuse_duplicate_keys, rfc3339
 from schemas.feedback import FeedbackEvent
@@ -25,7 +26,8 @@ JSON_TYPES = ("application/json",)
 JSONL_TYPES = ("application/jsonl", "application/x-ndjson", "application/x-jsonlines", "text/plain")
 
 _BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _MEDIA_TYPE, _UNPROCESSABLE = 400, 408, 413, 415, 422
-_MAX_DIGITS = 18
+_NOT_FOUND = 404
+_MAX_DIGITS, _MAX_VERSION_DIGITS = 18, 16
 _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
@@ -34,17 +36,17 @@ def require_type(request: Request, allowed: tuple[str, ...]) -> None:
 
     Raises
     ------
-    Refused
+    RequestRefused
         415.
     """
     given = request.headers.get("content-type", allowed[0]).partition(";")[0].strip().lower()
     if given not in allowed:
         message = f"Content-Type: {given[:60]!r} is not taken here: send {allowed[0]}"
-        raise Refused(_MEDIA_TYPE, "media_type", message, "Content-Type")
+        raise RequestRefused(_MEDIA_TYPE, "media_type", message, "Content-Type")
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in {"", "identity"}:
         message = f"Content-Encoding: {coding[:60]!r} is not taken here: send the body as it is"
-        raise Refused(_MEDIA_TYPE, "content_encoding", message, "Content-Encoding")
+        raise RequestRefused(_MEDIA_TYPE, "content_encoding", message, "Content-Encoding")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -52,7 +54,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
     Raises
     ------
-    Refused
+    RequestRefused
         413 as soon as it is longer than ``limit`` bytes, 408 when it comes too slowly, 400 when it ends early.
     """
     chunks = [chunk async for chunk in body_chunks(request, limit)]
@@ -64,7 +66,7 @@ async def body_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
 
     Raises
     ------
-    Refused
+    RequestRefused
         As :func:`read_body`.
     """
     declared = request.headers.get("content-length", "")
@@ -86,9 +88,9 @@ async def body_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
                 raise _too_large(limit)
             yield chunk
     except TimeoutError:
-        raise Refused(_TIMEOUT, "slow_body", f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
+        raise RequestRefused(_TIMEOUT, "slow_body", f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
     except ClientDisconnect:
-        raise Refused(_BAD_REQUEST, "disconnected", "the caller left before the body was complete") from None
+        raise RequestRefused(_BAD_REQUEST, "disconnected", "the caller left before the body was complete") from None
 
 
 async def body_lines(request: Request, limit: int, line_limit: int) -> AsyncIterator[bytes]:
@@ -96,7 +98,7 @@ async def body_lines(request: Request, limit: int, line_limit: int) -> AsyncIter
 
     Raises
     ------
-    Refused
+    RequestRefused
         As :func:`read_body`; 413 also for a line longer than ``line_limit``.
     """
     # Grown in place: a long line in many small pieces would otherwise be copied once for each of them.
@@ -119,7 +121,7 @@ def parse_feedback(data: bytes) -> FeedbackEvent:
 
     Raises
     ------
-    Refused
+    RequestRefused
         400 for what is no JSON, 413 for what is too long, 422 for a faulty field.
     """
     try:
@@ -129,7 +131,7 @@ def parse_feedback(data: bytes) -> FeedbackEvent:
     except DecodeError as error:
         raise _refusal(error) from None
     except (UnicodeEncodeError, ValueError) as error:
-        raise Refused(_UNPROCESSABLE, "invalid_field", f"entities: {error}", "entities") from None
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"entities: {error}", "entities") from None
     return event
 
 
@@ -138,12 +140,12 @@ def require_past(event: FeedbackEvent, now: datetime) -> None:
 
     Raises
     ------
-    Refused
+    RequestRefused
         422 for a ``labelled_at`` further ahead than clocks differ.
     """
     if event.labelled_at is not None and event.labelled_at > now + CLOCK_TOLERANCE:
         message = f"labelled_at: {rfc3339(event.labelled_at)} lies ahead of {rfc3339(now)}, now: set the sender's clock"
-        raise Refused(_UNPROCESSABLE, "invalid_field", message, "labelled_at")
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "labelled_at")
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
     Raises
     ------
-    Refused
+    RequestRefused
         400 for what is no JSON, 422 for what is no object or gives a key twice.
     """
     try:
@@ -164,10 +166,35 @@ def parse_object(data: bytes) -> dict[str, Any]:
     return document
 
 
-def _refusal(error: DecodeError) -> Refused:
+VersionInPath = Annotated[str, Path(json_schema_extra={"pattern": f"^[0-9]{{1,{_MAX_VERSION_DIGITS}}}$"})]
+"""Checked by :func:`version_number`, whose refusal names the remedy."""
+
+
+def version_number(given: str) -> int:
+    """Return the number in a path.
+
+    Raises
+    ------
+    RequestRefused
+        422.
+    """
+    if not (given.isascii() and given.isdigit() and len(given) <= _MAX_VERSION_DIGITS):
+        raise RequestRefused(
+            _UNPROCESSABLE, "invalid_field", f"version: {given[:60]!r} is not a version number", "version"
+        )
+    return int(given)
+
+
+def unknown_version(workload: str, version: object) -> RequestRefused:
+    """Return the refusal of a version that is not in the history."""
+    message = f"version {version} of {workload} is not in the history: see /v1/calibrations/{workload}"
+    return RequestRefused(_NOT_FOUND, "unknown_version", message, "version")
+
+
+def _refusal(error: DecodeError) -> RequestRefused:
     status = {"not_json": _BAD_REQUEST, "too_large": _TOO_LARGE}.get(error.reason, _UNPROCESSABLE)
-    return Refused(status, error.reason, str(error), error.field)
+    return RequestRefused(status, error.reason, str(error), error.field)
 
 
-def _too_large(limit: int) -> Refused:
-    return Refused(_TOO_LARGE, "too_large", f"larger than {limit} bytes: send less at once")
+def _too_large(limit: int) -> RequestRefused:
+    return RequestRefused(_TOO_LARGE, "too_large", f"larger than {limit} bytes: send less at once")

@@ -11,8 +11,8 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_server import HttpServer
 from recalibrator.api.keys import Keys
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
-from recalibrator.api.read_model.status_documents import Served
-from recalibrator.api.read_model.topic_cache import View
+from recalibrator.api.read_model.status_documents import StatusDocuments
+from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.kafka_properties import producer_properties, reader_properties
 from recalibrator.kafka_tail_reader import TailReader
 from recalibrator.labelling.queue import LabelQueue
@@ -22,7 +22,7 @@ from schemas.settings import Settings
 from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, LABEL_REQUESTS, RECALIBRATORS, ROUTERS, STATUS, Topic
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_client_reports import reports
-from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
+from ucci_runtime.broker.kafka_publisher import Publisher
 from ucci_runtime.broker.kafka_topic_readers import CompactedReader
 from ucci_runtime.broker.records import Header
 from ucci_runtime.clock import Clock
@@ -70,7 +70,7 @@ class ApiStage(Stage):
     ) -> None:
         prefix, options = settings.topics.prefix, settings.recalibrator
         self._count = metrics.count
-        self._view = View(tuple(settings.workloads), prefix)
+        self._cache = TopicCache(tuple(settings.workloads), prefix)
         self._letters = DeadLetterLog(tuple(settings.workloads))
         self._queue = LabelQueue.configured(settings)
         self._reader = CompactedReader(
@@ -89,15 +89,13 @@ class ApiStage(Stage):
             most=MOST_KEPT,
             on_final=on_final,
         )
-        self._producer = AcknowledgedProducer(
-            producer_properties(settings) | reports("api-producer", metrics.count, on_final)
-        )
+        self._producer = Publisher(producer_properties(settings) | reports("api-producer", metrics.count, on_final))
         context = Context(
             settings,
             Keys(options.api_keys),
-            self._view,
+            self._cache,
             self._letters,
-            Served(settings, self._view, self._letters),
+            StatusDocuments(settings, self._cache, self._letters),
             self._queue,
             self._producer,
             metrics,
@@ -125,7 +123,7 @@ class ApiStage(Stage):
         for message in self._reader.poll(_POLL_S):
             topic = str(message.topic())
             key, value = message.key(), message.value()
-            if not (self._view.take(topic, key, value, message.timestamp()[1]) or self._queue.take(topic, key, value)):
+            if not (self._cache.take(topic, key, value, message.timestamp()[1]) or self._queue.take(topic, key, value)):
                 self._count("view_records_ignored", topic=topic)
         for message in self._tail.poll():
             headers = dict(cast(list[Header] | None, message.headers()) or ())

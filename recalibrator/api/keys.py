@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Literal
 from urllib.parse import urlsplit
 
-from recalibrator.errors import Refused
+from recalibrator.errors import RequestRefused
 from schemas.settings import LOOPBACK_HOSTS, ApiKey
 
 Scope = Literal["read", "feedback", "relay", "admin"]
@@ -55,7 +55,7 @@ class Keys:
 
         Raises
         ------
-        Refused
+        RequestRefused
             401 without a valid key, 403 with one that lacks the scope, or from another site.
         """
         if not self._keys:
@@ -63,14 +63,16 @@ class Keys:
             return LOCAL_CALLER
         presented = _presented(headers)
         if presented is None:
-            raise Refused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
+            raise RequestRefused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
         given = sha256(presented).hexdigest()
         # Every hash is compared, so that the time taken does not tell which name was nearest.
         matches = [name for name, known in self._hashes.items() if hmac.compare_digest(known, given)]
         if not matches:
-            raise Refused(401, "key_unknown", "this key is not known here")
+            raise RequestRefused(401, "key_unknown", "this key is not known here")
         if self._keys[matches[0]].scopes.isdisjoint(_GRANTED_BY[scope]):
-            raise Refused(403, "scope_missing", f"this key lacks the scope {scope}: add it to recalibrator.api_keys")
+            raise RequestRefused(
+                403, "scope_missing", f"this key lacks the scope {scope}: add it to recalibrator.api_keys"
+            )
         return matches[0]
 
     def labeler(self, caller: str, named: str | None) -> str | None:
@@ -90,7 +92,7 @@ class Keys:
 
         Raises
         ------
-        Refused
+        RequestRefused
             403 for a labeler that the key is not bound to, 422 where none is named and several are possible.
         """
         key = self._keys.get(caller)
@@ -101,14 +103,14 @@ class Keys:
         if named is None:
             if len(bound) > 1:
                 message = f"labeler: is required with this key: name one of {_listed(bound)}"
-                raise Refused(_UNPROCESSABLE, "labeler_missing", message, "labeler")
+                raise RequestRefused(_UNPROCESSABLE, "labeler_missing", message, "labeler")
             return bound[0]
         if named not in bound and "relay" not in key.scopes:
             message = (
                 f"labeler: {named[:_SHOWN_CHARS]!r} is not bound to this key, which speaks as {_listed(bound)}: name "
                 f"one of these, or add the labeler to {place}.labelers, or the scope relay to {place}.scopes"
             )
-            raise Refused(_FORBIDDEN, "labeler_not_bound", message, "labeler")
+            raise RequestRefused(_FORBIDDEN, "labeler_not_bound", message, "labeler")
         return named
 
     def spend(self, caller: str, amount: int, now_s: float) -> None:
@@ -123,7 +125,7 @@ class Keys:
 
         Raises
         ------
-        Refused
+        RequestRefused
             429, telling when to come again.
         """
         key = self._keys.get(caller)
@@ -137,7 +139,7 @@ class Keys:
         if left <= 0.0 or (left < 1.0 and amount == 1):
             wait_s = math.ceil(max((1.0 - left) / rate_per_s, 1.0))
             message = f"over the quota of {key.quota_per_minute} events a minute; try again in {wait_s} s"
-            raise Refused(429, "over_quota", message, retry_after_s=wait_s)
+            raise RequestRefused(429, "over_quota", message, retry_after_s=wait_s)
         self._spent[caller] = (left - amount, now_s)
 
     def owe(self, caller: str, amount: int, now_s: float) -> None:
@@ -184,13 +186,13 @@ def require_same_site(headers: Mapping[str, str]) -> None:
 
     Raises
     ------
-    Refused
+    RequestRefused
         403.
     """
     origin, host = headers.get("origin"), headers.get("host", "")
     crossed = origin is not None and _authority(origin) != host
     if crossed or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
-        raise Refused(403, "cross_site", "requests from pages of other sites are refused")
+        raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")
 
 
 def _require_loopback(headers: Mapping[str, str]) -> None:
@@ -199,7 +201,7 @@ def _require_loopback(headers: Mapping[str, str]) -> None:
     host = _host_name(headers.get("host", ""))
     if host is not None and host not in LOOPBACK_HOSTS:
         message = f"host {host[:60]!r} is refused without keys: use 127.0.0.1, or configure api_keys"
-        raise Refused(403, "foreign_host", message)
+        raise RequestRefused(403, "foreign_host", message)
 
 
 def _authority(origin: str) -> str | None:

@@ -15,9 +15,16 @@ from starlette.responses import Response
 
 from recalibrator.api.http_answers import documented, json_answer
 from recalibrator.api.http_context import Context
-from recalibrator.api.http_requests import JSON_TYPES, parse_object, read_body, require_type
-from recalibrator.api.routes_status import VersionInPath, unknown_version, version_number
-from recalibrator.errors import Refused
+from recalibrator.api.http_requests import (
+    JSON_TYPES,
+    VersionInPath,
+    parse_object,
+    read_body,
+    require_type,
+    unknown_version,
+    version_number,
+)
+from recalibrator.errors import RequestRefused
 from schemas.calibration import CalibrationVersion
 from schemas.command import Action, Command
 from schemas.topics import OBSERVATIONS
@@ -75,16 +82,16 @@ class CommandRoutes:
 
         Raises
         ------
-        Refused
+        RequestRefused
             404 for an unknown workload or version, 422 where the action needs a version and none is given.
         BrokerUnreachable
         """
         self._context.require_workload(workload)
         content = None
         if version is None and action in _NEEDING_VERSION:
-            raise Refused(_UNPROCESSABLE, "missing_field", f"version: is required to {action}", "version")
+            raise RequestRefused(_UNPROCESSABLE, "missing_field", f"version: is required to {action}", "version")
         if version is not None:
-            record = self._context.view.version_json(workload, version)
+            record = self._context.cache.version_json(workload, version)
             if record is None:
                 raise unknown_version(workload, version)
             content = CalibrationVersion.from_json(record)
@@ -153,12 +160,12 @@ def checked_reason(given: object) -> str:
 
     Raises
     ------
-    Refused
+    RequestRefused
         422.
     """
     if not isinstance(given, str) or len(given) > _MAX_REASON_CHARS or not given.isprintable():
         message = f"reason: must be one line of text of at most {_MAX_REASON_CHARS} characters"
-        raise Refused(_UNPROCESSABLE, "invalid_field", message, "reason")
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "reason")
     return given
 
 
@@ -167,7 +174,7 @@ def checked_share(given: str) -> float:
 
     Raises
     ------
-    Refused
+    RequestRefused
         422.
     """
     try:
@@ -176,7 +183,7 @@ def checked_share(given: str) -> float:
         share = math.nan
     if not 0.0 < share <= 1.0:
         message = f"share: must be a number above 0 and up to 1, such as 0.1 (got {given[:60]!r})"
-        raise Refused(_UNPROCESSABLE, "invalid_field", message, "share")
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "share")
     return share
 
 

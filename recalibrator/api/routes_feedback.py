@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from recalibrator.api.feedback_batch import FeedbackBatch
-from recalibrator.api.feedback_document import (
+from recalibrator.api.http_answers import (
     BATCH_ANSWERS,
     EVENT_LINES,
     LABEL_STUDIO_HOOK,
@@ -21,8 +22,10 @@ from recalibrator.api.feedback_document import (
     JsonLines,
     TakenEvent,
     TakenHook,
+    documented,
+    error_body,
+    json_answer,
 )
-from recalibrator.api.http_answers import documented, json_answer
 from recalibrator.api.http_context import Context
 from recalibrator.api.http_requests import (
     JSON_TYPES,
@@ -34,9 +37,8 @@ from recalibrator.api.http_requests import (
     require_past,
     require_type,
 )
-from recalibrator.errors import Refused
-from recalibrator.labelling.label_studio import deleted_by, feedback_of
-from recalibrator.labelling.recent_annotations import RecentAnnotations
+from recalibrator.errors import RequestRefused
+from recalibrator.labelling.label_studio import RecentAnnotations, deleted_by, feedback_of
 from schemas.event import MAX_ID_CHARS, MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.topics import FEEDBACK
@@ -148,11 +150,11 @@ class FeedbackRoutes:
             if not line.strip():
                 continue
             if batch.lines >= limit // SMALLEST_EVENT_BYTES:
-                raise Refused(_TOO_LARGE, "too_large", f"more than {batch.lines} lines: send less at once")
+                raise RequestRefused(_TOO_LARGE, "too_large", f"more than {batch.lines} lines: send less at once")
             try:
                 event = self._checked(line, caller, key and f"{key}:{number}")
                 batch.await_broker(number, event, self._queue(event))
-            except Refused as error:
+            except RequestRefused as error:
                 batch.refuse(number, error)
             if batch.is_full:
                 await batch.settle()
@@ -174,12 +176,12 @@ class FeedbackRoutes:
 
         Raises
         ------
-        Refused
+        RequestRefused
             413 when it would not be read again: with every field written out it is longer than as it came.
         """
         key, value = event.query_id.encode(), event.to_json()
         if len(key) + len(value) > MAX_RECORD_BYTES:
-            raise Refused(_TOO_LARGE, "too_large", f"a record of more than {MAX_RECORD_BYTES} bytes: send less")
+            raise RequestRefused(_TOO_LARGE, "too_large", f"a record of more than {MAX_RECORD_BYTES} bytes: send less")
         return self._context.producer.queue(self._topic, key, value)
 
     def _count(self, event: FeedbackEvent) -> None:
@@ -214,20 +216,99 @@ def _idempotency_key(request: Request) -> str | None:
 
     Raises
     ------
-    Refused
+    RequestRefused
         422 when it could not serve as a ``feedback_id``.
     """
     key = request.headers.get("idempotency-key")
     if key and len(key) > MAX_ID_CHARS:
         message = f"Idempotency-Key: longer than {MAX_ID_CHARS} characters"
-        raise Refused(_UNPROCESSABLE, "invalid_field", message, "Idempotency-Key")
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "Idempotency-Key")
     return key or None
 
 
-def _broker_away(message: str) -> Refused:
-    return Refused(_UNAVAILABLE, "broker_away", message, retry_after_s=RETRY_AFTER_S)
+def _broker_away(message: str) -> RequestRefused:
+    return RequestRefused(_UNAVAILABLE, "broker_away", message, retry_after_s=RETRY_AFTER_S)
 
 
-def unavailable(error: BrokerUnreachable) -> Refused:
+def unavailable(error: BrokerUnreachable) -> RequestRefused:
     """Return the refusal that stands for a broker that does not acknowledge."""
     return _broker_away(f"the broker is away: {error}; nothing was taken for sure, send it again")
+
+
+MAX_UNSETTLED = 1_000
+"""Lines after which the batch waits for the broker, and other requests have their turn: some 40 ms."""
+
+_ACCEPTED, _UNAVAILABLE = 202, 503
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    event: FeedbackEvent
+    acknowledged: asyncio.Future[None]
+
+
+class FeedbackBatch:
+    """The lines of one batch.
+
+    Parameters
+    ----------
+    on_taken : callable
+        Called with each event that the broker has acknowledged.
+    """
+
+    def __init__(self, on_taken: Callable[[FeedbackEvent], None]) -> None:
+        self._on_taken = on_taken
+        self._unsettled: list[tuple[int, RequestRefused | _Waiting]] = []
+        self._answer = bytearray()
+        self._statuses: set[int] = set()
+        self.lines = 0
+
+    def refuse(self, number: int, error: RequestRefused) -> None:
+        """Note that a line is not taken."""
+        self.lines += 1
+        self._unsettled.append((number, error))
+
+    def await_broker(self, number: int, event: FeedbackEvent, acknowledged: asyncio.Future[None]) -> None:
+        """Note that a line is on its way to the broker."""
+        self.lines += 1
+        self._unsettled.append((number, _Waiting(event, acknowledged)))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to settle."""
+        return len(self._unsettled) >= MAX_UNSETTLED
+
+    async def settle(self) -> None:
+        """Wait until the broker has answered for every line so far."""
+        waiting = [one for _, one in self._unsettled if isinstance(one, _Waiting)]
+        if waiting:
+            await asyncio.wait([one.acknowledged for one in waiting])
+        else:
+            await asyncio.sleep(0)
+        for number, one in self._unsettled:
+            if isinstance(one, RequestRefused):
+                self._add(number, one.status, error_body(one.code, str(one), one.field)["error"])
+            elif (failure := one.acknowledged.exception()) is not None:
+                self._add(number, _UNAVAILABLE, error_body("broker_away", str(failure))["error"])
+            else:
+                self._on_taken(one.event)
+                self._add(number, _ACCEPTED, None)
+        self._unsettled.clear()
+
+    @property
+    def all_taken(self) -> bool:
+        """Whether every line is in the topic."""
+        return self._statuses <= {_ACCEPTED}
+
+    @property
+    def none_acknowledged(self) -> bool:
+        """Whether the broker was the only reason for every line that is not taken, and none is."""
+        return self._statuses == {_UNAVAILABLE}
+
+    def answer(self) -> bytes:
+        """Return ``{"line", "status", "error"}`` a line, in the lines' order."""
+        return bytes(self._answer)
+
+    def _add(self, number: int, status: int, error: dict[str, Any] | None) -> None:
+        self._statuses.add(status)
+        self._answer += to_json({"line": number, "status": status, "error": error}) + b"\n"

@@ -15,12 +15,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from recalibrator.api.http_answers import tagged
 from recalibrator.api.http_context import Context
-from recalibrator.api.http_requests import read_body, require_type
+from recalibrator.api.http_requests import read_body, require_type, version_number
 from recalibrator.api.keys import require_same_site
 from recalibrator.api.pages.html_page import ACTIONS, Page
 from recalibrator.api.routes_commands import CommandRoutes, checked_reason, checked_share
-from recalibrator.api.routes_status import version_number
-from recalibrator.errors import Refused
+from recalibrator.errors import RequestRefused
 from schemas.command import Action
 
 _FORM = ("application/x-www-form-urlencoded",)
@@ -51,7 +50,7 @@ class PageRoutes:
     def __init__(self, context: Context, commands: CommandRoutes) -> None:
         self._context = context
         self._commands = commands
-        self._page = Page(context.settings, context.view, context.letters, context.served, context.queue)
+        self._page = Page(context.settings, context.cache, context.letters, context.documents, context.queue)
         folder = files("recalibrator.api.pages") / "static"
         self._files = {name: (folder / name).read_bytes() for name in _FILES}
         self.router = APIRouter(include_in_schema=False)
@@ -119,7 +118,7 @@ class PageRoutes:
             share = checked_share(form.get("share", "")) if action == "canary" else None
             reason = checked_reason(form.get("reason", ""))
             await self._commands.issue(workload, action, number, caller, reason, share)
-        except Refused as error:
+        except RequestRefused as error:
             return self._form(workload, form.get("action", ""), version, str(error), error.status)
         query = urlencode({"asked": action} | ({} if number is None else {"version": number}))
         return RedirectResponse(f"/workloads/{quote(workload, safe='')}?{query}", _SEE_OTHER)
@@ -147,5 +146,5 @@ def _credentials(request: Request, key: str) -> dict[str, str]:
 
 def _action(given: str) -> Action:
     if given not in get_args(Action) or given == "bootstrap":
-        raise Refused(_UNPROCESSABLE, "invalid_field", f"action: {given[:60]!r} is not an action", "action")
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"action: {given[:60]!r} is not an action", "action")
     return given  # type: ignore[return-value]  # just checked against the literals

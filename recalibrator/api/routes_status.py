@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.requests import Request
@@ -15,18 +15,21 @@ from starlette.responses import Response, StreamingResponse
 
 from recalibrator.api.http_answers import UNCHANGED, documented, tagged
 from recalibrator.api.http_context import Context
+from recalibrator.api.http_requests import VersionInPath, unknown_version, version_number
 from recalibrator.api.read_model.history import since as since_time
 from recalibrator.api.read_model.version_lines import VersionLine, changes
-from recalibrator.errors import Refused
+from recalibrator.errors import RequestRefused
+from recalibrator.labelling.budget import label_budget
+from recalibrator.labelling.queue import queue_document
 from schemas.calibration import CalibrationVersion
-from schemas.event import rfc3339
+from schemas.event import MAX_ID_CHARS, rfc3339
+from schemas.label_requested import RequestReason
 from schemas.status import DeadLetterStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
 
 STREAM_INTERVAL_S = 0.5
 KEEP_ALIVE_S = 15.0
 
 _NOT_FOUND, _UNPROCESSABLE = 404, 422
-_MAX_DIGITS = 16
 
 
 class AllStatuses(BaseModel):
@@ -77,13 +80,13 @@ class StatusRoutes:
     async def all_statuses(self, request: Request) -> Response:
         """Return every workload's, router's and recalibrator's latest status, and the dead letters by reason."""
         self._context.authorise(request, "read")
-        return tagged(request, self._context.served.all_json(self._context.clock.now()))
+        return tagged(request, self._context.documents.all_json(self._context.clock.now()))
 
     async def one_status(self, request: Request, workload: str) -> Response:
         """Return one workload's latest status."""
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
-        return tagged(request, self._context.served.workload_json(workload, self._context.clock.now()))
+        return tagged(request, self._context.documents.workload_json(workload, self._context.clock.now()))
 
     async def history(
         self, request: Request, workload: str, since: Annotated[str | None, Query(max_length=64)] = None
@@ -92,7 +95,7 @@ class StatusRoutes:
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
         start = None if since is None else _moment(since)
-        points = since_time(self._context.view.points(workload), start)
+        points = since_time(self._context.cache.points(workload), start)
         listed = b",".join(point.encoded for point in points)
         return tagged(request, b'{"workload":' + to_json(workload) + b',"points":[' + listed + b"]}")
 
@@ -100,11 +103,11 @@ class StatusRoutes:
         """Return a workload's versions, newest first."""
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
-        view = self._context.view
-        revision = view.versions_revision_of(workload)
+        cache = self._context.cache
+        revision = cache.versions_revision_of(workload)
         known = self._listed.get(workload)
         if known is None or known[0] != revision:
-            lines = [_line(line, view.line(workload, line.parent_version)) for line in view.versions(workload)]
+            lines = [_line(line, cache.line(workload, line.parent_version)) for line in cache.versions(workload)]
             known = self._listed[workload] = (revision, to_json({"workload": workload, "versions": lines}))
         return tagged(request, known[1])
 
@@ -112,7 +115,7 @@ class StatusRoutes:
         """Return one version as it was published."""
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
-        found = self._context.view.version_json(workload, version_number(version))
+        found = self._context.cache.version_json(workload, version_number(version))
         if found is None:
             raise unknown_version(workload, version)
         return tagged(request, found)
@@ -126,7 +129,7 @@ class StatusRoutes:
     async def _changes(self) -> AsyncIterator[bytes]:
         told, quiet_s = -1, 0.0
         while "closing" not in self._context.missing():
-            revision = self._context.view.revision + self._context.letters.revision
+            revision = self._context.cache.revision + self._context.letters.revision
             if revision != told:
                 told, quiet_s = revision, 0.0
                 yield b"event: changed\ndata: %d\n\n" % revision
@@ -137,36 +140,13 @@ class StatusRoutes:
             quiet_s += STREAM_INTERVAL_S
 
 
-VersionInPath = Annotated[str, Path(json_schema_extra={"pattern": f"^[0-9]{{1,{_MAX_DIGITS}}}$"})]
-"""Checked by :func:`version_number`, whose refusal names the remedy."""
-
-
-def version_number(given: str) -> int:
-    """Return the number in a path.
-
-    Raises
-    ------
-    Refused
-        422.
-    """
-    if not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
-        raise Refused(_UNPROCESSABLE, "invalid_field", f"version: {given[:60]!r} is not a version number", "version")
-    return int(given)
-
-
-def unknown_version(workload: str, version: object) -> Refused:
-    """Return the refusal of a version that is not in the history."""
-    message = f"version {version} of {workload} is not in the history: see /v1/calibrations/{workload}"
-    return Refused(_NOT_FOUND, "unknown_version", message, "version")
-
-
 def _moment(given: str) -> datetime:
     try:
         # In a query string an unescaped plus is a space.
         moment = datetime.fromisoformat(given.replace(" ", "+"))
     except ValueError:
         message = f"since: {given[:60]!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
-        raise Refused(_UNPROCESSABLE, "invalid_field", message, "since") from None
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "since") from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
@@ -185,3 +165,51 @@ def _line(line: VersionLine, parent: VersionLine | None) -> dict[str, Any]:
         "content_of": line.content_of,
         "changed": changes(line, parent),
     }
+
+
+DEFAULT_LIMIT, MAX_LIMIT = 50, 500
+
+_UNPROCESSABLE = 422
+_MAX_CURSOR_CHARS = MAX_ID_CHARS + 20
+
+
+class LabelRoutes:
+    """The routes for labelers.
+
+    Parameters
+    ----------
+    context : Context
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.router = APIRouter(tags=["labels"])
+        self.router.add_api_route(
+            "/v1/label-requests/{workload}",
+            self.requests,
+            methods=["GET"],
+            responses=documented(401, 403, 404, 422),
+        )
+
+    async def requests(
+        self,
+        request: Request,
+        workload: str,
+        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+        reason: RequestReason | None = None,
+        cursor: Annotated[str | None, Query(max_length=_MAX_CURSOR_CHARS)] = None,
+    ) -> Response:
+        """Return what to label next, newest first, and the label budget; ``cursor`` is ``next`` of the page before.
+
+        Requests of the reason ``audit`` are for trusted labelers alone; ``audits`` says who they are.
+        """
+        context = self._context
+        context.authorise(request, "read")
+        context.require_workload(workload)
+        try:
+            page = context.queue.page(workload, context.clock.now(), limit, reason=reason, cursor=cursor)
+        except ValueError as error:
+            raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"cursor: {error}", "cursor") from None
+        configured = context.settings.workloads[workload]
+        budget = label_budget(context.cache.status(workload) or WorkloadStatus.cold_start(workload, configured.target))
+        return tagged(request, to_json(queue_document(page, budget, configured.trusted_labelers)))

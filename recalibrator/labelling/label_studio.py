@@ -9,12 +9,13 @@ last stands, and ``ucci-stream label-studio sync`` compares the full times.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from recalibrator.errors import Refused
+from recalibrator.errors import RequestRefused
 from schemas.event import decode_error
 from schemas.feedback import FeedbackEvent
 
@@ -53,7 +54,7 @@ def feedback_of(hook: dict[str, Any]) -> FeedbackEvent | None:
 
     Raises
     ------
-    Refused
+    RequestRefused
         422, naming the field.
     """
     if _action(hook) not in _TAKEN:
@@ -66,7 +67,7 @@ def deleted_by(hook: dict[str, Any]) -> list[AnnotationKey]:
 
     Raises
     ------
-    Refused
+    RequestRefused
         422, naming the field.
     """
     if _action(hook) != DELETED:
@@ -83,7 +84,7 @@ def of_annotation(annotation: dict[str, Any], task: dict[str, Any]) -> FeedbackE
 
     Raises
     ------
-    Refused
+    RequestRefused
         422, naming the field.
     """
     changed_at = _moment(annotation)
@@ -105,7 +106,7 @@ def of_annotation(annotation: dict[str, Any], task: dict[str, Any]) -> FeedbackE
         return FeedbackEvent.model_validate(content)
     except ValidationError as error:
         found = decode_error(error)
-        raise Refused(_UNPROCESSABLE, found.reason, str(found), found.field) from None
+        raise RequestRefused(_UNPROCESSABLE, found.reason, str(found), found.field) from None
 
 
 def retraction_of(told: FeedbackEvent, key: AnnotationKey, at: datetime) -> FeedbackEvent:
@@ -233,5 +234,45 @@ def _number(holder: dict[str, Any], key: str, field: str) -> int:
     return value
 
 
-def _invalid(field: str, message: str) -> Refused:
-    return Refused(_UNPROCESSABLE, "invalid_field", f"{field}: {message}", field)
+def _invalid(field: str, message: str) -> RequestRefused:
+    return RequestRefused(_UNPROCESSABLE, "invalid_field", f"{field}: {message}", field)
+
+
+MAX_REMEMBERED = 20_000
+
+
+class RecentAnnotations:
+    """The latest event of each annotation; used by one event loop.
+
+    Parameters
+    ----------
+    most : int
+        Annotations remembered; the one told of longest ago goes first.
+    """
+
+    def __init__(self, most: int = MAX_REMEMBERED) -> None:
+        self._most = most
+        self._told: OrderedDict[AnnotationKey, FeedbackEvent] = OrderedDict()
+
+    def remember(self, event: FeedbackEvent) -> None:
+        """Remember what was told of an annotation; the label itself is not kept."""
+        key = annotation_of(event)
+        if key is None:
+            return
+        known = self._told.get(key)
+        if known is None or event.revision >= known.revision:
+            self._told[key] = event.model_copy(update={"entities": None})
+        self._told.move_to_end(key)
+        if len(self._told) > self._most:
+            self._told.popitem(last=False)
+
+    def retraction(self, key: AnnotationKey, at: datetime) -> FeedbackEvent | None:
+        """Return what takes a deleted annotation's label back; None where it is not known."""
+        told = self._told.get(key)
+        return None if told is None else retraction_of(told, key, at)
+
+    def forget(self, event: FeedbackEvent) -> None:
+        """Forget the annotation of a retraction that was told."""
+        key = annotation_of(event)
+        if key is not None:
+            self._told.pop(key, None)

@@ -10,11 +10,10 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import NamedTuple, Self
 
-from recalibrator.fit.data.instants import to_us
 from recalibrator.labelling.budget import LabelBudget
 from schemas.errors import DecodeError
 from schemas.label_requested import LabelRequested, RequestReason
@@ -23,6 +22,8 @@ from schemas.topics import LABEL_REQUESTS
 
 MAX_BYTES = 64_000_000
 """Of the records of one workload that are held."""
+
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 Place = tuple[int, str]
 """Where a request stands in the queue: microseconds since 1970, query_id."""
@@ -144,7 +145,7 @@ class LabelQueue:
         """
         with self._lock:
             line = self._lines[workload]
-            oldest = bisect_left(line.places, (to_us(now - self._retention), ""))
+            oldest = bisect_left(line.places, (_microseconds(now - self._retention), ""))
             for _, query_id in line.places[:oldest]:
                 self._drop(query_id)
             end = len(line.places) if cursor is None else bisect_left(line.places, _place(cursor))
@@ -165,7 +166,7 @@ class LabelQueue:
         )
 
     def _hold(self, request: LabelRequested, value: bytes) -> None:
-        line, place = self._lines[request.workload], (to_us(request.requested_at), request.query_id)
+        line, place = self._lines[request.workload], (_microseconds(request.requested_at), request.query_id)
         insort(line.places, place)
         line.reasons[request.reason] += 1
         line.size_bytes += len(value)
@@ -213,6 +214,10 @@ def audits_of(page: QueuePage, trusted_labelers: Sequence[str]) -> Audits:
 def queue_document(page: QueuePage, budget: LabelBudget, trusted_labelers: Sequence[str]) -> dict[str, object]:
     """Return a page, the budget and who should answer audits as they are shown to programs."""
     return {**page._asdict(), "budget": budget, "audits": audits_of(page, trusted_labelers)._asdict()}
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def _cursor(place: Place) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from recalibrator.errors import Refused
+from recalibrator.errors import RequestRefused
 from recalibrator.labelling.label_studio import AnnotationKey, annotation_of, of_annotation, retraction_of, told_again
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
@@ -82,7 +82,7 @@ def read_task(document: Mapping[str, Any]) -> tuple[Task | None, list[str]]:
     for annotation in listed:
         try:
             event = of_annotation(annotation, {"data": data})
-        except Refused as refused:
+        except RequestRefused as refused:
             faults.append(f"task {document['id']}, annotation {annotation.get('id')}: {refused}")
             continue
         key = annotation_of(event)

@@ -14,13 +14,13 @@ from recalibrator.api.http_app import create_app
 from recalibrator.api.http_context import Context
 from recalibrator.api.keys import Keys
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
-from recalibrator.api.read_model.status_documents import Served
-from recalibrator.api.read_model.topic_cache import View
+from recalibrator.api.read_model.status_documents import StatusDocuments
+from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
 from ucci_runtime.broker.errors import BrokerUnreachable
-from ucci_runtime.broker.kafka_publisher import AcknowledgedProducer
+from ucci_runtime.broker.kafka_publisher import Publisher
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WORKLOAD = "photo-search"
@@ -73,7 +73,7 @@ class Api:
 
     client: TestClient
     producer: KeepingProducer
-    view: View
+    cache: TopicCache
     letters: DeadLetterLog
     queue: LabelQueue
     clock: HandClock
@@ -98,19 +98,19 @@ def make_api(
     """Return an application with these settings of ``[recalibrator]``, and of each workload."""
     settings = make_settings(workloads, workload, **recalibrator)
     producer, clock = KeepingProducer(), HandClock()
-    view = View(tuple(settings.workloads), settings.topics.prefix)
+    cache = TopicCache(tuple(settings.workloads), settings.topics.prefix)
     letters, queue = DeadLetterLog(tuple(settings.workloads)), LabelQueue.configured(settings)
     context = Context(
         settings,
         Keys(settings.recalibrator.api_keys),
-        view,
+        cache,
         letters,
-        Served(settings, view, letters),
+        StatusDocuments(settings, cache, letters),
         queue,
-        cast(AcknowledgedProducer, producer),
+        cast(Publisher, producer),
         Metrics(),
         clock,
         lambda: list(missing),
     )
     client = TestClient(create_app(context), base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
-    return Api(client, producer, view, letters, queue, clock, settings)
+    return Api(client, producer, cache, letters, queue, clock, settings)

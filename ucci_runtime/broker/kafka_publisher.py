@@ -20,7 +20,7 @@ _POLL_S = 0.1
 _FLUSH_S = 5.0
 
 
-class AcknowledgedProducer:
+class Publisher:
     """An idempotent producer whose sends are awaited; used by one event loop.
 
     Parameters

@@ -115,8 +115,7 @@ def sync(
 
     Example: ucci-stream label-studio sync --url http://127.0.0.1:8090 --every 30
     """
-    from ucci_stream.label_tools.rounds import Rounds
-    from ucci_stream.label_tools.sync import SyncOptions
+    from ucci_stream.label_tools.sync import Rounds, SyncOptions
 
     settings = settings_of(config)
     chosen = workload_of(settings, workload)

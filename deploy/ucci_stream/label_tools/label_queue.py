@@ -14,7 +14,6 @@ from pydantic_core import to_json
 from rich.console import Console
 from rich.table import Table
 
-from recalibrator.api.read_model.status_documents import unseen
 from recalibrator.labelling.budget import LabelBudget, label_budget
 from recalibrator.labelling.queue import LabelQueue, QueuePage, audits_of, queue_document
 from schemas.entities import Entities
@@ -53,7 +52,7 @@ def read_queue(settings: Settings, workload: str, limit: int, reason: RequestRea
     queue = LabelQueue(
         [workload], prefix, retention_s=options.label_request_retention_s, most=options.label_requests_max
     )
-    status = unseen(settings.workloads[workload])
+    status = WorkloadStatus.cold_start(workload, settings.workloads[workload].target)
     reader = CompactedReader(
         "label-queue",
         [STATUS.name(prefix), LABEL_REQUESTS.name(prefix)],

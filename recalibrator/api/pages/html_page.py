@@ -11,8 +11,8 @@ from pydantic import JsonValue
 
 from recalibrator.api.pages.svg_figures import Figures, FigureStore
 from recalibrator.api.read_model.dead_letter_log import DeadLetter, DeadLetterLog
-from recalibrator.api.read_model.status_documents import Served
-from recalibrator.api.read_model.topic_cache import View
+from recalibrator.api.read_model.status_documents import StatusDocuments
+from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.api.read_model.version_lines import VersionLine, changes
 from recalibrator.labelling.budget import LabelBudget, label_budget
 from recalibrator.labelling.queue import LabelQueue, QueuePage
@@ -79,7 +79,7 @@ class VersionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class WorkloadPanel:
     """What the template shows of one workload."""
 
     status: WorkloadStatus
@@ -98,21 +98,26 @@ class Page:
     Parameters
     ----------
     settings : Settings
-    view : View
+    cache : TopicCache
     letters : DeadLetterLog
-    served : Served
+    documents : StatusDocuments
     queue : LabelQueue
     """
 
     def __init__(
-        self, settings: Settings, view: View, letters: DeadLetterLog, served: Served, queue: LabelQueue
+        self,
+        settings: Settings,
+        cache: TopicCache,
+        letters: DeadLetterLog,
+        documents: StatusDocuments,
+        queue: LabelQueue,
     ) -> None:
         self._settings = settings
-        self._view = view
+        self._cache = cache
         self._letters = letters
-        self._served = served
+        self._documents = documents
         self._queue = queue
-        self._figures = FigureStore(view)
+        self._figures = FigureStore(cache)
         self._environment = Environment(
             loader=PackageLoader("recalibrator.api.pages"),
             autoescape=True,
@@ -131,9 +136,9 @@ class Page:
 
     def overview(self, now: datetime) -> str:
         """Return the page of all workloads; that of the workload where there is but one."""
-        if len(self._view.workloads) == 1:
-            return self.workload(self._view.workloads[0], now)
-        statuses = [self._served.workload(name, now) for name in self._view.workloads]
+        if len(self._cache.workloads) == 1:
+            return self.workload(self._cache.workloads[0], now)
+        statuses = [self._documents.workload(name, now) for name in self._cache.workloads]
         return self._render("overview.html", now, statuses=statuses)
 
     def workload(self, workload: str, now: datetime, asked: str = "", version: int | None = None) -> str:
@@ -152,8 +157,8 @@ class Page:
         self, workload: str, action: str, version: int | None, now: datetime, *, needs_key: bool, problem: str
     ) -> str:
         """Return the page on which a person confirms a command."""
-        current = self._view.line(workload, self._served.workload(workload, now).calibration_version)
-        wanted = self._view.line(workload, version)
+        current = self._cache.line(workload, self._documents.workload(workload, now).calibration_version)
+        wanted = self._cache.line(workload, version)
         changed = [] if wanted is None or wanted is current else _changed(changes(wanted, current))
         return self._render(
             "confirm.html",
@@ -170,20 +175,20 @@ class Page:
     def _render(self, template: str, now: datetime, **content: object) -> str:
         return self._environment.get_template(template).render(
             now=now,
-            workloads=self._view.workloads,
-            recalibrators=[one.status for one in self._view.recalibrators()],
-            routers=[one.status for one in self._view.routers()],
+            workloads=self._cache.workloads,
+            recalibrators=[one.status for one in self._cache.recalibrators()],
+            routers=[one.status for one in self._cache.routers()],
             **content,
         )
 
-    def _panel(self, workload: str, now: datetime) -> Panel:
-        status = self._served.workload(workload, now)
-        lines = self._view.versions(workload)
-        return Panel(
+    def _panel(self, workload: str, now: datetime) -> WorkloadPanel:
+        status = self._documents.workload(workload, now)
+        lines = self._cache.versions(workload)
+        return WorkloadPanel(
             status=status,
             tone=TONES[status.state],
             versions=[
-                VersionRow(line, _changed(changes(line, self._view.line(workload, line.parent_version))))
+                VersionRow(line, _changed(changes(line, self._cache.line(workload, line.parent_version))))
                 for line in lines[:SHOWN_VERSIONS]
             ],
             hidden_versions=max(0, len(lines) - SHOWN_VERSIONS),

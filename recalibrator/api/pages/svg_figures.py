@@ -9,10 +9,14 @@ from threading import Lock
 from markupsafe import Markup
 from pydantic import ValidationError
 
-from recalibrator.api.pages.svg_calibration import reliability_plot, uncertainty_plot
-from recalibrator.api.pages.svg_frontier import frontier_plot
-from recalibrator.api.pages.svg_over_time import escalation_plot, quality_plot
-from recalibrator.api.read_model.topic_cache import View
+from recalibrator.api.pages.svg_plots import (
+    escalation_plot,
+    frontier_plot,
+    quality_plot,
+    reliability_plot,
+    uncertainty_plot,
+)
+from recalibrator.api.read_model.topic_cache import TopicCache
 from schemas.calibration import CalibrationVersion
 from schemas.status import Frontier, UncertaintyHistogram, WorkloadStatus
 
@@ -42,12 +46,12 @@ class FigureStore:
 
     Parameters
     ----------
-    view : View
+    cache : TopicCache
         Where history and versions are.
     """
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self, cache: TopicCache) -> None:
+        self._cache = cache
         self._lock = Lock()
         self._drawn: dict[tuple[str, str], tuple[object, Markup]] = {}
         self._at_fit: dict[str, tuple[int | None, _AtFit]] = {}
@@ -55,7 +59,7 @@ class FigureStore:
     def of(self, status: WorkloadStatus) -> Figures:
         """Return the drawings that belong to a status."""
         name, target = status.workload, status.target.micro_f1
-        points = self._view.points(name)
+        points = self._cache.points(name)
         moment = 0 if not points else int(points[-1].at.timestamp() / _REDRAWN_EVERY_S)
         past = (status.calibration_version, target, moment)
         fitted = self._fitted(name, status.calibration_version)
@@ -99,7 +103,7 @@ class FigureStore:
             known = self._at_fit.get(workload)
         if known is not None and known[0] == version:
             return known[1]
-        record = None if version is None else self._view.version_json(workload, version)
+        record = None if version is None else self._cache.version_json(workload, version)
         if record is None:
             return _AtFit()
         details = CalibrationVersion.from_json(record).evidence.details

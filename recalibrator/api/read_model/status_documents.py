@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json
 
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
-from recalibrator.api.read_model.topic_cache import Instance, View
+from recalibrator.api.read_model.topic_cache import Instance, TopicCache
 from recalibrator.api.read_model.version_lines import summary
-from schemas.settings import Settings, WorkloadSettings
-from schemas.status import DriftStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.settings import Settings
+from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.topics import QUERIES
 
 SILENT_AFTER = timedelta(seconds=30)
@@ -76,20 +76,20 @@ class _Around:
     instances: bytes
 
 
-class Served:
+class StatusDocuments:
     """The documents behind ``/v1/status`` and the page.
 
     Parameters
     ----------
     settings : Settings
-    view : View
+    cache : TopicCache
     letters : DeadLetterLog
     """
 
-    def __init__(self, settings: Settings, view: View, letters: DeadLetterLog) -> None:
+    def __init__(self, settings: Settings, cache: TopicCache, letters: DeadLetterLog) -> None:
         self._settings = settings
         self._prefix = f"{settings.topics.prefix}."
-        self._view = view
+        self._cache = cache
         self._letters = letters
         self._owns: dict[str, tuple[int, _Own]] = {}
         self._rests: dict[str, tuple[_Around, _Rest]] = {}
@@ -106,7 +106,7 @@ class Served:
     def all_json(self, now: datetime) -> bytes:
         """Return all workloads and instances as JSON."""
         around = self._surroundings(now)
-        workloads = b",".join(self._json(name, around) for name in self._view.workloads)
+        workloads = b",".join(self._json(name, around) for name in self._cache.workloads)
         return b'{"workloads":[' + workloads + b"]," + around.instances + b"}"
 
     def _json(self, workload: str, around: _Around) -> bytes:
@@ -122,15 +122,16 @@ class Served:
 
     def _own(self, workload: str) -> _Own:
         """Return what the workload's own status and versions tell; made anew when one of them has come."""
-        revision = self._view.revision_of(workload)
+        revision = self._cache.revision_of(workload)
         known = self._owns.get(workload)
         if known is not None and known[0] == revision:
             return known[1]
-        document = self._view.document(workload)
+        document = self._cache.document(workload)
         if document is None:
-            document = unseen(self._settings.workloads[workload]).model_dump(mode="json")
-        line = self._view.line(workload, document["calibration_version"])
-        parent = None if line is None else self._view.line(workload, line.parent_version)
+            target = self._settings.workloads[workload].target
+            document = WorkloadStatus.cold_start(workload, target).model_dump(mode="json")
+        line = self._cache.line(workload, document["calibration_version"])
+        parent = None if line is None else self._cache.line(workload, line.parent_version)
         labels = {name: value for name, value in document.get("labels", {}).items() if name != "by_labeler"}
         made = _Own(
             status=to_json({name: value for name, value in document.items() if name not in _COMPLETED})[:-1],
@@ -157,10 +158,10 @@ class Served:
 
     def _surroundings(self, now: datetime) -> _Around:
         """Return what every workload's document rests on; time counts as far as it silences someone."""
-        routers, recalibrators = self._view.routers(), self._view.recalibrators()
+        routers, recalibrators = self._cache.routers(), self._cache.recalibrators()
         heard = [*(one.status.updated_at for one in routers), *(one.status.updated_at for one in recalibrators)]
         quiet = tuple((now - at > SILENT_AFTER) + (now - at > GONE_AFTER) for at in heard)
-        key = (self._view.instances_revision, self._letters.revision, now.replace(second=0, microsecond=0), quiet)
+        key = (self._cache.instances_revision, self._letters.revision, now.replace(second=0, microsecond=0), quiet)
         known = self._around
         if known is not None and known.key == key:
             return known
@@ -223,17 +224,6 @@ def _sum(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     counts = {name: value + other.get(name, 0) for name, value in one.items() if isinstance(value, int)}
     # RFC 3339 in UTC: the later text is the later time, to the second.
     return one | counts | {"last_at": max(one["last_at"] or "", other["last_at"] or "") or None}
-
-
-def unseen(settings: WorkloadSettings) -> WorkloadStatus:
-    """Return the status of a workload of which nothing has come yet."""
-    return WorkloadStatus(
-        workload=settings.name,
-        state="cold_start",
-        sentence="Nothing has come in yet; both models will answer every query until a first version is fitted.",
-        target=settings.target,
-        drift=DriftStatus(state="insufficient_labels"),
-    )
 
 
 def _of_workload(router: RouterNow, workload: str) -> dict[str, Any]:

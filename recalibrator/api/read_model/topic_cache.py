@@ -45,7 +45,7 @@ class _Workload:
     versions_revision: int = 0
 
 
-class View:
+class TopicCache:
     """What the API knows.
 
     Parameters

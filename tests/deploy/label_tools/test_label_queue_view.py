@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from recalibrator.api.read_model.status_documents import unseen
 from recalibrator.labelling.budget import label_budget
 from recalibrator.labelling.queue import LabelQueue
 from schemas.label_requested import LabelRequested, RequestReason
 from schemas.settings import WorkloadSettings
+from schemas.status import WorkloadStatus
 from ucci_stream.label_tools.label_queue import Queue, show_queue
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,7 +33,8 @@ def shown(reason: RequestReason, *trusted: str) -> str:
     )
     assert queue.take("ucci.label-requests", b"q-1", request.to_json())
     console = Console(file=io.StringIO(), width=120)
-    show_queue(Queue(queue.page("photo", NOW, 9), label_budget(unseen(PHOTO)), trusted), console, as_json=False)
+    budget = label_budget(WorkloadStatus.cold_start(PHOTO.name, PHOTO.target))
+    show_queue(Queue(queue.page("photo", NOW, 9), budget, trusted), console, as_json=False)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from recalibrator.errors import Refused
+from recalibrator.errors import RequestRefused
 from recalibrator.labelling.label_studio import (
     AnnotationKey,
+    RecentAnnotations,
     annotation_of,
     deleted_by,
     feedback_of,
     retraction_of,
     told_again,
 )
-from recalibrator.labelling.recent_annotations import RecentAnnotations
 from schemas.feedback import MAX_REVISION, FeedbackEvent
 from tests.support.api import START, make_api
 
@@ -163,7 +163,7 @@ def test_only_the_annotations_told_of_lately_are_remembered() -> None:
 )
 def test_a_malformed_deletion_is_refused(change: dict[str, Any]) -> None:
     hook = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}], "project": {"id": 2}, **change}
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         deleted_by(hook)
 
 
@@ -183,7 +183,7 @@ def test_a_malformed_deletion_is_refused(change: dict[str, Any]) -> None:
     ],
 )
 def test_a_malformed_hook_is_refused_with_its_field(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         feedback_of(_hook() | change)
     assert refused.value.field == field
     assert refused.value.status == 422

@@ -145,7 +145,7 @@ def api() -> Api:
         drift=DriftStatus(state="ok"),
         updated_at=START,
     )
-    api.view.take("ucci.status", WORKLOAD.encode(), status.to_json())
+    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
     return api
 
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recalibrator.join.query_state import NOTHING_KNOWN, take_feedback
-from recalibrator.labelling.label_studio import AnnotationKey, of_annotation
-from recalibrator.labelling.recent_annotations import RecentAnnotations
+from recalibrator.labelling.label_studio import AnnotationKey, RecentAnnotations, of_annotation
 from recalibrator.labelling.reconcile import Author, Plan, note_told, plan, read_task
 from schemas.event import rfc3339
 from schemas.feedback import FeedbackEvent

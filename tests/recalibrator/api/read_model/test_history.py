@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.api.pages.svg_over_time import escalation_plot, quality_plot
+from recalibrator.api.pages.svg_plots import escalation_plot, quality_plot
 from recalibrator.api.read_model.history import MAX_POINTS, History, since
 from schemas.calibration import CalibrationMap, CalibrationVersion, CostRate, Evidence, Interval, Target
 from schemas.status import DriftStatus, WorkloadStatus

@@ -21,13 +21,13 @@ def api() -> Api:
     api = make_api()
     for number, trigger in ((1, "bootstrap"), (2, "refit")):
         offer(api, number, trigger)
-    api.view.take("ucci.status", WORKLOAD.encode(), status().to_json())
+    api.cache.take("ucci.status", WORKLOAD.encode(), status().to_json())
     return api
 
 
 def offer(api: Api, number: int, trigger: str) -> None:
     version = sealed_version(workload=WORKLOAD, version=number, evidence=Evidence(trigger=trigger))
-    api.view.take("ucci.calibration-history", f"{WORKLOAD}:{number}".encode(), version.to_json())
+    api.cache.take("ucci.calibration-history", f"{WORKLOAD}:{number}".encode(), version.to_json())
 
 
 def status(**changed: Any) -> WorkloadStatus:
@@ -123,7 +123,7 @@ def test_the_form_of_a_canary_asks_for_the_share(api: Api) -> None:
 
 def test_the_page_compares_both_versions_and_offers_what_can_be_done(api: Api) -> None:
     offer(api, 3, "canary")
-    api.view.take("ucci.status", WORKLOAD.encode(), status(trial=canary()).to_json())
+    api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=canary()).to_json())
     page = api.client.get(f"/workloads/{WORKLOAD}").text
     for shown in ("ada &lt;admin&gt;", "25.0 % of queries", "87.5 % of 800", "31.0 %", "22.0 %", "1.93", "0.912"):
         assert shown in page, shown
@@ -135,14 +135,14 @@ def test_the_page_compares_both_versions_and_offers_what_can_be_done(api: Api) -
 
 def test_an_ended_trial_stays_shown_and_offers_no_act(api: Api) -> None:
     ended = canary(ended_at=START + timedelta(hours=1), ended_by="stop_trial")
-    api.view.take("ucci.status", WORKLOAD.encode(), status(trial=ended).to_json())
+    api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=ended).to_json())
     page = api.client.get(f"/workloads/{WORKLOAD}").text
     assert "by stop trial" in page
     assert "action=promote" not in page
 
 
 def test_a_version_that_was_only_tried_is_no_point_of_the_history(api: Api) -> None:
-    api.view.take("ucci.status", WORKLOAD.encode(), None)
+    api.cache.take("ucci.status", WORKLOAD.encode(), None)
     before = api.client.get(f"/v1/status/{WORKLOAD}/history").json()
     offer(api, 3, "shadow")
     assert api.client.get(f"/v1/status/{WORKLOAD}/history").json() == before

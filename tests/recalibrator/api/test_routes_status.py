@@ -58,10 +58,10 @@ def _status(second: int = 0, **changes: Any) -> WorkloadStatus:
 def api() -> Api:
     api = make_api()
     for second in range(0, 30, 5):
-        api.view.take("ucci.status", WORKLOAD.encode(), _status(second).to_json())
+        api.cache.take("ucci.status", WORKLOAD.encode(), _status(second).to_json())
     for number in (1, 2):
         key = f"{WORKLOAD}:{number}".encode()
-        api.view.take("ucci.calibration-history", key, _version(number).to_json())
+        api.cache.take("ucci.calibration-history", key, _version(number).to_json())
     router = RouterStatus(
         instance_id="router-0",
         started_at=START,
@@ -69,7 +69,7 @@ def api() -> Api:
         ready=True,
         versions={WORKLOAD: VersionInUse(version=2)},
     )
-    api.view.take("ucci.routers", b"router-0", router.to_json())
+    api.cache.take("ucci.routers", b"router-0", router.to_json())
     return api
 
 
@@ -93,7 +93,7 @@ def test_an_entity_tag_saves_sending_it_again(api: Api) -> None:
     again = api.client.get("/v1/status", headers={"If-None-Match": first.headers["etag"]})
     assert again.status_code == 304
 
-    api.view.take("ucci.status", WORKLOAD.encode(), _status(60).to_json())
+    api.cache.take("ucci.status", WORKLOAD.encode(), _status(60).to_json())
     assert api.client.get("/v1/status", headers={"If-None-Match": first.headers["etag"]}).status_code == 200
 
 
@@ -112,8 +112,8 @@ def test_history_begins_at_since(api: Api) -> None:
 
 def test_history_stays_bounded_and_keeps_its_newest_point(api: Api) -> None:
     for second in range(60, 60 + 5 * MAX_POINTS):
-        api.view.take("ucci.status", WORKLOAD.encode(), _status(second).to_json())
-    points = api.view.points(WORKLOAD)
+        api.cache.take("ucci.status", WORKLOAD.encode(), _status(second).to_json())
+    points = api.cache.points(WORKLOAD)
 
     assert len(points) <= MAX_POINTS
     assert points[-1].at == START + timedelta(seconds=59 + 5 * MAX_POINTS)
@@ -129,7 +129,7 @@ def test_versions_are_listed_newest_first_and_shown_as_published(api: Api) -> No
 
 
 def test_a_tombstone_takes_a_version_out(api: Api) -> None:
-    api.view.take("ucci.calibration-history", f"{WORKLOAD}:1".encode(), None)
+    api.cache.take("ucci.calibration-history", f"{WORKLOAD}:1".encode(), None)
 
     assert api.client.get(f"/v1/calibrations/{WORKLOAD}/1").status_code == 404
 
@@ -178,7 +178,7 @@ def test_readiness_names_what_is_missing() -> None:
 
 @pytest.mark.parametrize("state", ["active", "infeasible"])
 def test_the_page_says_the_state_and_loads_nothing_from_elsewhere(api: Api, state: str) -> None:
-    api.view.take("ucci.status", WORKLOAD.encode(), _status(90, state=state, sentence=f"It is <{state}>.").to_json())
+    api.cache.take("ucci.status", WORKLOAD.encode(), _status(90, state=state, sentence=f"It is <{state}>.").to_json())
     answer = api.client.get("/")
 
     assert answer.status_code == 200

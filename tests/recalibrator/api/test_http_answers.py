@@ -60,7 +60,7 @@ def _api(**options: Any) -> Api:
         ("calibration-history", f"{WORKLOAD}:1", version),
         ("routers", "router-0", router),
     ):
-        assert api.view.take(f"ucci.{topic}", record_key.encode(), record.to_json())
+        assert api.cache.take(f"ucci.{topic}", record_key.encode(), record.to_json())
     return api
 
 

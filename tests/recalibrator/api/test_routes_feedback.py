@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recalibrator.api import feedback_batch
 from recalibrator.api import http_requests as bodies
+from recalibrator.api import routes_feedback
 from schemas.event import MAX_RECORD_BYTES, rfc3339
 from schemas.feedback import FeedbackEvent
 from tests.support.api import KEY, START, Api, make_api
@@ -224,7 +224,7 @@ def test_a_batch_of_more_lines_than_events_would_fit_is_refused(api: Api) -> Non
 def test_the_time_that_the_broker_takes_is_not_the_senders(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is as slow as the broker; only the body's own coming is timed."""
     monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.01)
-    monkeypatch.setattr(feedback_batch, "MAX_UNSETTLED", 1)
+    monkeypatch.setattr(routes_feedback, "MAX_UNSETTLED", 1)
     api.producer.takes_s = 0.03
 
     assert _batch(api, [json.dumps(EVENT).encode()] * 3).status_code == 202
