@@ -34,10 +34,11 @@ import structlog
 from benchmarks.results_json import tell
 from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint, WorkloadSettings
+from stream_router.errors import CallError, ServerDownError
 from stream_router.model_client.concurrency_limit import ConcurrencyLimit
-from stream_router.model_client.http_call import CallError
-from stream_router.model_client.http_client import ModelServer, ServerDownError, ServerName
+from stream_router.model_client.http_client import ModelServer
 from stream_router.model_client.request import build_probe, build_request
+from stream_router.ports import ServerName
 from tests.support.model_clients import workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer
 from ucci_runtime.clock import SystemClock

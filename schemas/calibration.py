@@ -19,6 +19,7 @@ from schemas.canonical import digest
 from schemas.deciding import Plan, Segment, segments
 from schemas.draws import uniform
 from schemas.event import (
+    DEFAULT_SIGNAL,
     MAX_INTEGER,
     Count,
     Event,
@@ -83,9 +84,9 @@ class Target(Part):
 
 
 class Signal(Part):
-    """What u was measured on; a map is valid for one model, prompt and decoding mode only."""
+    """What u was measured on; a map is valid for one uncertainty signal, model, prompt and decoding mode only."""
 
-    kind: str = "token_margin"
+    kind: str = DEFAULT_SIGNAL
     small_model: str
     decoding: Literal["free", "json_schema"] = "free"
 

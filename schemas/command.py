@@ -7,7 +7,18 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE, CalibrationMap
-from schemas.event import MAX_NAME_CHARS, Count, Event, Ordinal, Probability, Real, Timestamp, WorkloadName
+from schemas.event import (
+    DEFAULT_SIGNAL,
+    MAX_NAME_CHARS,
+    Count,
+    Event,
+    Ordinal,
+    Probability,
+    Real,
+    SignalName,
+    Timestamp,
+    WorkloadName,
+)
 
 Action = Literal[
     "bootstrap",
@@ -43,6 +54,8 @@ class Command(Event):
     map, uncertainty_threshold, error_probability_threshold : optional
         For ``bootstrap`` from a finished calibration; the threshold on u wins over the one on g. With ``activate``,
         ``pin``, ``shadow`` and ``canary`` the content of ``version``, for when the fit keeps it no longer.
+    signal : str
+        How u of ``map`` is measured; a map of another signal than the workload's is refused.
     issued_by, reason : str
         Who, and why.
     """
@@ -55,6 +68,7 @@ class Command(Event):
     map: CalibrationMap | None = None
     uncertainty_threshold: Annotated[Real, Field(ge=ESCALATE_ALL, le=ESCALATE_NONE)] | None = None
     error_probability_threshold: Probability | None = None
+    signal: SignalName = DEFAULT_SIGNAL
     examples: Count | None = None
     issued_by: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
     issued_at: Timestamp

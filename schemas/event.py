@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -92,6 +92,15 @@ Count = Annotated[int, Field(strict=True, ge=0, le=MAX_INTEGER)]
 Ordinal = Annotated[int, Field(strict=True, ge=1, le=MAX_INTEGER)]
 NonNegative = Annotated[Real, Field(ge=0.0, le=float(MAX_INTEGER))]
 """Bounded, so that a sum of many stays finite."""
+
+SignalKind = Literal["token_margin", "entropy", "max_probability"]
+"""The ways to measure u that a workload can choose from."""
+
+SignalName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+"""The way u was measured, which may be one of a later release."""
+
+DEFAULT_SIGNAL: Final = "token_margin"
+"""Also how u was measured in every record that does not say so: earlier releases knew no other way."""
 
 
 class Part(BaseModel):

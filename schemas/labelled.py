@@ -10,6 +10,7 @@ from pydantic import model_validator
 
 from schemas.entities import count_pairs, equal
 from schemas.event import (
+    DEFAULT_SIGNAL,
     Count,
     Event,
     Flag,
@@ -17,6 +18,7 @@ from schemas.event import (
     Part,
     Probability,
     QueryId,
+    SignalName,
     Timestamp,
     Uncertainty,
     WorkloadName,
@@ -74,6 +76,8 @@ class LabelledExample(Event):
         Number of other labelers whose own label of this query, neither withdrawn nor skipped, differs from this one.
     per_field : dict, optional
         Counts of the served answer by field, for the status page alone.
+    signal : str
+        How u was measured, such as ``token_margin``; labels of another signal than the workload's do not count.
     """
 
     kind: Literal["labelled"] = "labelled"
@@ -100,6 +104,7 @@ class LabelledExample(Event):
     trusted: Flag | None = None
     disputed: Count = 0
     per_field: dict[str, FieldCounts] | None = None
+    signal: SignalName = DEFAULT_SIGNAL
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -177,6 +182,7 @@ class LabelledExample(Event):
             trusted=(feedback.labeler in trusted_labelers) if trusted_labelers else None,
             disputed=disputed,
             per_field=_per_field(routed, gold, wanted),
+            signal=routed.signal,
         )
 
 

@@ -11,6 +11,7 @@ from pydantic import model_validator
 
 from schemas.entities import Entities
 from schemas.event import (
+    DEFAULT_SIGNAL,
     Count,
     Event,
     Flag,
@@ -19,6 +20,7 @@ from schemas.event import (
     Part,
     Probability,
     QueryId,
+    SignalName,
     Timestamp,
     Uncertainty,
     WorkloadName,
@@ -69,7 +71,8 @@ class Decision(Part):
         One of ``threshold``, ``exploration``, ``cold_start``, ``infeasible``, ``small_failed``, ``kept``,
         ``degraded``.
     uncertainty : float or None
-        u = 1 - mean(p1 - p2) of the small model's tokens, in [0, 1]; null when the small model failed.
+        u of the small model's answer, in [0, 1], as the result's ``signal`` measures it; null when the small model
+        failed.
     error_probability : float or None
         g(u) of the version in force.
     threshold : float or None
@@ -144,7 +147,13 @@ class LabelRequest(Part):
 
 
 class RoutedEvent(Event):
-    """The committed result of one query (key: query_id)."""
+    """The committed result of one query (key: query_id).
+
+    Parameters
+    ----------
+    signal : str
+        How u was measured, such as ``token_margin``.
+    """
 
     sent_by_others: ClassVar[bool] = False
 
@@ -161,6 +170,7 @@ class RoutedEvent(Event):
     routed_at: Timestamp
     routed_by: str
     metadata: Metadata | None = None
+    signal: SignalName = DEFAULT_SIGNAL
 
     @model_validator(mode="after")
     def _answer_comes_from_a_run(self) -> Self:

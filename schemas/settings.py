@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from schemas.calibration import ModelCosts, Signal, Target
-from schemas.event import MAX_NAME_CHARS
+from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 
 TEXT_PLACEHOLDER = "{text}"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -317,6 +317,11 @@ class WorkloadSettings(Section):
         Which endpoint of the server is called; ``chat`` sends one user message.
     decoding : str
         ``json_schema`` has the server force the shape of the answer.
+    uncertainty : str
+        How the uncertainty of an answer is measured from its tokens: ``token_margin`` is 1 - mean(p1 - p2), ``entropy``
+        the mean normalised entropy of the five most probable alternatives and the rest, ``max_probability``
+        1 - mean(p1). Versions, labels and traffic of another signal do not count: after a change the workload starts
+        cold.
     max_tokens : int
         Longest completion.
     small, large : table
@@ -337,6 +342,7 @@ class WorkloadSettings(Section):
     fields: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=255)], ...], Field(min_length=1)]
     api: Literal["completions", "chat"] = "completions"
     decoding: Literal["free", "json_schema"] = "free"
+    uncertainty: SignalKind = DEFAULT_SIGNAL
     max_tokens: Annotated[Integer, Field(ge=1, le=100_000)] = 256
     small: ModelEndpoint | None = None
     large: ModelEndpoint | None = None
@@ -379,7 +385,8 @@ class WorkloadSettings(Section):
     @property
     def signal(self) -> Signal:
         """What u is measured on under these settings."""
-        return Signal(small_model=self.small.model if self.small else "small", decoding=self.decoding)
+        small_model = self.small.model if self.small else "small"
+        return Signal(kind=self.uncertainty, small_model=small_model, decoding=self.decoding)
 
 
 def _only_scalar(value: JsonValue) -> JsonValue:

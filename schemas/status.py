@@ -18,6 +18,7 @@ from schemas.event import (
     Part,
     Probability,
     Real,
+    SignalName,
     Timestamp,
     Uncertainty,
     WorkloadName,
@@ -212,11 +213,12 @@ class ModelHealth(Part):
 
 
 class VersionInUse(Part):
-    """The version that a router decides by, since when, and the one on trial beside it."""
+    """The version that a router decides by, since when, the one on trial beside it, and how u is measured there."""
 
     version: Count | None
     since: Timestamp | None = None
     trial: Count | None = None
+    signal: SignalName | None = None
 
 
 class WorkloadRouter(Part):

@@ -7,7 +7,18 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.event import Count, Event, NonNegative, Ordinal, Part, Real, Timestamp, WorkloadName
+from schemas.event import (
+    DEFAULT_SIGNAL,
+    Count,
+    Event,
+    NonNegative,
+    Ordinal,
+    Part,
+    Real,
+    SignalName,
+    Timestamp,
+    WorkloadName,
+)
 
 MAX_CELLS = 4_096
 _Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_CELLS)]
@@ -22,7 +33,7 @@ class GridSpec(Part):
 
 
 class VersionTraffic(Part):
-    """Counts of the queries that one calibration version routed.
+    """Counts of the queries that one calibration version routed, u of which was measured one way.
 
     Parameters
     ----------
@@ -40,6 +51,8 @@ class VersionTraffic(Part):
         Sums, in units of one small call.
     small_latency_s, large_latency_s : float
         Sums over calls, in seconds.
+    signal : str
+        How u was measured, such as ``token_margin``.
     """
 
     calibration_version: Count | None
@@ -60,6 +73,7 @@ class VersionTraffic(Part):
     cost_paper: NonNegative = 0.0
     small_latency_s: NonNegative = 0.0
     large_latency_s: NonNegative = 0.0
+    signal: SignalName = DEFAULT_SIGNAL
 
     @model_validator(mode="after")
     def _parallel(self) -> Self:

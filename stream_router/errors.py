@@ -3,10 +3,21 @@
 ::
 
     RouterError
-    ├── ModelsFailed        both models failed on this very query: dead letter, go on
-    └── OffsetsWentBack     the log was cut or made anew while it was read: stop, start again
+    ├── ModelsFailed                both models failed on this very query: dead letter, go on
+    ├── OffsetsWentBack             the log was cut or made anew while it was read: stop, start again
+    ├── MalformedReplyError         the body is not a model's reply: another attempt may bring one
+    └── CallError                   a model did not answer
+        ├── RefusedError            the server refused this very request: do not send it again
+        ├── MisconfiguredError      wrong address, model name or key: the server answers nobody
+        ├── TransientError          one attempt failed: make another
+        │   ├── OverloadedError     the server has too much to do: wait longer first
+        │   ├── TimedOutError       no answer in time
+        │   └── UnreachableError    no connection: the query is not at fault
+        ├── FailedError             out of attempts, while the server answers others: the query is at fault
+        ├── ServerDownError         the server is down: ask the other one, or wait
+        └── BusyError               no place at the server in time: do without the answer
 
-What goes wrong with the broker is told by :mod:`ucci_runtime.broker.errors`.
+Errors of the broker are in :mod:`ucci_runtime.broker.errors`.
 """
 
 from __future__ import annotations
@@ -45,3 +56,57 @@ class OffsetsWentBack(RouterError):
 
     def __init__(self, offset: int, position: int) -> None:
         super().__init__(f"offset {offset} came after {position - 1}: the topic was cut or made anew; start again")
+
+
+class MalformedReplyError(RouterError):
+    """The reply has not the shape of the protocol; the message says where."""
+
+
+class CallError(RouterError):
+    """A model did not answer; the subclass says whose fault it is."""
+
+
+class RefusedError(CallError):
+    """The server refused this very request; a second one would be refused as well."""
+
+
+class MisconfiguredError(CallError):
+    """The server will answer nobody as configured: a wrong address, model name or key."""
+
+
+class TransientError(CallError):
+    """One attempt failed; another may not."""
+
+
+class OverloadedError(TransientError):
+    """The server has too much to do: by itself no sign of an outage, and none of a fault of the query."""
+
+
+class TimedOutError(TransientError):
+    """No answer in time: the server has too much to do, or hangs, or hangs on this query alone."""
+
+
+class UnreachableError(TransientError):
+    """No connection: the server never saw the query, which therefore cannot be at fault."""
+
+
+class FailedError(CallError):
+    """Out of attempts on this query, while the server answers others."""
+
+
+class ServerDownError(CallError):
+    """The server is down; nothing is known about the query.
+
+    Parameters
+    ----------
+    after_attempts : bool
+        Whether an attempt of this query had reached the server before it went down.
+    """
+
+    def __init__(self, message: str, *, after_attempts: bool = False) -> None:
+        self.after_attempts = after_attempts
+        super().__init__(message)
+
+
+class BusyError(CallError):
+    """The server answers others, and had no place for this query within the caller's patience."""

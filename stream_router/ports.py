@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from schemas.calibration import CalibrationVersion
@@ -48,6 +49,57 @@ class Answerer(Protocol):
     @property
     def can_answer(self) -> bool:
         """Whether every workload has at least one model server that is up."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerName:
+    """Which workload's model server, and in which role."""
+
+    workload: str
+    role: ModelRole
+
+    def __str__(self) -> str:
+        return f"{self.workload}/{self.role}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model said.
+
+    Parameters
+    ----------
+    text : str
+    finish_reason : str or None
+        ``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200.
+    completion_tokens : int
+    uncertainty : float or None
+        u in [0, 1]; None when no token carries probabilities.
+    """
+
+    text: str
+    finish_reason: str | None
+    completion_tokens: int
+    uncertainty: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A reply, and how long it took: from the first attempt on, retries and the queue for a place included."""
+
+    reply: Reply
+    latency_s: float
+
+
+class ModelCallMetrics(Protocol):
+    """What is counted of the calls; called in the event loop, and must not block."""
+
+    def model_call(self, workload: str, role: ModelRole, outcome: str, seconds: float) -> None:
+        """Count one attempt: ``answered``, ``refused``, ``misconfigured``, ``overloaded`` or ``failed``."""
+        ...
+
+    def model_health(self, workload: str, role: ModelRole, health: str) -> None:
+        """Record a change of health: ``up``, ``probing`` or ``down``."""
         ...
 
 

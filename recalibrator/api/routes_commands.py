@@ -103,6 +103,7 @@ class CommandRoutes:
             # The history is longer than what the fit keeps at hand.
             map=None if content is None else content.map,
             uncertainty_threshold=None if content is None else content.uncertainty_threshold,
+            **({} if content is None else {"signal": content.signal.kind}),
             issued_by=caller,
             issued_at=self._context.clock.now(),
             reason=reason,

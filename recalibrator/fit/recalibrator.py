@@ -34,6 +34,7 @@ from recalibrator.fit.status import Counters, workload_status
 from recalibrator.grid import Grid
 from schemas.calibration import CalibrationVersion
 from schemas.command import Command
+from schemas.event import DEFAULT_SIGNAL
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus
@@ -43,6 +44,16 @@ from schemas.trial import CalibrationTrial
 Observation = LabelledExample | TrafficSummary | Command
 
 _SNAPSHOT_FORMAT = 2
+
+
+def of_signal(event: LabelledExample | TrafficSummary, signal: str) -> LabelledExample | TrafficSummary | None:
+    """Return what an event says about u as one signal measures it, or None where it says nothing."""
+    if isinstance(event, LabelledExample):
+        return event if event.signal == signal else None
+    parts = tuple(part for part in event.versions if part.signal == signal)
+    if len(parts) == len(event.versions):
+        return event
+    return event.model_copy(update={"versions": parts}) if parts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +144,16 @@ class Recalibrator:
         """
         if event.workload != self.settings.name:
             raise ValueError(f"workload: is {event.workload!r}, but this core keeps {self.settings.name!r}")
-        if isinstance(event, LabelledExample):
-            return self._observe_label(event)
-        if isinstance(event, TrafficSummary):
-            return self._observe_traffic(event)
-        return self._obey(event)
+        if isinstance(event, Command):
+            return self._obey(event)
+        # Values of u that were measured differently do not belong on one axis.
+        measured_alike = of_signal(event, self.settings.uncertainty)
+        if measured_alike is None:
+            self._counters.of_other_signal += isinstance(event, LabelledExample)
+            return None
+        if isinstance(measured_alike, LabelledExample):
+            return self._observe_label(measured_alike)
+        return self._observe_traffic(measured_alike)
 
     def raise_version_floor(self, version: int) -> None:
         """Give the next version a number above this one: the highest valid one on the calibration topic."""
@@ -385,6 +401,7 @@ class Recalibrator:
         state = {
             "format": _SNAPSHOT_FORMAT,
             "workload": self.settings.name,
+            "signal": self.settings.uncertainty,
             "window": self._window.state(),
             "traffic": self._traffic.state(),
             **self._beliefs.state(),
@@ -405,7 +422,8 @@ class Recalibrator:
         Parameters
         ----------
         settings : WorkloadSettings
-            Target, sampling and costs may have changed since.
+            Target, sampling and costs may have changed since. With another uncertainty signal the core starts cold: of
+            all that was learned only the numbers of versions go on.
         snapshot : bytes
             From :meth:`snapshot`.
         tuning : Tuning, optional
@@ -422,6 +440,11 @@ class Recalibrator:
         if state["workload"] != settings.name:
             raise ValueError(f"snapshot: is of workload {state['workload']!r}, not {settings.name!r}")
         core = cls(settings, tuning)
+        if state.get("signal", DEFAULT_SIGNAL) != settings.uncertainty:  # not in the snapshots of former releases
+            core._published.floor = state["published"]["floor"]
+            core._holds = Holds(paused=state["holds"]["paused"])
+            core._now_us = state["now_us"]
+            return core
         core._window.load(state["window"])
         core._traffic.load(state["traffic"])
         core._beliefs.load(state)

@@ -23,7 +23,7 @@ from recalibrator.fit.publish.commands import Holds
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.trial import Trials
 from schemas.calibration import CalibrationVersion, CostRate, Interval
-from schemas.event import MAX_INTEGER
+from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER
 from schemas.settings import WorkloadSettings
 from schemas.status import DriftState, Frontier, LabelStatus, OutageStatus, Saving, WorkloadState, WorkloadStatus
 
@@ -49,6 +49,7 @@ class Counters:
     requested_since_label: float = 0.0
     effective_labels: float = 0.0
     last_command: str | None = None
+    of_other_signal: int = 0
 
     def count(self, change: Change, requested: bool) -> None:
         """Count one labelled example by what became of it."""
@@ -79,6 +80,7 @@ class Counters:
             "labels_too_late": self.too_late,
             "labels_unrequested": self.unrequested,
             "last_command": self.last_command,
+            **({"labels_of_other_signal": self.of_other_signal} if self.of_other_signal else {}),
         }
 
     def on_traffic(self, labels_requested: float) -> None:
@@ -128,7 +130,8 @@ def workload_status(
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(now_us) if now_us else None,
         details=counters.details()
-        | {"label_audit": gate.details(window), "labelers_set_aside": labelers.details(window)},
+        | {"label_audit": gate.details(window), "labelers_set_aside": labelers.details(window)}
+        | ({} if settings.uncertainty == DEFAULT_SIGNAL else {"uncertainty_signal": settings.uncertainty}),
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),

@@ -67,7 +67,7 @@ class TrafficSummarizer:
     def __init__(self, settings: WorkloadSettings, grid: GridSpec = _GRID) -> None:
         self._settings = settings
         self._grid = Grid(grid)
-        self._tallies: dict[int | None, _Tally] = {}
+        self._tallies: dict[tuple[int | None, str], _Tally] = {}
         self._trials: dict[int, _TrialTally] = {}
         self._first: datetime | None = None
         self._last: datetime | None = None
@@ -77,10 +77,10 @@ class TrafficSummarizer:
         decision = routed.decision
         self._first = routed.routed_at if self._first is None else min(self._first, routed.routed_at)
         self._last = routed.routed_at if self._last is None else max(self._last, routed.routed_at)
-        version = decision.calibration_version
-        tally = self._tallies.get(version)
+        key = (decision.calibration_version, routed.signal)
+        tally = self._tallies.get(key)
         if tally is None:
-            tally = self._tallies[version] = _Tally()
+            tally = self._tallies[key] = _Tally()
         tally.queries += 1
         tally.escalated += decision.escalated
         tally.explored += decision.reason == "exploration"
@@ -120,8 +120,8 @@ class TrafficSummarizer:
             last_routed_at=self._last,
             grid=self._grid.spec,
             versions=tuple(
-                _traffic(version, self._tallies[version])
-                for version in sorted(self._tallies, key=lambda number: -1 if number is None else number)
+                _traffic(version, signal, tally)
+                for (version, signal), tally in sorted(self._tallies.items(), key=_by_version)
             ),
             trials=tuple(
                 TrialTraffic(version=version, **asdict(tally)) for version, tally in sorted(self._trials.items())
@@ -131,7 +131,12 @@ class TrafficSummarizer:
         return summary
 
 
-def _traffic(version: int | None, tally: _Tally) -> VersionTraffic:
+def _by_version(entry: tuple[tuple[int | None, str], _Tally]) -> tuple[int, str]:
+    version, signal = entry[0]
+    return -1 if version is None else version, signal
+
+
+def _traffic(version: int | None, signal: str, tally: _Tally) -> VersionTraffic:
     cells = sorted(tally.count)
     return VersionTraffic(
         calibration_version=version,
@@ -152,4 +157,5 @@ def _traffic(version: int | None, tally: _Tally) -> VersionTraffic:
         cost_paper=tally.cost_paper,
         small_latency_s=tally.small_latency_s,
         large_latency_s=tally.large_latency_s,
+        signal=signal,
     )

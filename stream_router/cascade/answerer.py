@@ -16,13 +16,12 @@ from schemas.routed import ModelRole, RoutedEvent
 from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
 from schemas.status import ModelHealth
 from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve
-from stream_router.errors import ModelsFailed
+from stream_router.errors import BusyError, CallError, ModelsFailed, ServerDownError
 from stream_router.model_client.answer import failed_run, judge
-from stream_router.model_client.http_call import CallError
-from stream_router.model_client.http_client import BusyError, ModelCallMetrics, ModelServer, ServerDownError, ServerName
+from stream_router.model_client.http_client import ModelServer
 from stream_router.model_client.request import build_probe, build_request
 from stream_router.otel_tracing import PassedOn
-from stream_router.ports import Calibrations, ModelCall, Tracing
+from stream_router.ports import Calibrations, ModelCall, ModelCallMetrics, ServerName, Tracing
 from ucci_runtime.clock import Clock
 
 UNMEASURED_COST_RATIO = 3.0
@@ -118,7 +117,7 @@ class CascadeAnswerer:
             When both models fail on this query while the servers answer others.
         """
         models = self._models[workload]
-        cascade = QueryCascade(query, workload, models.settings.sampling, self._large_outage)
+        cascade = QueryCascade(query, models.settings, self._large_outage)
         asking = _Asking(models, query.text, headers, self._clock, self._tracing)
         while True:
             step = cascade.next_step()

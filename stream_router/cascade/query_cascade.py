@@ -21,7 +21,7 @@ from schemas.costs import query_cost
 from schemas.draws import uniform
 from schemas.query import QueryEvent
 from schemas.routed import Decision, LabelRequest, ModelRole, ModelRun, RoutedEvent
-from schemas.settings import Sampling
+from schemas.settings import WorkloadSettings
 from schemas.trial import CalibrationTrial
 from stream_router.calibration.trial import decide_beside
 
@@ -102,8 +102,7 @@ def decide(
     version: CalibrationVersion | None,
     uncertainty: float | None,
     query_id: str,
-    workload: str,
-    sampling: Sampling,
+    workload: WorkloadSettings,
     trial: CalibrationTrial | None = None,
 ) -> tuple[Decision, LabelRequest, CalibrationVersion | None]:
     """Decide by the version in force when the small answer arrived, or by the one on trial where that acts.
@@ -114,8 +113,8 @@ def decide(
         None in a cold start: both models run, the large answer is served, the larger label rate applies.
     uncertainty : float or None
         None when the small model failed.
-    sampling : Sampling
-        Label rates of a cold start.
+    workload : WorkloadSettings
+        Its sampling rates are those of a cold start.
     trial : CalibrationTrial, optional
         In a cold start there is nothing to try it against.
 
@@ -133,8 +132,8 @@ def decide(
             decision, by = decide_beside(version, trial, uncertainty, query_id)
         return decision, by.request_label(decision, query_id), by
     decision = Decision(escalated=True, reason="cold_start", uncertainty=uncertainty, large_probability=1.0)
-    rate = max(sampling.label_probability_kept, sampling.label_probability_escalated)
-    requested = uniform(query_id, workload) < rate
+    rate = max(workload.sampling.label_probability_kept, workload.sampling.label_probability_escalated)
+    requested = uniform(query_id, workload.name) < rate
     label = LabelRequest(requested=requested, probability=rate, reason="random" if requested else None)
     return decision, label, None
 
@@ -145,9 +144,7 @@ class QueryCascade:
     Parameters
     ----------
     query : QueryEvent
-    workload : str
-    sampling : Sampling
-        Label rates of a cold start.
+    workload : WorkloadSettings
     large_outage : str
         What to do with a valid small answer while the large server is down.
 
@@ -159,18 +156,16 @@ class QueryCascade:
         None while the small model has not been asked.
     """
 
-    __slots__ = ("_large_outage", "_sampling", "drawn", "large", "query", "small", "workload")
+    __slots__ = ("_large_outage", "_workload", "drawn", "large", "query", "small")
 
     def __init__(
         self,
         query: QueryEvent,
-        workload: str,
-        sampling: Sampling,
+        workload: WorkloadSettings,
         large_outage: Literal["serve_small", "wait"] = "serve_small",
     ) -> None:
         self.query = query
-        self.workload = workload
-        self._sampling = sampling
+        self._workload = workload
         self._large_outage = large_outage
         self.small: Asked | None = None
         self.large: Asked | None = None
@@ -218,7 +213,7 @@ class QueryCascade:
             self.large = None
         uncertainty = asked.run.uncertainty if valid else None
         query_id = self.query.query_id
-        decision, label, by = decide(version, uncertainty, query_id, self.workload, self._sampling, trial)
+        decision, label, by = decide(version, uncertainty, query_id, self._workload, trial)
         if self.large is not None and by is not None and not decision.escalated:
             # The large model has been asked whatever u is, and failed: the propensity of that was 1.
             forced = {"escalated": True, "reason": "small_failed", "large_probability": 1.0}
@@ -258,7 +253,7 @@ class QueryCascade:
             decision = decision.model_copy(update={"reason": "degraded"})
         return RoutedEvent(
             query_id=self.query.query_id,
-            workload=self.workload,
+            workload=self._workload.name,
             text=self.query.text,
             entities=chosen.run.entities,
             answered_by=served,
@@ -270,4 +265,5 @@ class QueryCascade:
             routed_at=self.drawn.decided_at,
             routed_by=routed_by,
             metadata=self.query.metadata,
+            signal=self._workload.uncertainty,
         )

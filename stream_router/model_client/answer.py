@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES
 from schemas.routed import ModelRun
-from stream_router.model_client.uncertainty import Reply
+from stream_router.ports import Reply
 
 MAX_ANSWER_CHARS = 32_768
 """As long as a query may be; keeps a result, which holds an answer up to five times, below a record's limit."""

@@ -11,8 +11,18 @@ from collections.abc import Mapping
 import aiohttp
 
 from schemas.settings import ModelEndpoint
+from stream_router.errors import (
+    MalformedReplyError,
+    MisconfiguredError,
+    OverloadedError,
+    RefusedError,
+    TimedOutError,
+    TransientError,
+    UnreachableError,
+)
+from stream_router.model_client.reply import read_reply
 from stream_router.model_client.request import ModelRequest
-from stream_router.model_client.uncertainty import MalformedReplyError, Reply, read_reply
+from stream_router.ports import Reply
 
 KEEPALIVE_S = 4.0
 """Below the 5 s after which vLLM closes idle connections: else a call may meet a closing one."""
@@ -33,34 +43,6 @@ _REFUSALS = frozenset({400, 413, 422})
 _MISCONFIGURED = frozenset({401, 403, 404, 405})
 _ABORTED = "abort"
 _SHOWN_CHARS = 200
-
-
-class CallError(Exception):
-    """A model did not answer; the subclass says whose fault it is."""
-
-
-class RefusedError(CallError):
-    """The server refused this very request; asking again would be refused again."""
-
-
-class MisconfiguredError(CallError):
-    """The server will answer nobody as configured: a wrong address, model name or key."""
-
-
-class TransientError(CallError):
-    """One attempt failed; another may not."""
-
-
-class OverloadedError(TransientError):
-    """The server has too much to do: by itself no sign of an outage, and none of a fault of the query."""
-
-
-class TimedOutError(TransientError):
-    """No answer in time: the server has too much to do, or hangs, or hangs on this query alone."""
-
-
-class UnreachableError(TransientError):
-    """No connection: the server never saw the query, which therefore cannot be at fault."""
 
 
 class ModelConnection:
@@ -137,7 +119,7 @@ class ModelConnection:
         if status != _OK:
             raise TransientError(f"HTTP {status}: {_shown(body)}")
         try:
-            reply = read_reply(body)
+            reply = read_reply(body, request.signal)
         except MalformedReplyError as error:
             raise TransientError(f"HTTP 200, but {error}") from None
         if reply.finish_reason == _ABORTED:

@@ -19,30 +19,31 @@ import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
-from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint
 from schemas.status import ModelHealth
-from stream_router.model_client.call_slots import CallSlots, NoPlaceError
-from stream_router.model_client.concurrency_limit import ConcurrencyLimit
-from stream_router.model_client.http_call import (
+from stream_router.errors import (
+    BusyError,
     CallError,
+    FailedError,
     MisconfiguredError,
-    ModelConnection,
     OverloadedError,
     RefusedError,
+    ServerDownError,
     TimedOutError,
     TransientError,
     UnreachableError,
 )
+from stream_router.model_client.call_slots import CallSlots, NoPlaceError
+from stream_router.model_client.concurrency_limit import ConcurrencyLimit
+from stream_router.model_client.http_call import ModelConnection
 from stream_router.model_client.latency import LatencyWindow
 from stream_router.model_client.request import ModelRequest
 from stream_router.model_client.retry_budget import RetryBudget
 from stream_router.model_client.server_health import Breaker, Event, State
-from stream_router.model_client.uncertainty import Reply
+from stream_router.ports import Answered, ModelCallMetrics, Reply, ServerName
 from ucci_runtime.clock import Clock
 
 _log = structlog.get_logger()
@@ -57,59 +58,6 @@ MAX_PROBES = 32
 _FULL_PAUSE_S = 1.0
 _BACKOFF_S = 0.1
 _MAX_BACKOFF_S = 2.0
-
-
-class FailedError(CallError):
-    """Out of attempts on this query, while the server answers others."""
-
-
-class ServerDownError(CallError):
-    """The server is down; nothing is said about the query.
-
-    Parameters
-    ----------
-    after_attempts : bool
-        Whether an attempt of this query had reached the server before it went down.
-    """
-
-    def __init__(self, message: str, *, after_attempts: bool = False) -> None:
-        self.after_attempts = after_attempts
-        super().__init__(message)
-
-
-class BusyError(CallError):
-    """The server answers others, and had no time for this query while the caller was ready to wait."""
-
-
-class ModelCallMetrics(Protocol):
-    """What is counted of the calls; called in the event loop, and must not block."""
-
-    def model_call(self, workload: str, role: ModelRole, outcome: str, seconds: float) -> None:
-        """Count one attempt: ``answered``, ``refused``, ``misconfigured``, ``overloaded`` or ``failed``."""
-        ...
-
-    def model_health(self, workload: str, role: ModelRole, health: str) -> None:
-        """Take a change of health: ``up``, ``probing`` or ``down``."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ServerName:
-    """Whose server it is."""
-
-    workload: str
-    role: ModelRole
-
-    def __str__(self) -> str:
-        return f"{self.workload}/{self.role}"
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A reply, and how long it took: from the first attempt on, retries and the queue for a place included."""
-
-    reply: Reply
-    latency_s: float
 
 
 def _longest_pause_s(attempt: int, failure: TransientError) -> float:

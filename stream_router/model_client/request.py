@@ -1,7 +1,7 @@
 """One query and its workload's settings → the HTTP request of one model. Pure.
 
-Greedy decoding (temperature 0) and two alternatives a token, which is what u is made of. Tokens are asked for by id:
-named by their text, two that decode alike would overwrite each other.
+Greedy decoding (temperature 0), and as many alternatives a token as the workload's uncertainty signal needs. Tokens are
+asked for by id: named by their text, two that decode alike would overwrite each other.
 """
 
 from __future__ import annotations
@@ -12,21 +12,18 @@ from typing import Any
 from pydantic_core import to_json
 
 from schemas.settings import TEXT_PLACEHOLDER, ModelEndpoint, WorkloadSettings
-
-ALTERNATIVES = 2
-GUIDED_CHAT_ALTERNATIVES = 3
-"""A guided token need not be the most probable one, and chat replies list it first, then cut: one more keeps the top
-two. Completions add the chosen token to the ones asked for."""
+from stream_router.model_client.uncertainty import SIGNALS, UncertaintySignal
 
 _PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A request: path under the server's base URL, and body."""
+    """A request: path under the server's base URL, body, and how u is measured in the reply."""
 
     path: str
     body: bytes
+    signal: UncertaintySignal
 
 
 def build_request(workload: WorkloadSettings, endpoint: ModelEndpoint, text: str) -> ModelRequest:
@@ -39,16 +36,21 @@ def build_request(workload: WorkloadSettings, endpoint: ModelEndpoint, text: str
     text : str
         Replaces ``{text}`` in the prompt, literally: prompts hold JSON braces.
     """
-    prompt = workload.prompt.replace(TEXT_PLACEHOLDER, text)
-    return ModelRequest(_PATHS[workload.api], to_json(_body(workload, endpoint.model, prompt, workload.max_tokens)))
+    return _request(workload, endpoint, workload.prompt.replace(TEXT_PLACEHOLDER, text), workload.max_tokens)
 
 
 def build_probe(workload: WorkloadSettings, endpoint: ModelEndpoint) -> ModelRequest:
     """Return the smallest completion: a server may hang while its health page answers."""
-    return ModelRequest(_PATHS[workload.api], to_json(_body(workload, endpoint.model, "ping", 1)))
+    return _request(workload, endpoint, "ping", 1)
 
 
-def _body(workload: WorkloadSettings, model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
+def _request(workload: WorkloadSettings, endpoint: ModelEndpoint, prompt: str, max_tokens: int) -> ModelRequest:
+    signal = SIGNALS[workload.uncertainty]
+    body = _body(workload, endpoint.model, prompt, max_tokens, signal.alternatives)
+    return ModelRequest(_PATHS[workload.api], to_json(body), signal)
+
+
+def _body(workload: WorkloadSettings, model: str, prompt: str, max_tokens: int, alternatives: int) -> dict[str, Any]:
     guided = workload.decoding == "json_schema"
     body: dict[str, Any] = {
         "model": model,
@@ -57,10 +59,12 @@ def _body(workload: WorkloadSettings, model: str, prompt: str, max_tokens: int) 
         "return_tokens_as_token_ids": True,
     }
     if workload.api == "chat":
-        alternatives = GUIDED_CHAT_ALTERNATIVES if guided else ALTERNATIVES
+        # A guided token need not be the most probable one, and chat replies list it first, then cut: one more keeps the
+        # top ones. Completions add the chosen token to those asked for.
+        alternatives += guided
         body |= {"messages": [{"role": "user", "content": prompt}], "logprobs": True, "top_logprobs": alternatives}
     else:
-        body |= {"prompt": prompt, "logprobs": ALTERNATIVES}
+        body |= {"prompt": prompt, "logprobs": alternatives}
     if guided:
         schema = {"name": "entities", "schema": entities_schema(workload.fields), "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}

@@ -1,123 +1,145 @@
-"""A model server's reply → text, how it ended, and u. Pure.
+"""The uncertainty u of an answer from the log-probabilities of its tokens: a signal for each way to measure it. Pure.
 
-Both shapes of log-probabilities are read: one mapping a token (completions) and a list of entries (chat; some servers
-send it for completions too). The order of alternatives means nothing: they are sorted by value.
+A workload chooses its signal by name (``[workloads.NAME] uncertainty``). A calibration map belongs to the signal that
+it was fitted on: results, labels and versions carry the name, and maps of another one are refused.
+
+To add a signal: write its class or its certainty of one token, put it into ``SIGNALS``, and add its name to
+:data:`schemas.event.SignalKind`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Protocol
 
-from pydantic_core import from_json
+from schemas.event import SignalKind
 
 _NUMBERS = frozenset({float, int})
 _IMPOSSIBLE = -9999.0
 _PAIR = 2
+_ENTROPY_ALTERNATIVES = 5
+"""As many as the OpenAI API gives for completions; a server that gives more is not asked for them."""
 
 
-class MalformedReplyError(ValueError):
-    """The reply has not the shape of the protocol; the message says where."""
+class UncertaintySignal(Protocol):
+    """One way to turn an answer's token probabilities into u."""
+
+    @property
+    def kind(self) -> SignalKind:
+        """The name in settings, results and versions."""
+        ...
+
+    @property
+    def alternatives(self) -> int:
+        """How many of the most probable alternatives of each token are needed."""
+        ...
+
+    def of(self, tokens: Collection[Collection[float]]) -> float | None:
+        """Return u in [0, 1], or None without tokens.
+
+        Parameters
+        ----------
+        tokens : collection of collection of float
+            Natural logarithms of the alternatives of each token, the end of sequence included, in any order. There may
+            be more than asked for. A server writes -9999 for an impossible token, whose probability is 0.
+
+        Raises
+        ------
+        ValueError
+            If a value is not a number.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What a model said.
+class MeanSignal:
+    """u = 1 - mean over the tokens of their certainty.
 
     Parameters
     ----------
-    text : str
-    finish_reason : str or None
-        ``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200.
-    completion_tokens : int
-    uncertainty : float or None
-        u in [0, 1]; None when no token carries probabilities.
-    """
-
-    text: str
-    finish_reason: str | None
-    completion_tokens: int
-    uncertainty: float | None
-
-
-def read_reply(body: bytes) -> Reply:
-    """Parse a reply of ``/completions`` or ``/chat/completions``.
-
-    Raises
-    ------
-    MalformedReplyError
-        When it is not such a reply.
-    """
-    try:
-        document = from_json(body)
-    except ValueError as error:
-        raise MalformedReplyError(f"not valid JSON: {error}") from None
-    try:
-        choice = document["choices"][0]
-        text = choice["message"]["content"] if "message" in choice else choice["text"]
-        margins = list(_margins(choice.get("logprobs")))
-        counted = (document.get("usage") or {}).get("completion_tokens")
-        reason = choice.get("finish_reason")
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        raise MalformedReplyError(f"not a completion: {type(error).__name__}: {error}") from None
-    return Reply(
-        text=text if isinstance(text, str) else "",
-        finish_reason=reason if isinstance(reason, str) else None,
-        completion_tokens=counted if isinstance(counted, int) and counted >= 0 else len(margins),
-        uncertainty=uncertainty(margins),
-    )
-
-
-def uncertainty(margins: Iterable[float]) -> float | None:
-    """Return u = 1 - mean of the tokens' margins (paper, equation 1), or None without tokens.
-
-    Parameters
-    ----------
-    margins : iterable of float
-        p1 - p2 of each token, the end of sequence included; each in [0, 1].
+    kind : str
+    alternatives : int
+    certainty : callable
+        The log-probabilities of one token's alternatives → how certain it is, in [0, 1].
 
     Examples
     --------
-    >>> uncertainty([1.0, 0.5])
-    0.25
-    >>> uncertainty([]) is None
+    >>> TOKEN_MARGIN.of([[0.0, -9999.0], [-9999.0, -9999.0]])
+    0.5
+    >>> TOKEN_MARGIN.of([]) is None
     True
     """
-    values = list(margins)
-    if not values:
-        return None
-    return min(1.0, max(0.0, 1.0 - math.fsum(values) / len(values)))
+
+    kind: SignalKind
+    alternatives: int
+    certainty: Callable[[Collection[float]], float]
+
+    def of(self, tokens: Collection[Collection[float]]) -> float | None:
+        """Return u in [0, 1], or None without tokens; see :meth:`UncertaintySignal.of`."""
+        if not tokens:
+            return None
+        return min(1.0, max(0.0, 1.0 - math.fsum(map(self.certainty, tokens)) / len(tokens)))
 
 
-def margin(logprobs: Iterable[float]) -> float:
-    """Return p1 - p2 of one token's alternatives, in [0, 1].
+def margin(logprobs: Collection[float]) -> float:
+    """Return p1 - p2 of one token's alternatives, in [0, 1] (paper, equation 1).
 
-    Parameters
-    ----------
-    logprobs : iterable of float
-        Natural logarithms, in any order. A server writes -9999 for an impossible token, whose probability is 0. With
-        one alternative alone the runner-up counts as impossible, so that the margin is p1.
-
-    Raises
-    ------
-    ValueError
-        If a value is not a number.
+    With one alternative alone the runner-up counts as impossible, so that the margin is p1.
 
     Examples
     --------
     >>> margin([-9999.0, 0.0])
     1.0
     """
+    if len(logprobs) == _PAIR:
+        one, other = logprobs
+        # Replies hold little else, and this takes a quarter of the time. NaN fails both comparisons.
+        if type(one) is float and type(other) is float and one <= 0.0 and other <= 0.0:
+            return abs(math.exp(one) - math.exp(other))
     first = second = 0.0
-    for logprob in logprobs:
-        probability = _probability(logprob)
+    for probability in map(_probability, logprobs):
         if probability > first:
             first, second = probability, first
         elif probability > second:
             second = probability
     return first - second
+
+
+def highest(logprobs: Collection[float]) -> float:
+    """Return p1, the probability of the most probable alternative.
+
+    Examples
+    --------
+    >>> highest([-9999.0, 0.0])
+    1.0
+    """
+    return max(map(_probability, logprobs), default=0.0)
+
+
+def concentration(logprobs: Collection[float], count: int = _ENTROPY_ALTERNATIVES) -> float:
+    """Return 1 - H / ln(count + 1), where H is the Shannon entropy of one token's distribution, truncated.
+
+    The ``count`` most probable alternatives are outcomes of their own; what remains of the probability is one more, so
+    that there are ``count + 1``, and H / ln(count + 1) lies in [0, 1]. Mass in the remainder counts as if on a single
+    token: the truncated entropy is a lower bound of that over the whole vocabulary, and close to it wherever the
+    remainder is small. The bound depends on ``count``, which is therefore fixed.
+
+    Examples
+    --------
+    >>> concentration([0.0, -9999.0])
+    1.0
+    >>> round(concentration([math.log(1 / 6)] * 5), 12)
+    0.0
+    """
+    found = sorted(map(_probability, logprobs), reverse=True)[:count]
+    known = math.fsum(found)
+    # Servers round: the sum may lie a little above 1.
+    found = [p / known for p in found] if known > 1.0 else [*found, 1.0 - known]
+    entropy = -math.fsum(p * math.log(p) for p in found if p > 0.0)
+    return min(1.0, max(0.0, 1.0 - entropy / math.log(count + 1)))
 
 
 def _probability(logprob: float) -> float:
@@ -128,28 +150,16 @@ def _probability(logprob: float) -> float:
     return math.exp(min(0.0, max(_IMPOSSIBLE, logprob)))
 
 
-def _margins(logprobs: Any) -> Iterator[float]:
-    """Yield the margin of each token that carries probabilities."""
-    if logprobs is None:
-        return
-    if "content" in logprobs:
-        for token in logprobs["content"] or ():
-            if entries := token.get("top_logprobs"):
-                # By place, not by text: two alternatives may read alike. The chosen token can be missing.
-                chosen = (token["token"], token["logprob"])
-                listed = [(entry["token"], entry["logprob"]) for entry in entries]
-                yield margin(value for _, value in (listed if chosen in listed else [*listed, chosen]))
-        return
-    for alternatives in logprobs["top_logprobs"] or ():
-        if len(alternatives or ()) == _PAIR:
-            yield _pair_margin(*alternatives.values())
-        elif alternatives:
-            yield margin(alternatives.values())
+TOKEN_MARGIN = MeanSignal("token_margin", 2, margin)
+"""The paper's: u = 1 - mean(p1 - p2)."""
 
+ENTROPY = MeanSignal("entropy", _ENTROPY_ALTERNATIVES, concentration)
+"""Mean over the tokens of the normalised entropy of their most probable alternatives."""
 
-def _pair_margin(one: Any, other: Any) -> float:
-    """Return what :func:`margin` does of two alternatives, at a quarter of its cost: replies hold little else."""
-    # NaN fails both comparisons; exp() of -9999 is 0.
-    if type(one) is float and type(other) is float and one <= 0.0 and other <= 0.0:
-        return abs(math.exp(one) - math.exp(other))
-    return margin((one, other))
+MAX_PROBABILITY = MeanSignal("max_probability", 1, highest)
+"""u = 1 - mean(p1)."""
+
+SIGNALS: Mapping[SignalKind, UncertaintySignal] = MappingProxyType(
+    {signal.kind: signal for signal in (TOKEN_MARGIN, ENTROPY, MAX_PROBABILITY)}
+)
+"""By the name that settings choose."""

@@ -22,10 +22,11 @@ import pytest
 from schemas.entities import count_pairs
 from schemas.routed import ModelRole, ModelRun
 from schemas.settings import WorkloadSettings
+from stream_router.errors import RefusedError, ServerDownError
 from stream_router.model_client.answer import judge
-from stream_router.model_client.http_call import RefusedError
-from stream_router.model_client.http_client import ModelServer, ServerDownError, ServerName
+from stream_router.model_client.http_client import ModelServer
 from stream_router.model_client.request import build_probe, build_request
+from stream_router.ports import ServerName
 from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload
 from ucci_demo.model_server import PROMPT
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
@@ -148,10 +149,9 @@ async def test_prompts_never_recorded_get_what_the_demo_s_engine_computes(server
 
 
 def uncertainty(generation: Any) -> float:
-    from stream_router.model_client.uncertainty import margin
-    from stream_router.model_client.uncertainty import uncertainty as of
+    from stream_router.model_client.uncertainty import TOKEN_MARGIN
 
-    value = of(margin(token.top_logprobs[:2].tolist()) for token in generation.tokens)
+    value = TOKEN_MARGIN.of([token.top_logprobs[:2].tolist() for token in generation.tokens])
     assert value is not None
     return value
 

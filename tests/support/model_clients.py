@@ -13,8 +13,9 @@ import pytest
 
 from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint, WorkloadSettings
-from stream_router.model_client.http_client import ModelServer, ServerName
+from stream_router.model_client.http_client import ModelServer
 from stream_router.model_client.request import ModelRequest, build_probe, build_request
+from stream_router.ports import ServerName
 from tests.support.scripted_model_server import FIELDS
 from ucci_runtime.clock import SystemClock
 

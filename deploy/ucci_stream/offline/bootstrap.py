@@ -19,6 +19,7 @@ from recalibrator.core import Recalibrator
 from schemas.calibration import CalibrationMap
 from schemas.command import Command
 from schemas.errors import DecodeError
+from schemas.event import DEFAULT_SIGNAL
 from schemas.labelled import LabelledExample
 from schemas.settings import Settings, WorkloadSettings
 from schemas.status import Frontier
@@ -40,8 +41,8 @@ class Bootstrapped:
     command: Command
 
 
-def read_examples(path: Path, workload: str) -> Iterator[LabelledExample]:
-    """Read a JSONL file of labelled examples of one workload.
+def read_examples(path: Path, workload: str, signal: str) -> Iterator[LabelledExample]:
+    """Read a JSONL file of labelled examples of one workload and one uncertainty signal.
 
     Raises
     ------
@@ -58,10 +59,14 @@ def read_examples(path: Path, workload: str) -> Iterator[LabelledExample]:
                 raise FeedStopped(f"{path}:{number}: {error}") from None
             if example.workload != workload:
                 raise FeedStopped(f"{path}:{number}: workload: is {example.workload!r}, not {workload!r}")
+            if example.signal != signal:
+                raise FeedStopped(f"{path}:{number}: signal: is {example.signal!r}, configured is {signal!r}")
             yield example
 
 
-def bootstrap_events(path: Path, workload: str, issued_at: datetime) -> Iterator[LabelledExample | Command]:
+def bootstrap_events(
+    path: Path, workload: str, signal: str, issued_at: datetime
+) -> Iterator[LabelledExample | Command]:
     """Read the file and yield what belongs into the log, the command last.
 
     Raises
@@ -71,6 +76,8 @@ def bootstrap_events(path: Path, workload: str, issued_at: datetime) -> Iterator
     """
     document = _whole_document(path)
     if is_router_file(document):
+        if signal != DEFAULT_SIGNAL:
+            raise FeedStopped(f"{path}: is a map of {DEFAULT_SIGNAL}, configured is uncertainty = {signal!r}")
         try:
             offline = read_router_file(path.read_text(encoding="utf-8"))
         except DecodeError as error:
@@ -87,7 +94,7 @@ def bootstrap_events(path: Path, workload: str, issued_at: datetime) -> Iterator
         )
         return
     count = 0
-    for example in read_examples(path, workload):
+    for example in read_examples(path, workload, signal):
         count += 1
         yield example
     if not count:
@@ -116,7 +123,7 @@ def preview(
         raise FeedStopped("-: a picture needs a file, since it is read twice")
     core = Recalibrator(settings)
     version = None
-    for event in bootstrap_events(path, settings.name, issued_at):
+    for event in bootstrap_events(path, settings.name, settings.uncertainty, issued_at):
         version = core.observe(event) or version
     if version is None:
         least = core.tuning.minimum_bootstrap_labels
@@ -136,7 +143,8 @@ def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime
     FeedStopped
         Naming the bad line, or the broker's refusal.
     """
-    return send_events(settings, workload, bootstrap_events(path, workload, issued_at))
+    signal = settings.workloads[workload].uncertainty
+    return send_events(settings, workload, bootstrap_events(path, workload, signal, issued_at))
 
 
 def send_events(settings: Settings, workload: str, events: Iterable[LabelledExample | Command]) -> Bootstrapped:

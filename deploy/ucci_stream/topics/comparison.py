@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 
 from schemas.routed import ModelRun
 from schemas.settings import WorkloadSettings
+from stream_router.errors import CallError
 from stream_router.model_client.answer import failed_run, judge
-from stream_router.model_client.http_call import CallError
-from stream_router.model_client.http_client import ModelServer, ServerName
+from stream_router.model_client.http_client import ModelServer
 from stream_router.model_client.request import build_probe, build_request
+from stream_router.ports import ServerName
 
 
 class _Clock:

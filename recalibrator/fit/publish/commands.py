@@ -60,6 +60,13 @@ def interpret(command: Command, published: Published, holds: Holds, on_trial: in
     A version that is not known any more is taken from the command, where that carries its content; else the act is
     ``nothing`` and its note says why.
     """
+    if command.map is not None and command.signal != published.signal:
+        because = f"its map is of the uncertainty signal {command.signal}, configured is {published.signal}"
+        return Act("nothing", holds, f"{command.action} refused: {because}")
+    return _interpret(command, published, holds, on_trial)
+
+
+def _interpret(command: Command, published: Published, holds: Holds, on_trial: int | None) -> Act:
     match command.action:
         case "bootstrap":
             return _bootstrap(command, holds)

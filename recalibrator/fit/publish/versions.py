@@ -38,6 +38,11 @@ class Published:
         self.floor = 0
         self.current: CalibrationVersion | None = None
 
+    @property
+    def signal(self) -> str:
+        """How u is measured in these versions."""
+        return self._settings.uncertainty
+
     def find(self, version: int) -> CalibrationVersion | None:
         """Return a former version, or None when it is not or no longer known."""
         return self._versions.get(version)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_router.model_client.uncertainty import read_reply
+from stream_router.model_client.reply import read_reply
+from stream_router.model_client.uncertainty import TOKEN_MARGIN
 from ucci_demo.model_server.generation import GeneratedToken
 from ucci_demo.model_server.protocol import Api, ProtocolError, error_body, read_request, reply
 
@@ -76,7 +77,7 @@ def test_the_router_reads_the_same_uncertainty_from_either_shape(api: Api) -> No
     from pydantic_core import to_json
 
     asked: dict[str, Any] = {"logprobs": True, "top_logprobs": 2} if api == "chat" else {"logprobs": 2}
-    seen = read_reply(to_json(answered(api, return_tokens_as_token_ids=True, **asked)))
+    seen = read_reply(to_json(answered(api, return_tokens_as_token_ids=True, **asked)), TOKEN_MARGIN)
     margins = [np.exp(-0.25) - np.exp(-2.0), np.exp(-0.5) - np.exp(-1.0), 1.0]
     assert seen.uncertainty == pytest.approx(1.0 - np.mean(margins), abs=1e-9)
     assert (seen.text, seen.completion_tokens, seen.finish_reason) == ("ab", 3, "stop")

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import pytest
 
-from schemas.calibration import CalibrationVersion, ModelCosts
+from schemas.calibration import CalibrationVersion, ModelCosts, Target
 from schemas.draws import uniform
 from schemas.query import QueryEvent
 from schemas.routed import ModelRun, RoutedEvent
-from schemas.settings import Sampling
+from schemas.settings import Sampling, WorkloadSettings
 from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve, Step, WaitFor
 from tests.support.versions import sealed_version
 
@@ -20,6 +20,7 @@ WORKLOAD = "photo-search"
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 COSTS = ModelCosts(small=1.0, large=3.0)
 SAMPLING = Sampling(exploration_probability=0.03, label_probability_kept=0.05, label_probability_escalated=0.10)
+SETTINGS = WorkloadSettings(name=WORKLOAD, fields=("iso",), target=Target(micro_f1=0.9), sampling=SAMPLING)
 U = 0.25
 IDS = [f"q-{i}" for i in range(500)]
 EXPLORED = next(i for i in IDS if uniform(i, WORKLOAD) < 0.03)
@@ -57,7 +58,7 @@ def asked(role: str, end: RunEnd) -> Asked:
 
 def cascade(query_id: str = PLAIN, large_outage: Literal["serve_small", "wait"] = "serve_small") -> QueryCascade:
     query = QueryEvent(query_id=query_id, text="iso 100", metadata={"page": 3})
-    return QueryCascade(query, WORKLOAD, SAMPLING, large_outage)
+    return QueryCascade(query, SETTINGS, large_outage)
 
 
 def run_both(life: QueryCascade, kind: Kind, small: RunEnd, large: RunEnd) -> Step:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES, Entities
 from stream_router.model_client.answer import MAX_ANSWER_CHARS, InvalidAnswerError, failed_run, judge, read_entities
-from stream_router.model_client.uncertainty import Reply
+from stream_router.ports import Reply
 
 FIELDS = ("camera", "iso")
 ENTITIES = TypeAdapter(Entities)

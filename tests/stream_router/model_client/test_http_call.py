@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from stream_router.model_client.http_call import (
+from stream_router.errors import (
     CallError,
     MisconfiguredError,
-    ModelConnection,
     OverloadedError,
     RefusedError,
     TimedOutError,
     TransientError,
     UnreachableError,
 )
+from stream_router.model_client.http_call import ModelConnection
 from tests.support.model_clients import NOBODY, endpoint, request, until, workload
 from tests.support.scripted_model_server import Fault, FaultKind, ScriptedModelServer, answer_to
 

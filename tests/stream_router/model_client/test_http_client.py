@@ -7,11 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from stream_router.errors import FailedError, RefusedError, ServerDownError
 from stream_router.model_client import http_client as model_server
-from stream_router.model_client.http_call import ModelConnection, RefusedError
-from stream_router.model_client.http_client import MAX_ROUNDS, FailedError, ModelServer, ServerDownError
+from stream_router.model_client.http_call import ModelConnection
+from stream_router.model_client.http_client import MAX_ROUNDS, ModelServer
 from stream_router.model_client.request import ModelRequest
-from stream_router.model_client.uncertainty import Reply
+from stream_router.ports import Reply
 from tests.support.model_clients import NOBODY, CallCounts, client, draw_no_pauses, request, until, workload
 from tests.support.scripted_model_server import Fault, FaultKind, ScriptedModelServer
 

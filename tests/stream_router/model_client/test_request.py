@@ -53,6 +53,14 @@ def test_guided_chat_asks_for_one_alternative_more_since_the_chosen_token_takes_
     assert sent(workload(decoding="json_schema"))[1]["logprobs"] == 2
 
 
+@pytest.mark.parametrize(("uncertainty", "alternatives"), [("token_margin", 2), ("entropy", 5), ("max_probability", 1)])
+def test_each_signal_asks_for_the_alternatives_it_needs(uncertainty: str, alternatives: int) -> None:
+    assert sent(workload(uncertainty=uncertainty))[1]["logprobs"] == alternatives
+    assert sent(workload(uncertainty=uncertainty, api="chat"))[1]["top_logprobs"] == alternatives
+    guided = sent(workload(uncertainty=uncertainty, api="chat", decoding="json_schema"))[1]
+    assert guided["top_logprobs"] == alternatives + 1
+
+
 @pytest.mark.parametrize("text", ["{text}", "{0} {iso} %s $x \\1", 'quote " and \\ and \n', "ß😀\x00", "{{text}}"])
 def test_the_text_is_put_in_literally(text: str) -> None:
     _, body = sent(workload(), text)

@@ -1,172 +1,120 @@
-"""From a reply to u: both shapes, whatever the order, and nothing but a number in [0, 1] or none."""
+"""Each uncertainty signal: in [0, 1], monotone where it should be, and of the numbers that define it."""
 
 from __future__ import annotations
 
-import json
 import math
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.model_client.uncertainty import MalformedReplyError, Reply, margin, read_reply, uncertainty
+from schemas.event import SignalKind
+from stream_router.model_client.uncertainty import ENTROPY, MAX_PROBABILITY, SIGNALS, TOKEN_MARGIN, UncertaintySignal
 
 LOGPROBS = st.floats(min_value=-50.0, max_value=0.0) | st.just(-9999.0)
-ALTERNATIVES = st.lists(LOGPROBS, min_size=1, max_size=4)
+NUMBERS = st.floats(allow_nan=False) | st.integers()
+SHARES = st.floats(min_value=0.0, max_value=1.0)
+
+each_signal = pytest.mark.parametrize("signal", SIGNALS.values(), ids=SIGNALS)
 
 
-def completions(tokens: list[list[float]], text: str = "{}", finish: str | None = "stop") -> bytes:
-    top = [{f"token_id:{i}": lp for i, lp in enumerate(alternatives)} for alternatives in tokens]
-    logprobs = {"tokens": ["t"] * len(tokens), "token_logprobs": [t[0] for t in tokens], "top_logprobs": top}
-    choice = {"index": 0, "text": text, "finish_reason": finish, "logprobs": logprobs}
-    return json.dumps({"choices": [choice], "usage": {"completion_tokens": len(tokens)}}).encode()
+def logs(*probabilities: float) -> list[float]:
+    """Return one token's log-probabilities."""
+    return [math.log(p) if p > 0.0 else -9999.0 for p in probabilities]
 
 
-def chat_logprobs(tokens: list[list[float]]) -> dict[str, Any]:
-    entries = [[{"token": f"token_id:{i}", "logprob": lp} for i, lp in enumerate(token)] for token in tokens]
-    return {"content": [{**entry[0], "top_logprobs": entry} for entry in entries]}
+def u_of(signal: UncertaintySignal, *tokens: list[float]) -> float:
+    u = signal.of(tokens)
+    assert u is not None
+    return u
 
 
-def chat(tokens: list[list[float]], text: str | None = "{}") -> bytes:
-    choice = {"message": {"content": text}, "finish_reason": "stop", "logprobs": chat_logprobs(tokens)}
-    return json.dumps({"choices": [choice], "usage": {"completion_tokens": len(tokens)}}).encode()
+def test_every_signal_of_the_settings_has_an_implementation() -> None:
+    assert {kind: signal.kind for kind, signal in SIGNALS.items()} == {kind: kind for kind in get_args(SignalKind)}
 
 
-def with_logprobs(logprobs: Any) -> bytes:
-    choice = {"text": "{}", "finish_reason": "stop", "logprobs": logprobs}
-    return json.dumps({"choices": [choice]}).encode()
-
-
-@given(st.lists(ALTERNATIVES, max_size=20))
-def test_both_shapes_give_the_same_u_and_it_is_what_the_paper_defines(tokens: list[list[float]]) -> None:
-    margins = []
-    for alternatives in tokens:
-        p = sorted((math.exp(lp) if lp > -9999.0 else 0.0 for lp in alternatives), reverse=True)
-        margins.append(p[0] - (p[1] if len(p) > 1 else 0.0))
-    expected = None if not tokens else pytest.approx(1.0 - sum(margins) / len(margins), abs=1e-9)
-    llama_cpp = read_reply(with_logprobs(chat_logprobs(tokens)))
-    for reply in (read_reply(completions(tokens)), read_reply(chat(tokens)), llama_cpp):
-        assert reply.uncertainty == expected
-        assert reply.uncertainty is None or 0.0 <= reply.uncertainty <= 1.0
-        assert reply.completion_tokens == len(tokens)
-
-
-@given(ALTERNATIVES, st.randoms())
-def test_the_order_of_alternatives_means_nothing(alternatives: list[float], chance: Any) -> None:
-    shuffled = list(alternatives)
-    chance.shuffle(shuffled)
-    assert margin(shuffled) == margin(alternatives)
-    assert 0.0 <= margin(alternatives) <= 1.0
-
-
-@given(st.lists(st.floats(allow_nan=False) | st.integers(), min_size=1))
-def test_whatever_numbers_a_server_sends_the_margin_stays_in_range(logprobs: list[float]) -> None:
-    assert 0.0 <= margin(logprobs) <= 1.0
-
-
-@given(st.lists(st.floats(min_value=0.0, max_value=1.0)))
-def test_u_stays_in_range(margins: list[float]) -> None:
-    u = uncertainty(margins)
-    assert (u is None) is (not margins)
+@each_signal
+@given(tokens=st.lists(st.lists(NUMBERS, min_size=1, max_size=8), max_size=10))
+def test_u_lies_in_range_whatever_numbers_a_server_sends(signal: UncertaintySignal, tokens: list[list[float]]) -> None:
+    u = signal.of(tokens)
+    assert (u is None) is (not tokens)
     assert u is None or 0.0 <= u <= 1.0
 
 
-def test_the_end_of_sequence_counts_as_a_token_like_any_other() -> None:
-    sure, even = [0.0, -9999.0], [math.log(0.5), math.log(0.5)]
-    assert read_reply(completions([sure, sure, sure, even])).uncertainty == pytest.approx(0.25)
+@each_signal
+@given(token=st.lists(LOGPROBS, min_size=1, max_size=8), chance=st.randoms())
+def test_the_order_of_alternatives_means_nothing(signal: UncertaintySignal, token: list[float], chance: Any) -> None:
+    shuffled = list(token)
+    chance.shuffle(shuffled)
+    assert signal.of([shuffled]) == signal.of([token])
 
 
-def test_an_impossible_runner_up_has_probability_zero() -> None:
-    assert read_reply(completions([[0.0, -9999.0]])).uncertainty == 0.0
+@each_signal
+@given(likely=st.floats(min_value=0.5, max_value=1.0), other=st.floats(min_value=0.5, max_value=1.0))
+def test_a_less_certain_token_has_no_smaller_u(signal: UncertaintySignal, likely: float, other: float) -> None:
+    """Between two outcomes, of which the more probable one loses mass to the other."""
+    sure, unsure = max(likely, other), min(likely, other)
+    assert u_of(signal, logs(sure, 1.0 - sure)) <= u_of(signal, logs(unsure, 1.0 - unsure)) + 1e-12
 
 
-def test_one_alternative_alone_stands_against_an_impossible_one() -> None:
-    assert read_reply(completions([[math.log(0.7)]])).uncertainty == pytest.approx(0.3)
+@each_signal
+@given(tokens=st.lists(st.lists(LOGPROBS, min_size=1, max_size=5), min_size=1, max_size=6))
+def test_u_is_the_mean_over_the_tokens(signal: UncertaintySignal, tokens: list[list[float]]) -> None:
+    alone = [u_of(signal, token) for token in tokens]
+    assert signal.of(tokens) == pytest.approx(sum(alone) / len(alone), abs=1e-12)
 
 
-def test_a_chosen_token_that_chat_leaves_out_of_its_list_still_counts() -> None:
-    entry = {
-        "token": "token_id:1",
-        "logprob": math.log(0.2),
-        "top_logprobs": [{"token": "token_id:2", "logprob": math.log(0.6)}],
-    }
-    assert read_reply(with_logprobs({"content": [entry]})).uncertainty == pytest.approx(0.6)
+@each_signal
+def test_a_certain_token_has_u_zero(signal: UncertaintySignal) -> None:
+    assert signal.of([[0.0]]) == signal.of([[0.0, -9999.0]]) == 0.0
 
 
-@pytest.mark.parametrize("logprobs", [None, {"content": []}, {"content": None}, {"top_logprobs": []}])
-def test_zero_tokens_give_none(logprobs: Any) -> None:
-    assert read_reply(with_logprobs(logprobs)).uncertainty is None
+@each_signal
+@pytest.mark.parametrize("wrong", [math.nan, True, "0", None])
+def test_what_is_no_log_probability_is_refused(signal: UncertaintySignal, wrong: Any) -> None:
+    with pytest.raises(ValueError, match="is not a number"):
+        signal.of([[0.0, wrong]])
 
 
-@pytest.mark.parametrize("first", [None, {}])
-def test_a_token_without_alternatives_is_left_out(first: Any) -> None:
-    top = [first, {"a": math.log(0.5), "b": math.log(0.5)}]
-    assert read_reply(with_logprobs({"top_logprobs": top})).uncertainty == 1.0
+@given(st.lists(LOGPROBS, min_size=2, max_size=8))
+def test_the_margin_is_that_of_the_two_most_probable(token: list[float]) -> None:
+    top, second = sorted((math.exp(lp) for lp in token), reverse=True)[:2]
+    assert TOKEN_MARGIN.of([token]) == pytest.approx(1.0 - (top - second), abs=1e-12)
 
 
-def test_a_chat_reply_without_content_reads_as_no_text() -> None:
-    assert read_reply(chat([[0.0]], text=None)) == Reply("", "stop", 1, 0.0)
+@given(st.lists(LOGPROBS, min_size=1, max_size=8))
+def test_the_max_probability_is_that_of_the_first(token: list[float]) -> None:
+    assert MAX_PROBABILITY.of([token]) == pytest.approx(1.0 - math.exp(max(token)), abs=1e-12)
 
 
-@pytest.mark.parametrize("finish", ["stop", "length", "abort", None])
-def test_the_finish_reason_is_handed_on(finish: str | None) -> None:
-    assert read_reply(completions([[0.0, -1.0]], finish=finish)).finish_reason == finish
+@given(st.lists(st.floats(min_value=0.01, max_value=1.0), min_size=6, max_size=12))
+def test_truncated_entropy_is_a_lower_bound(weights: list[float]) -> None:
+    """Of the entropy of the whole distribution, since the remainder counts as one outcome. Both in nats."""
+    whole = [weight / math.fsum(weights) for weight in weights]
+    entropy = -math.fsum(p * math.log(p) for p in whole)
+    seen = u_of(ENTROPY, logs(*sorted(whole, reverse=True)[: ENTROPY.alternatives]))
+    assert seen * math.log(ENTROPY.alternatives + 1) <= entropy + 1e-9
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"<html>",
-        b"[]",
-        b"null",
-        b"{}",
-        b'{"choices": []}',
-        b'{"choices": [{}]}',
-        b'{"choices": [null]}',
-        b'{"choices": [{"message": null}]}',
-        b'{"choices": [{"text": "x", "logprobs": {"top_logprobs": [[1]]}}]}',
-        b'{"choices": [{"text": "x", "logprobs": {"top_logprobs": [{"a": "b"}]}}]}',
-        b'{"choices": [{"text": "x", "logprobs": {"top_logprobs": [{"a": true}]}}]}',
-        b'{"choices": [{"text": "x", "logprobs": {"top_logprobs": [{"a": NaN}]}}]}',
-        b'{"choices": [{"text": "x", "logprobs": {"content": [{"top_logprobs": [{}]}]}}]}',
-        b'{"choices": [{"text": "x", "logprobs": {"content": [3]}}]}',
-        b'{"choices": [{"text": "x", "logprobs": 3}]}',
-        b'{"choices": [{"text": "x"}], "usage": 3}',
-        b'{"choices": [{"text": "half a pair: \\ud83d"}]}',
-        b"\xff\xfe",
-        b"[" * 100_000,
-    ],
-)
-def test_what_is_no_completion_is_named_as_such(body: bytes) -> None:
-    with pytest.raises(MalformedReplyError):
-        read_reply(body)
+@given(st.lists(st.floats(min_value=0.01, max_value=1.0), min_size=6, max_size=6), SHARES)
+def test_entropy_grows_towards_the_uniform(weights: list[float], share: float) -> None:
+    """A mixture with the uniform distribution of the same outcomes is never more certain."""
+    whole = sorted((weight / math.fsum(weights) for weight in weights), reverse=True)
+    mixed = [(1.0 - share) * p + share / len(whole) for p in whole]
+    assert u_of(ENTROPY, logs(*whole[:5])) <= u_of(ENTROPY, logs(*mixed[:5])) + 1e-9
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["choices", "text", "message", "content", "logprobs", "top_logprobs", "token", "usage"]),
-            inner,
-        )
-    ),
-    max_leaves=12,
-)
+def test_entropy_is_one_where_all_outcomes_are_equal() -> None:
+    assert ENTROPY.of([logs(*[1 / 6] * 5)]) == pytest.approx(1.0)
 
 
-@given(JSON)
-def test_no_json_breaks_the_reader(document: Any) -> None:
-    try:
-        reply = read_reply(json.dumps(document).encode())
-    except MalformedReplyError:
-        return
-    assert reply.uncertainty is None or 0.0 <= reply.uncertainty <= 1.0
+def test_entropy_takes_no_alternative_beyond_those_asked_for() -> None:
+    """A completion adds the chosen token: u must not depend on whether that is among the most probable ones."""
+    five = [0.4, 0.2, 0.15, 0.1, 0.08]
+    assert ENTROPY.of([logs(*five, 0.03)]) == ENTROPY.of([logs(*five)])
 
 
-@given(st.binary())
-def test_no_bytes_break_the_reader(body: bytes) -> None:
-    with pytest.raises(MalformedReplyError):
-        read_reply(body)
+def test_entropy_of_probabilities_rounded_above_one_stays_defined() -> None:
+    expected = -(0.6 * math.log(0.6) + 0.4 * math.log(0.4)) / math.log(6)
+    assert ENTROPY.of([logs(0.6, 0.4000001)]) == pytest.approx(expected, abs=1e-6)

@@ -1,0 +1,68 @@
+"""A model server's reply → text, how it ended, and u. Pure.
+
+Both shapes of log-probabilities are read: one mapping a token (completions) and a list of entries (chat; some servers
+send it for completions too). The order of alternatives means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from pydantic_core import from_json
+
+from stream_router.errors import MalformedReplyError
+from stream_router.model_client.uncertainty import UncertaintySignal
+from stream_router.ports import Reply
+
+
+def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
+    """Parse a reply of ``/completions`` or ``/chat/completions``.
+
+    Parameters
+    ----------
+    body : bytes
+    signal : UncertaintySignal
+        How u is measured.
+
+    Raises
+    ------
+    MalformedReplyError
+        When it is not such a reply.
+    """
+    try:
+        document = from_json(body)
+    except ValueError as error:
+        raise MalformedReplyError(f"not valid JSON: {error}") from None
+    try:
+        choice = document["choices"][0]
+        text = choice["message"]["content"] if "message" in choice else choice["text"]
+        tokens = list(_tokens(choice.get("logprobs")))
+        uncertainty = signal.of(tokens)
+        counted = (document.get("usage") or {}).get("completion_tokens")
+        reason = choice.get("finish_reason")
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise MalformedReplyError(f"not a completion: {type(error).__name__}: {error}") from None
+    return Reply(
+        text=text if isinstance(text, str) else "",
+        finish_reason=reason if isinstance(reason, str) else None,
+        completion_tokens=counted if isinstance(counted, int) and counted >= 0 else len(tokens),
+        uncertainty=uncertainty,
+    )
+
+
+def _tokens(logprobs: Any) -> Iterator[Collection[float]]:
+    """Yield the log-probabilities of the alternatives of each token that carries any."""
+    if logprobs is None:
+        return
+    if "content" in logprobs:
+        for token in logprobs["content"] or ():
+            if entries := token.get("top_logprobs"):
+                # By place, not by text: two alternatives may read alike. The chosen token can be missing.
+                chosen = (token["token"], token["logprob"])
+                listed = [(entry["token"], entry["logprob"]) for entry in entries]
+                yield [value for _, value in (listed if chosen in listed else [*listed, chosen])]
+        return
+    for alternatives in logprobs["top_logprobs"] or ():
+        if alternatives:
+            yield alternatives.values()

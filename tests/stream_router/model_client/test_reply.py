@@ -1,0 +1,155 @@
+"""From a reply to text, finish and u: both shapes, whatever the order, and nothing half-read."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_router.errors import MalformedReplyError
+from stream_router.model_client.reply import read_reply
+from stream_router.model_client.uncertainty import TOKEN_MARGIN
+from stream_router.ports import Reply
+
+LOGPROBS = st.floats(min_value=-50.0, max_value=0.0) | st.just(-9999.0)
+ALTERNATIVES = st.lists(LOGPROBS, min_size=1, max_size=4)
+
+
+def completions(tokens: list[list[float]], text: str = "{}", finish: str | None = "stop") -> bytes:
+    top = [{f"token_id:{i}": lp for i, lp in enumerate(alternatives)} for alternatives in tokens]
+    logprobs = {"tokens": ["t"] * len(tokens), "token_logprobs": [t[0] for t in tokens], "top_logprobs": top}
+    choice = {"index": 0, "text": text, "finish_reason": finish, "logprobs": logprobs}
+    return json.dumps({"choices": [choice], "usage": {"completion_tokens": len(tokens)}}).encode()
+
+
+def chat_logprobs(tokens: list[list[float]]) -> dict[str, Any]:
+    entries = [[{"token": f"token_id:{i}", "logprob": lp} for i, lp in enumerate(token)] for token in tokens]
+    return {"content": [{**entry[0], "top_logprobs": entry} for entry in entries]}
+
+
+def chat(tokens: list[list[float]], text: str | None = "{}") -> bytes:
+    choice = {"message": {"content": text}, "finish_reason": "stop", "logprobs": chat_logprobs(tokens)}
+    return json.dumps({"choices": [choice], "usage": {"completion_tokens": len(tokens)}}).encode()
+
+
+def with_logprobs(logprobs: Any) -> bytes:
+    choice = {"text": "{}", "finish_reason": "stop", "logprobs": logprobs}
+    return json.dumps({"choices": [choice]}).encode()
+
+
+@given(st.lists(ALTERNATIVES, max_size=20))
+def test_both_shapes_give_the_same_u_and_it_is_what_the_paper_defines(tokens: list[list[float]]) -> None:
+    margins = []
+    for alternatives in tokens:
+        p = sorted((math.exp(lp) if lp > -9999.0 else 0.0 for lp in alternatives), reverse=True)
+        margins.append(p[0] - (p[1] if len(p) > 1 else 0.0))
+    expected = None if not tokens else pytest.approx(1.0 - sum(margins) / len(margins), abs=1e-9)
+    llama_cpp = read_reply(with_logprobs(chat_logprobs(tokens)), TOKEN_MARGIN)
+    for reply in (read_reply(completions(tokens), TOKEN_MARGIN), read_reply(chat(tokens), TOKEN_MARGIN), llama_cpp):
+        assert reply.uncertainty == expected
+        assert reply.uncertainty is None or 0.0 <= reply.uncertainty <= 1.0
+        assert reply.completion_tokens == len(tokens)
+
+
+def test_the_end_of_sequence_counts_as_a_token_like_any_other() -> None:
+    sure, even = [0.0, -9999.0], [math.log(0.5), math.log(0.5)]
+    assert read_reply(completions([sure, sure, sure, even]), TOKEN_MARGIN).uncertainty == pytest.approx(0.25)
+
+
+def test_an_impossible_runner_up_has_probability_zero() -> None:
+    assert read_reply(completions([[0.0, -9999.0]]), TOKEN_MARGIN).uncertainty == 0.0
+
+
+def test_one_alternative_alone_stands_against_an_impossible_one() -> None:
+    assert read_reply(completions([[math.log(0.7)]]), TOKEN_MARGIN).uncertainty == pytest.approx(0.3)
+
+
+def test_a_chosen_token_that_chat_leaves_out_of_its_list_still_counts() -> None:
+    entry = {
+        "token": "token_id:1",
+        "logprob": math.log(0.2),
+        "top_logprobs": [{"token": "token_id:2", "logprob": math.log(0.6)}],
+    }
+    assert read_reply(with_logprobs({"content": [entry]}), TOKEN_MARGIN).uncertainty == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("logprobs", [None, {"content": []}, {"content": None}, {"top_logprobs": []}])
+def test_zero_tokens_give_none(logprobs: Any) -> None:
+    assert read_reply(with_logprobs(logprobs), TOKEN_MARGIN).uncertainty is None
+
+
+@pytest.mark.parametrize("first", [None, {}])
+def test_a_token_without_alternatives_is_left_out(first: Any) -> None:
+    top = [first, {"a": math.log(0.5), "b": math.log(0.5)}]
+    assert read_reply(with_logprobs({"top_logprobs": top}), TOKEN_MARGIN).uncertainty == 1.0
+
+
+def test_a_chat_reply_without_content_reads_as_no_text() -> None:
+    assert read_reply(chat([[0.0]], text=None), TOKEN_MARGIN) == Reply("", "stop", 1, 0.0)
+
+
+@pytest.mark.parametrize("finish", ["stop", "length", "abort", None])
+def test_the_finish_reason_is_handed_on(finish: str | None) -> None:
+    assert read_reply(completions([[0.0, -1.0]], finish=finish), TOKEN_MARGIN).finish_reason == finish
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"choices": []}',
+        b'{"choices": [{}]}',
+        b'{"choices": [null]}',
+        b'{"choices": [{"message": null}]}',
+        b'{"choices": [{"text": "x", "logprobs": {"top_logprobs": [[1]]}}]}',
+        b'{"choices": [{"text": "x", "logprobs": {"top_logprobs": [{"a": "b"}]}}]}',
+        b'{"choices": [{"text": "x", "logprobs": {"top_logprobs": [{"a": true}]}}]}',
+        b'{"choices": [{"text": "x", "logprobs": {"top_logprobs": [{"a": NaN}]}}]}',
+        b'{"choices": [{"text": "x", "logprobs": {"content": [{"top_logprobs": [{}]}]}}]}',
+        b'{"choices": [{"text": "x", "logprobs": {"content": [3]}}]}',
+        b'{"choices": [{"text": "x", "logprobs": 3}]}',
+        b'{"choices": [{"text": "x"}], "usage": 3}',
+        b'{"choices": [{"text": "half a pair: \\ud83d"}]}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_completion_is_named_as_such(body: bytes) -> None:
+    with pytest.raises(MalformedReplyError):
+        read_reply(body, TOKEN_MARGIN)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["choices", "text", "message", "content", "logprobs", "top_logprobs", "token", "usage"]),
+            inner,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_no_json_breaks_the_reader(document: Any) -> None:
+    try:
+        reply = read_reply(json.dumps(document).encode(), TOKEN_MARGIN)
+    except MalformedReplyError:
+        return
+    assert reply.uncertainty is None or 0.0 <= reply.uncertainty <= 1.0
+
+
+@given(st.binary())
+def test_no_bytes_break_the_reader(body: bytes) -> None:
+    with pytest.raises(MalformedReplyError):
+        read_reply(body, TOKEN_MARGIN)
