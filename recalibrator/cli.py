@@ -18,6 +18,7 @@ from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings
 from schemas.settings_warnings import settings_warnings
+from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.log_lines import LogFormat, configure_logging
 
 app = typer.Typer(
@@ -78,7 +79,7 @@ def _load(config: Path) -> Settings:
 
 
 def _run(settings: Settings, stages: frozenset[StageName]) -> int:
-    service = Service(settings, stages)
+    service = Service(settings, kafka_connect(settings, "recalibrator"), stages)
     code = 0
     try:
         run_until_signalled(service)

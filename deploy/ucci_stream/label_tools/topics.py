@@ -16,7 +16,7 @@ from schemas.settings import Settings
 from schemas.topics import FEEDBACK, LABEL_REQUESTS, RESULTS
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_properties import reader_properties
-from ucci_runtime.broker.kafka_topic_readers import CompactedReader
+from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_stream.topics.admin import admin_client, partition_counts
 from ucci_stream.topics.feed import send_events
@@ -59,14 +59,14 @@ class SyncTopics:
 
     def requests(self, now: datetime, most: int) -> tuple[LabelRequested, ...]:
         """Return the newest open label requests, newest first."""
-        for message in self._requests.up_to_end():
-            self._queue.take(str(message.topic()), message.key(), message.value())
+        for record in self._requests.up_to_end():
+            self._queue.take(record.source.topic, record.key, record.value)
         return self._queue.page(self._workload, now, most).requests
 
     def told(self) -> dict[Author, FeedbackEvent]:
         """Return what was told with the highest revision, of each author and query; without the labels themselves."""
-        for message in self._feedback.up_to_end():
-            value = message.value()
+        for record in self._feedback.up_to_end():
+            value = record.value
             # Feedback of others is the most of a busy topic, and parsing it the most of the work.
             if value is not None and _MARK in value:
                 self._take(value)
@@ -99,8 +99,8 @@ class SyncTopics:
             return
         note_told(self._told, event, self._project)
 
-    def _reader(self, name: str, topic: str, partitions: int) -> CompactedReader:
-        return CompactedReader(
+    def _reader(self, name: str, topic: str, partitions: int) -> KafkaTopicReader:
+        return KafkaTopicReader(
             f"label-studio-{name}",
             [topic],
             reader_properties(self._settings, f"{self._settings.topics.prefix}-label-studio-{name}") | {"log_level": 2},
