@@ -37,7 +37,7 @@ GROUP = "router"
 PREFIX = "ucci"
 TOPICS = OutputTopics(RESULTS.name(PREFIX), DEAD_LETTERS.name(PREFIX))
 QUERIES_TOPIC = QUERIES.name(PREFIX)
-LIVES = 350
+LIVES = 430
 THOROUGH_LIVES = 4_000
 SENT = 30
 IN_FLIGHT = 12
@@ -242,6 +242,10 @@ def faulty_lives(seeds: range, loop: asyncio.AbstractEventLoop) -> dict[int, lis
     return {seed: found for seed in seeds if (found := live(seed, loop))}
 
 
+def is_any_faulty(loop: asyncio.AbstractEventLoop) -> bool:
+    return any(live(seed, loop) for seed in range(LIVES))
+
+
 def test_every_query_has_one_result_or_dead_letter(loop: asyncio.AbstractEventLoop) -> None:
     assert faulty_lives(range(LIVES), loop) == {}
 
@@ -255,28 +259,28 @@ def test_the_checker_finds_forgotten_offset_metadata(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_offsets, "decode", lambda _offset, _text: ())
-    assert faulty_lives(range(40), loop)
+    assert is_any_faulty(loop)
 
 
 def test_the_checker_finds_a_group_that_fences_nobody(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Group, "accepts", lambda _group, _metadata: True)
-    assert faulty_lives(range(80), loop)
+    assert is_any_faulty(loop)
 
 
 def test_the_checker_finds_aborted_records_that_are_read(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PartitionLog, "committed_from", read_everything)
-    assert faulty_lives(range(40), loop)
+    assert is_any_faulty(loop)
 
 
 def test_the_checker_finds_an_unseen_commit_taken_for_none(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_thread, "committed_offsets", lambda _found, _foreign: {})
-    assert faulty_lives(range(40), loop)
+    assert is_any_faulty(loop)
 
 
 def read_everything(log: PartitionLog, position: int, most: int) -> tuple[list[Record], int]:

@@ -16,6 +16,7 @@ from ucci_runtime.broker.memory_groups import SESSION_S
 
 MAX_STEPS = 4_000
 MOST_PROCESSES = 3
+DISTURBANCES = ("kill", "stop", "twin", "rebalance", "evict", "silence", *("second",) * 2, *("freeze",) * 3)
 
 
 class Process(Protocol):
@@ -95,7 +96,7 @@ class Life:
     def disturb(self, make: Callable[[str], Process]) -> None:
         """Let one drawn thing happen to a process or a group."""
         process = self.draw.choice(self.processes) if self.processes else None
-        kind = self.draw.choice(("kill", "stop", "twin", "second", "second", "rebalance", "evict", "freeze", "silence"))
+        kind = self.draw.choice(DISTURBANCES)
         self.events.append(kind)
         if kind == "second" and len(self.processes) < MOST_PROCESSES:
             self.start(make, self.draw.choice(("a", "b")))
@@ -117,7 +118,10 @@ class Life:
             self.end(process, "stopped")
         elif kind == "twin":
             self.start(make, process.instance_id)
-        elif kind in ("evict", "freeze"):
+        elif kind == "freeze" and len(self.processes) == 1:
+            # Nobody would take over: see to it that there is somebody next time.
+            self.start(make, "b" if process.instance_id == "a" else "a")
+        else:
             for group in self.groups:
                 self.cluster.group(group).evict(process.instance_id)
             if kind == "freeze":
