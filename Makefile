@@ -14,11 +14,11 @@ help:            ## list the targets
 
 setup: $(STAMP)  ## create .venv with the locked packages
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml deploy/ucci_demo/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e deploy/ucci_demo
 	touch $@
 
 demo: $(STAMP)   ## run the whole service on this machine, drift and a killed router included
@@ -31,7 +31,7 @@ up: $(STAMP)     ## the same stack without traffic, until Ctrl-C
 	$(BIN)/ucci-stream up
 
 test: lint       ## lint, then every test that needs no extra install
-	$(BIN)/python -m pytest -q -m "not vllm and not label_studio and not thorough"
+	$(BIN)/python -m pytest -q --durations=20 -m "not vllm and not label_studio and not thorough"
 
 test-thorough: lint ## the same with more drawn examples and the corners that take minutes
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -q -m "not vllm and not label_studio"
@@ -75,7 +75,8 @@ lock: $(STAMP)   ## resolve requirements.lock anew (hashes, no addresses)
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
-		--extra demo --group dev pyproject.toml -o requirements.lock
+		--extra api --extra river --extra tracing --group dev \
+		pyproject.toml deploy/ucci_demo/pyproject.toml -o requirements.lock
 
 clean:           ## remove what was built here
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,10 @@ from sklearn.isotonic import IsotonicRegression
 
 from benchmarks.results_json import tell
 from recalibrator.core import Recalibrator, TrafficSummarizer
-from recalibrator.fit.method_constants import DEFAULT
+from recalibrator.fit.method_constants import DEFAULT, with_constants
 from schemas import CalibrationVersion, LabelledExample, OutcomeCounts, RoutedEvent, TrafficSummary, WorkloadSettings
-from schemas.routed import LabelRequest, ModelRun, QueryCost
+from schemas.costs import QueryCost
+from schemas.routed import LabelRequest, ModelRun
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
@@ -36,7 +36,7 @@ SETTINGS = WorkloadSettings.model_validate(
 LABEL_SHARE = 0.1
 QUERIES_A_SUMMARY = 200
 _CHUNK = 25
-_LABELS_A_REFIT = DEFAULT.refit_labels_most
+_LABELS_A_REFIT = DEFAULT.refit.refit_labels_most
 Measured = dict[str, float]
 
 
@@ -173,7 +173,7 @@ def refit(cascade: Cascade, labels: int, rounds: int) -> dict[str, Any]:
     first one after scikit-learn has swept the processor's caches, with the window as it ships.
     """
     shipped = Recalibrator(SETTINGS)
-    whole = Recalibrator(SETTINGS, replace(DEFAULT, window_labels=labels))
+    whole = Recalibrator(SETTINGS, with_constants(DEFAULT, window_labels=labels))
     offered = 0
 
     def offer(count: int) -> None:
@@ -181,16 +181,16 @@ def refit(cascade: Cascade, labels: int, rounds: int) -> dict[str, Any]:
         nonlocal offered
         for number in range(offered, offered + count):
             label = cascade.label(number)
-            shipped._window.offer(label)  # noqa: SLF001
-            whole._window.offer(label)  # noqa: SLF001
+            shipped._labels.offer(label)  # noqa: SLF001
+            whole._labels.offer(label)  # noqa: SLF001
         offered += count
 
     offer(labels)
     u, small, large = cascade.uncertainty[:labels], cascade.small[:labels], cascade.large[:labels]
     works: dict[str, Callable[[], object]] = {
-        "cold": shipped.look,
-        "shipped": shipped.look,
-        "whole": whole.look,
+        "cold": shipped.evaluate,
+        "shipped": shipped.evaluate,
+        "whole": whole.evaluate,
         "sklearn": lambda: sklearn_refit(u, small, large),
     }
     wall: dict[str, list[float]] = {name: [] for name in works}

@@ -18,8 +18,9 @@ from tempfile import TemporaryDirectory
 from recalibrator.join.ports import StoredRow
 from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, QueryState, take_result
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
+from schemas.costs import QueryCost
 from schemas.entities import Entities
-from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
+from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")

@@ -22,10 +22,10 @@ from threadpoolctl import threadpool_limits
 from benchmarks.drift.policies.ours import Ours
 from benchmarks.drift.simulate import walk
 from benchmarks.drift.streams import offline, stream
+from recalibrator.fit.decide.publish_policy import Candidate
 from recalibrator.fit.decide.threshold import Policies
-from recalibrator.fit.estimate.estimate import Expected, Outlook
+from recalibrator.fit.estimate.estimate import Estimate, Expected
 from recalibrator.fit.estimate.smoothing import kernel_mass, kernel_mean
-from recalibrator.fit.recalibrator import View
 from recalibrator.grid import Grid
 
 Floats = NDArray[np.float64]
@@ -70,7 +70,7 @@ class Refit:
     """One refit: the grid, what was seen, and the target's margin in standard errors."""
 
     grid: Grid
-    view: View
+    view: Candidate
     safety: float
 
 
@@ -79,31 +79,31 @@ def refit() -> Refit:
     policy = Ours()
     with threadpool_limits(1):
         walk(stream(FAMILY, SEED, QUERIES), offline(SEED), policy)
-        return Refit(Grid(policy.tuning.grid), policy.core.look(), policy.core.settings.target.safety)
+        return Refit(Grid(policy.constants.grid), policy.core.evaluate(), policy.core.settings.target.safety)
 
 
-def standard_errors(outlook: Outlook, width: int) -> tuple[Floats, Floats]:
+def standard_errors(estimate: Estimate, width: int) -> tuple[Floats, Floats]:
     """Return the standard error of E[z | u] in each cell, of the small and of the large model.
 
     The same three terms as in Var F(t): noise of the smoothed labels, the agreement tilt, the rectifier.
 
     Parameters
     ----------
-    outlook : Outlook
+    estimate : Estimate
     width : int
         Support of the smoothing kernel, in cells.
     """
-    cells = len(outlook.traffic)
-    weight = np.square(kernel_mean(outlook.traffic, width)) * kernel_mass(cells, width)
-    above = (np.arange(cells) > outlook.rectifier.split).astype(np.intp)
+    cells = len(estimate.traffic)
+    weight = np.square(kernel_mean(estimate.traffic, width)) * kernel_mass(cells, width)
+    above = (np.arange(cells) > estimate.rectifier.split).astype(np.intp)
 
     def error(expected: Expected, model: int) -> Floats:
         noise = np.divide(expected.spread, weight, out=np.zeros(cells), where=weight > 0.0)
-        slopes = outlook.shift.jacobian[model]
-        tilt = np.einsum("ic,ij,jc->c", slopes, outlook.tilt.covariance, slopes)
-        return np.sqrt(noise + tilt + outlook.rectifier.variance[model][above])
+        slopes = estimate.shift.jacobian[model]
+        tilt = np.einsum("ic,ij,jc->c", slopes, estimate.tilt.covariance, slopes)
+        return np.sqrt(noise + tilt + estimate.rectifier.variance[model][above])
 
-    return error(outlook.kept, 0), error(outlook.escalated, 1)
+    return error(estimate.kept, 0), error(estimate.escalated, 1)
 
 
 def draw(made: Refit, width: int) -> Figure:
@@ -125,13 +125,13 @@ def draw(made: Refit, width: int) -> Figure:
 
 
 def _draw_curves(axes: Axes, made: Refit, kept: Floats, width: int) -> None:
-    outlook = made.view.outlook
+    estimate = made.view.estimate
     middle = (kept[:-1] + kept[1:]) / 2.0
-    shown = (middle > _EDGE) & (middle < 1.0 - _EDGE) & (outlook.traffic > 0.0)
-    errors = standard_errors(outlook, width)
+    shown = (middle > _EDGE) & (middle < 1.0 - _EDGE) & (estimate.traffic > 0.0)
+    errors = standard_errors(estimate, width)
     parts = (
-        ("E[z_small | u]", outlook.kept.value, errors[0], _SMALL, _FILL_SMALL),
-        ("E[z_large | u]", outlook.escalated.value, errors[1], _LARGE, _FILL_LARGE),
+        ("E[z_small | u]", estimate.kept.value, errors[0], _SMALL, _FILL_SMALL),
+        ("E[z_large | u]", estimate.escalated.value, errors[1], _LARGE, _FILL_LARGE),
     )
     for _, value, error, _, fill in parts:
         axes.fill_between(middle[shown], (value - error)[shown], (value + error)[shown], color=fill, linewidth=0.0)
@@ -224,7 +224,7 @@ def main() -> int:
     path: Path = parser.parse_args().out
     made = refit()
     with mpl.rc_context(_STYLE):
-        figure = draw(made, Ours().tuning.bandwidth_cells)
+        figure = draw(made, Ours().constants.estimate.smoothing.bandwidth_cells)
         if path.suffix == ".svg":
             # A fixed date and salt: equal refits give equal files.
             figure.savefig(path, metadata={"Date": None})

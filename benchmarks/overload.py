@@ -36,7 +36,7 @@ from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint, WorkloadSettings
 from stream_router.errors import CallError, ServerDownError
 from stream_router.model_client.concurrency_limit import ConcurrencyLimit
-from stream_router.model_client.http_client import ModelServer
+from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_probe, build_request
 from stream_router.ports import ServerName
 from tests.support.model_clients import workload
@@ -93,7 +93,7 @@ class Bench:
     """The server, the client under test and what its callers got."""
 
     fake: ScriptedModelServer
-    server: ModelServer
+    server: ModelClient
     settings: WorkloadSettings
     endpoint: ModelEndpoint
     load: Load
@@ -126,7 +126,7 @@ async def bench(*, adaptive: bool, drops: bool, callers: int = CALLERS) -> Async
         endpoint = settings.small
         assert endpoint is not None
         load = Load()
-        server = ModelServer(
+        server = ModelClient(
             ServerName("photo", "small"),
             endpoint,
             build_probe(settings, endpoint),

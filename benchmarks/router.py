@@ -32,8 +32,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.results_json import tell
+from schemas.costs import QueryCost
 from schemas.query import QueryEvent
-from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
+from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
 from stream_router.ports import Calibrations, Tracing

@@ -5,3 +5,7 @@ The join stage (:mod:`recalibrator.join.stage`) turns results and late feedback 
 (:mod:`recalibrator.api`) shows both and takes feedback and commands. Everything that decides is pure and lives
 in :mod:`recalibrator.core`.
 """
+
+from importlib.metadata import version
+
+__version__ = version("ucci-stream")

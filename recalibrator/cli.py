@@ -16,9 +16,10 @@ import typer
 from recalibrator.service import Service, StageName, run_until_signalled
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
-from schemas.settings_text import load_settings, render_settings
-from schemas.settings_warnings import settings_warnings
+from schemas.settings_text import load_settings, render_settings, settings_warnings
 from ucci_runtime.broker.kafka_broker import kafka_connect
+from ucci_runtime.cli import version_option
+from ucci_runtime.extras import require_extra
 from ucci_runtime.log_lines import LogFormat, configure_logging
 
 app = typer.Typer(
@@ -28,10 +29,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-
+VersionOption = Annotated[bool, version_option("recalibrator")]
 ConfigOption = Annotated[Path, typer.Option("--config", help="Path of ucci.toml.")]
 StageOption = Annotated[list[StageName] | None, typer.Option("--stage", help="Run this stage alone; may be repeated.")]
 LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="console for people, json for machines.")]
+
+
+@app.callback()
+def options(version: VersionOption = False) -> None:
+    """Take the options that stand before a subcommand."""
 
 
 @app.command()
@@ -44,9 +50,12 @@ def run(
 
     Example: recalibrator run --config ucci.toml --stage join --stage fit
     """
+    stages = frozenset(stage or StageName)
+    if StageName.API in stages:
+        require_extra("api", "--stage api" if stage else "the stage api (--stage join --stage fit runs without it)")
     settings = _load(config)
     configure_logging(log_format)
-    raise typer.Exit(_run(settings, frozenset(stage or StageName)))
+    raise typer.Exit(_run(settings, stages))
 
 
 @app.command("check-config")

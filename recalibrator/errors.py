@@ -5,9 +5,9 @@
     RecalibratorError
     ├── StateInUse             another process works on this state_dir: stop, exit non-zero
     ├── StoreDamaged           stored state cannot be read: set it aside, rebuild it from the topics
-    └── RequestRefused                one HTTP request is not served: answer with its status
+    └── RequestRefused         one HTTP request is not served: answer with its status
 
-What goes wrong with the broker is described in :mod:`ucci_runtime.broker.errors`.
+Errors of the broker are in :mod:`ucci_runtime.broker.errors`.
 """
 
 from __future__ import annotations

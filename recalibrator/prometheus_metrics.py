@@ -22,7 +22,7 @@ SPECS = (
         "join_notes",
         "counter",
         "event",
-        "What the join noticed: duplicates, stale revisions, disagreement, skips, withdrawals, labelers forgotten, "
+        "What the join noticed: duplicates, stale revisions, disagreement, skips, withdrawals, "
         "senders' clocks ahead (dated as of arrival then) or behind, logs made anew.",
         ("note",),
     ),
@@ -52,7 +52,13 @@ SPECS = (
         "What the fit noticed: versions of foreign writers, logs made anew, snapshots that the disk refused.",
         ("note",),
     ),
-    MetricSpec("dead_letters", "counter", "record", "Records set aside as malformed.", ("stage", "reason")),
+    MetricSpec(
+        "dead_letters",
+        "counter",
+        "record",
+        "Records set aside as malformed, or as more than one query may hold.",
+        ("stage", "reason"),
+    ),
     MetricSpec("transactions", "counter", "transaction", "Transactions by how they ended.", ("stage", "outcome")),
     MetricSpec("transaction_seconds", "histogram", "second", "From begin to committed.", ("stage",)),
     MetricSpec(

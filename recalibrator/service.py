@@ -20,6 +20,7 @@ import structlog
 from threadpoolctl import threadpool_limits
 
 from recalibrator.file_state import StateDirectory
+from recalibrator.fit.drift.monitors import check_detectors
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import TopicVersionLog
 from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
@@ -203,6 +204,7 @@ class Service:
 
     def _fit_stage(self, broker: Broker, checked: CheckedTopics, state: StateDirectory) -> FitStage:
         settings = self._settings
+        check_detectors(settings.workloads)
         topics = FitTopics(
             self._topic(OBSERVATIONS),
             self._topic(CALIBRATION),
@@ -226,15 +228,13 @@ class Service:
 
     def _api_stage(self, broker: Broker, checked: CheckedTopics) -> Stage:
         # The web and plotting libraries take long to load; join and fit do not wait for them.
-        from recalibrator.api.http_stage import VIEWED, ApiStage
+        from recalibrator.api.http_stage import VIEWED, ApiStage, Shared
 
         return ApiStage(
             self._settings,
             broker,
+            Shared(self.metrics, self._clock, self.missing),
             tuple(topic for topic in VIEWED if topic not in checked.missing),
-            metrics=self.metrics,
-            clock=self._clock,
-            missing=self.missing,
         )
 
     def _session(self, broker: Broker, stage: StageName) -> TransactionSession:

@@ -6,28 +6,24 @@ Queries are answered by a small and, where its uncertainty calls for it, a large
 :class:`Command` folded into :class:`CalibrationVersion`, by which the routers decide.
 """
 
-from schemas.calibration import (
-    CalibrationMap,
-    CalibrationVersion,
-    CostRate,
-    Evidence,
-    Interval,
-    ModelCosts,
-    Signal,
-    Target,
-)
+from importlib.metadata import version
+
+from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Signal, Target
 from schemas.command import Command
+from schemas.costs import CostRate, ModelCosts, QueryCost
 from schemas.entities import PairCounts, count_pairs, equal, normalise
 from schemas.errors import ConfigError, DecodeError, UcciError
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
 from schemas.query import QueryEvent
-from schemas.routed import Decision, Decisions, LabelRequest, ModelRun, QueryCost, RoutedEvent, TrialDecision
+from schemas.routed import Decision, Decisions, LabelRequest, ModelRun, RoutedEvent, TrialDecision
 from schemas.settings import Settings, WorkloadSettings
 from schemas.status import DetectorStatus, DriftStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
 from schemas.trial import CalibrationTrial, TrialArm, TrialStatus
+
+__version__ = version("ucci-stream")
 
 __all__ = [
     "CalibrationMap",

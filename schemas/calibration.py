@@ -1,7 +1,7 @@
-"""CalibrationVersion: what a router needs to decide, and the evidence behind it.
+"""CalibrationVersion: the map from uncertainty to error probability, the threshold on it, and the evidence for both.
 
-One version flows in by a compacted topic; decisions flow out. A version that contradicts itself (decreasing knots,
-a number that is not finite, a digest of something else) cannot be constructed.
+Routers decide by a version. One that contradicts itself (decreasing knots, a number that is not finite, a digest of
+something else) cannot be constructed.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self, overload
+from math import nextafter
+from typing import Annotated, Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic_core import PydanticCustomError
 
 from schemas.canonical import digest
-from schemas.deciding import Plan, Segment, segments
+from schemas.costs import CostRate, ModelCosts
 from schemas.draws import uniform
 from schemas.event import (
     DEFAULT_SIGNAL,
-    MAX_INTEGER,
     Count,
     Event,
+    JsonObject,
     NonNegative,
     Ordinal,
     Part,
@@ -31,9 +33,7 @@ from schemas.event import (
     Timestamp,
     Uncertainty,
     WorkloadName,
-    adopt,
 )
-from schemas.json_value import JsonObject
 from schemas.routed import Decision, DecisionReason, Decisions, LabelReason, LabelRequest
 
 MAX_KNOTS = 4_096
@@ -63,6 +63,75 @@ class CalibrationMap(Part):
             raise ValueError("error_probability: must not decrease")
         return self
 
+    @cached_property
+    def _lines(self) -> tuple[tuple[float, float, float, float], ...]:
+        """Below the first knot, between each two, above the last: value and knot at its left, its width and its rise.
+
+        What lies outside the knots does not rise, so that one look-up reads the map without any case.
+        """
+        knots, values = self.uncertainty, self.error_probability
+        inner = ((v, k, right - k, w - v) for (k, right), (v, w) in zip(pairwise(knots), pairwise(values), strict=True))
+        return ((values[0], 0.0, 1.0, 0.0), *inner, (values[-1], 0.0, 1.0, 0.0))
+
+    @cached_property
+    def _arrays(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return np.asarray(self.uncertainty), np.asarray(self.error_probability)
+
+    @overload
+    def at(self, uncertainty: float) -> float: ...
+    @overload
+    def at(self, uncertainty: NDArray[np.float64]) -> NDArray[np.float64]: ...
+    def at(self, uncertainty: float | NDArray[np.float64]) -> float | NDArray[np.float64]:
+        """Read the map: linear between knots, clipped outside (paper, section 4.2).
+
+        Parameters
+        ----------
+        uncertainty : float or ndarray of float, any shape
+            u, in [0, 1].
+
+        Returns
+        -------
+        float or ndarray of the same shape
+            P(error | u), in [0, 1].
+
+        Raises
+        ------
+        ValueError
+            If the map has no knots, as in a cold start.
+
+        Examples
+        --------
+        >>> g = CalibrationMap(uncertainty=(0.1, 0.3), error_probability=(0.0, 0.5))
+        >>> round(g.at(0.2), 3), g.at(0.0), g.at(1.0)
+        (0.25, 0.0, 0.5)
+        """
+        if not self.uncertainty:
+            raise ValueError("map: a cold start has no error probability")
+        if isinstance(uncertainty, np.ndarray):
+            return np.interp(uncertainty, *self._arrays)
+        value, knot, width, rise = self._lines[bisect_right(self.uncertainty, uncertainty)]
+        return value + (uncertainty - knot) / width * rise
+
+    def inverse(self, error_probability: float) -> float:
+        """Return the largest u whose error probability is not above a given one: -1 when all are, 1 when none is.
+
+        Examples
+        --------
+        >>> g = CalibrationMap(uncertainty=(0.1, 0.3), error_probability=(0.0, 0.5))
+        >>> round(g.inverse(0.25), 3), g.inverse(0.5), g.inverse(-0.1)
+        (0.2, 1.0, -1.0)
+        """
+        knots, values = self.uncertainty, self.error_probability
+        if error_probability >= values[-1]:
+            return ESCALATE_NONE
+        if error_probability < values[0]:
+            return ESCALATE_ALL
+        right = bisect_right(values, error_probability)
+        value, knot, width, rise = self._lines[right]
+        found = knot + (error_probability - value) / rise * width
+        # Rounding must not keep a query that the probability escalates: the map is continuous, one step down is enough.
+        return min(found, nextafter(knots[right], knot))
+
 
 class Target(Part):
     """The promise: micro-F1 to hold, and the margin with which a threshold must meet it.
@@ -91,35 +160,12 @@ class Signal(Part):
     decoding: Literal["free", "json_schema"] = "free"
 
 
-class ModelCosts(Part):
-    """Cost of one call of each model; only the ratio matters.
-
-    Parameters
-    ----------
-    small : float
-        One call of the small model; the unit.
-    large : float
-        One call of the large model.
-    """
-
-    small: Annotated[Real, Field(gt=0.0, le=float(MAX_INTEGER))] = 1.0
-    large: Annotated[Real, Field(gt=0.0, le=float(MAX_INTEGER))]
-
-
 class Interval(Part):
     """An estimate with the bounds of its confidence interval."""
 
     estimate: Real
     lower: Real
     upper: Real
-
-
-class CostRate(Part):
-    """Mean cost of a query three ways, in units of one small call."""
-
-    sequential: NonNegative
-    paper: NonNegative
-    large_only: NonNegative
 
 
 class Evidence(Part):
@@ -143,7 +189,7 @@ class Evidence(Part):
         Expected share of queries with u above the threshold.
     expected_cost : CostRate or None
     best_micro_f1 : float or None
-        The highest estimate that any threshold reaches, told when the target is infeasible.
+        The highest estimate that any threshold reaches, given when the target is infeasible.
     drift_state : str or None
     details : dict
         Further numbers by name, for people and plots.
@@ -173,6 +219,9 @@ class CalibrationVersion(Event):
     this share of those above the threshold. In records of earlier releases it is absent.
     """
 
+    # Of a key given twice, a reader that takes the first value finds that the digest does not fit.
+    sent_by_others: ClassVar[bool] = False
+
     workload: WorkloadName
     version: Ordinal
     created_at: Timestamp
@@ -196,7 +245,7 @@ class CalibrationVersion(Event):
     def _digest_fits(cls, data: Any) -> Any:
         """Compare with the object as it came, so that fields of a later contract stay covered by the digest."""
         if isinstance(data, dict) and data.get("digest") and data["digest"] != digest(data):
-            raise ValueError("digest: does not fit the content; the record was altered or cut")
+            raise PydanticCustomError("digest", "digest: does not fit the content; the record was altered or cut")
         return data
 
     @model_validator(mode="after")
@@ -237,42 +286,13 @@ class CalibrationVersion(Event):
         """Whether a digest is present; its fit is checked at construction."""
         return bool(self.digest)
 
-    @cached_property
-    def _segments(self) -> tuple[Segment, ...]:
-        return segments(self.map.uncertainty, self.map.error_probability)
-
-    @cached_property
-    def _knots(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return np.asarray(self.map.uncertainty), np.asarray(self.map.error_probability)
-
     @overload
     def error_probability(self, uncertainty: float) -> float: ...
     @overload
     def error_probability(self, uncertainty: NDArray[np.float64]) -> NDArray[np.float64]: ...
     def error_probability(self, uncertainty: float | NDArray[np.float64]) -> float | NDArray[np.float64]:
-        """Read the map g: linear between knots, clipped outside (paper, section 4.2).
-
-        Parameters
-        ----------
-        uncertainty : float or ndarray of float, any shape
-            u, in [0, 1].
-
-        Returns
-        -------
-        float or ndarray of the same shape
-            P(error | u), in [0, 1].
-
-        Raises
-        ------
-        ValueError
-            If the map has no knots, as in a cold start.
-        """
-        if not self.map.uncertainty:
-            raise ValueError("map: a cold start has no error probability")
-        if isinstance(uncertainty, np.ndarray):
-            return np.interp(uncertainty, *self._knots)
-        value, knot, width, rise = self._segments[bisect_right(self.map.uncertainty, uncertainty)]
-        return value + (uncertainty - knot) / width * rise
+        """Return P(error | u); see :meth:`CalibrationMap.at`."""
+        return self.map.at(uncertainty)
 
     def decide(self, uncertainty: float | None, query_id: str) -> Decision:
         """Decide for one query: escalate iff u > ``uncertainty_threshold``, or when exploration draws it.
@@ -295,31 +315,26 @@ class CalibrationVersion(Event):
         ValueError
             If u is not a number in [0, 1].
         """
-        threshold, knots, segments, above, explored, kept, without_u, names, keyed, explored_below = self._plan
-        if uncertainty is None:
-            return adopt(Decision, without_u.copy(), names)  # all of this validated version
-        if not 0.0 <= uncertainty <= 1.0:
+        if uncertainty is not None and not 0.0 <= uncertainty <= 1.0:
             raise ValueError(f"uncertainty: must lie in [0, 1] (got {uncertainty})")
-        if uncertainty > threshold:
-            fields = above.copy()
+        is_cold = self.state == "cold_start"
+        reason: DecisionReason
+        if is_cold:
+            reason = "cold_start"
+        elif uncertainty is None:
+            reason = "small_failed"
+        elif uncertainty > self.uncertainty_threshold:
+            reason = "infeasible" if self.state == "infeasible" else "threshold"
         else:
-            drawn = keyed.copy()
-            drawn.update(query_id.encode())
-            fields = explored.copy() if drawn.digest() < explored_below else kept.copy()
-        fields["uncertainty"] = uncertainty = float(uncertainty)
-        if knots:
-            value, knot, width, rise = segments[bisect_right(knots, uncertainty)]
-            fields["error_probability"] = value + (uncertainty - knot) / width * rise
-        return adopt(Decision, fields, names)  # as above, and u was checked
-
-    @cached_property
-    def _plan(self) -> Plan:
-        if self.state == "cold_start":
-            return Plan.of(self.workload, ESCALATE_ALL, "cold_start", "cold_start", self.exploration_probability)
-        above: DecisionReason = "infeasible" if self.state == "infeasible" else "threshold"
-        known, g = (self.threshold, self.version), (self.map.uncertainty, self._segments)
-        return Plan.of(
-            self.workload, self.uncertainty_threshold, above, "small_failed", self.exploration_probability, known, *g
+            reason = "exploration" if uniform(query_id, self.workload) < self.exploration_probability else "kept"
+        return Decision(
+            escalated=reason != "kept",
+            reason=reason,
+            uncertainty=uncertainty,
+            error_probability=None if is_cold or uncertainty is None else self.map.at(uncertainty),
+            threshold=None if is_cold else self.threshold,
+            calibration_version=None if is_cold else self.version,
+            large_probability=self.exploration_probability if reason in ("exploration", "kept") else 1.0,
         )
 
     def decide_many(self, uncertainty: NDArray[np.float64], draws: NDArray[np.float64] | None = None) -> Decisions:
@@ -397,4 +412,4 @@ class CalibrationVersion(Event):
             explored = decision.reason == "exploration"
             audited = audited or (explored and self.audit_probability > 0.0)
             reason = "audit" if audited else "exploration" if explored else "random"
-        return LabelRequest._trusted(requested=requested, probability=probability, reason=reason)  # noqa: SLF001 - as in decide
+        return LabelRequest(requested=requested, probability=probability, reason=reason)

@@ -6,8 +6,41 @@
 
 from __future__ import annotations
 
-from schemas.calibration import CostRate, ModelCosts
-from schemas.routed import QueryCost
+from typing import Annotated
+
+from pydantic import Field
+
+from schemas.event import MAX_INTEGER, NonNegative, Part, Real
+
+
+class ModelCosts(Part):
+    """Cost of one call of each model; only the ratio matters.
+
+    Parameters
+    ----------
+    small : float
+        One call of the small model; the unit.
+    large : float
+        One call of the large model.
+    """
+
+    small: Annotated[Real, Field(gt=0.0, le=float(MAX_INTEGER))] = 1.0
+    large: Annotated[Real, Field(gt=0.0, le=float(MAX_INTEGER))]
+
+
+class QueryCost(Part):
+    """The two costs of one query, in units of one call of the small model."""
+
+    sequential: NonNegative
+    paper: NonNegative
+
+
+class CostRate(Part):
+    """Mean cost of a query three ways, in units of one small call."""
+
+    sequential: NonNegative
+    paper: NonNegative
+    large_only: NonNegative
 
 
 def query_cost(costs: ModelCosts, *, escalated: bool, large_called: bool) -> QueryCost:

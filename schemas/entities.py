@@ -1,6 +1,6 @@
 """Entities: what a model extracts and a labeler confirms; normalised, compared and counted here and nowhere else.
 
-Raw values flow in, counts of (field, value) pairs flow out. Comparison is after Unicode NFKC, case folding and
+Comparison is after Unicode NFKC, case folding and
 white-space folding; a missing field equals null.
 """
 
@@ -19,7 +19,7 @@ MAX_FIELDS = 256
 
 
 class _OneMessage:
-    """Tells of a faulty value once, rather than once for each type that it might have had."""
+    """Reports a faulty value once, rather than once for each type that it might have had."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         message = (
@@ -108,7 +108,7 @@ def count_pairs(
 
 
 def equal(first: EntityMapping | None, second: EntityMapping | None, fields: Iterable[str] | None = None) -> bool:
-    """Tell whether all fields hold the same values, by the comparison above.
+    """Return whether all fields hold the same values, by the comparison above.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The root of the error tree. Every error of the project is one of ours and tells the caller what to do next.
+"""The root of the error tree. Every error of the project is one of ours, and its class says what the caller does next.
 
 ::
 

@@ -1,13 +1,17 @@
 """What every event shares: frozen, finite, tolerant of unknown fields, UTC times, one JSON form.
 
-Bytes flow in, a valid event or a :class:`~schemas.errors.DecodeError` flows out; nothing half-valid ever does.
+Bytes become a valid event or a :class:`~schemas.errors.DecodeError`, never a half-valid one. Free-form JSON inside an
+event is passed on as it came, unless another reader could not read it: numbers that are not finite, integers beyond 64
+bits and nesting without end are refused.
 """
 
 from __future__ import annotations
 
 import json
-from datetime import MAXYEAR, MINYEAR, UTC, datetime
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
+from collections import Counter
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
+from math import isfinite
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +19,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     PlainSerializer,
     ValidationError,
     WithJsonSchema,
@@ -25,19 +30,17 @@ from schemas.errors import DecodeError
 MAX_RECORD_BYTES = 1_000_000
 """The longest record that is parsed at all, in bytes; Kafka's own default limit."""
 
+MAX_DEPTH = 64
+"""Levels of nesting in free-form JSON."""
+
 MAX_ID_CHARS = 512
 MAX_NAME_CHARS = 255
 MAX_INTEGER = 2**53 - 1
 """The largest integer that every JSON reader takes exactly, and that canonical JSON knows (RFC 8785, RFC 7493)."""
 
 _SHOWN_CHARS = 60
+_INTEGER_BITS = 64
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_new = object.__new__
-# What pydantic keeps of a model, written past the refusal of a frozen one.
-_set_fields, _set_names, _set_extra, _set_private = (
-    BaseModel.__dict__[slot].__set__
-    for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
-)
 _FIRST_YEAR, _LAST_YEAR = 1970, 2999
 
 
@@ -103,34 +106,71 @@ DEFAULT_SIGNAL: Final = "token_margin"
 """Also how u was measured in every record that does not say so: earlier releases knew no other way."""
 
 
+def readable(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Check a JSON object that is carried along.
+
+    Parameters
+    ----------
+    value : dict
+        Plain JSON values.
+
+    Returns
+    -------
+    dict
+        The same object.
+
+    Raises
+    ------
+    ValueError
+        Naming the first value that a JSON reader somewhere would refuse or read as another.
+
+    Examples
+    --------
+    >>> readable({"width": 6000, "tags": ["street"]})
+    {'width': 6000, 'tags': ['street']}
+    """
+    level: list[JsonValue] = [value]
+    depth = 0
+    while level:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"is nested more than {MAX_DEPTH} levels deep: flatten it")
+        depth += 1
+        level = [inner for outer in level for inner in _inside(outer)]
+    return value
+
+
+def _inside(value: JsonValue) -> list[JsonValue]:
+    """Return the values inside one value, itself checked."""
+    if isinstance(value, dict):
+        for key in value:
+            _encodable(key)
+        return list(value.values())
+    if isinstance(value, list):
+        return value
+    if isinstance(value, str):
+        _encodable(value)
+    elif isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"holds {value}, which JSON cannot express: leave it out or send null")
+    elif isinstance(value, int) and value.bit_length() > _INTEGER_BITS:
+        raise ValueError(f"holds an integer of {value.bit_length()} bits, more than {_INTEGER_BITS}: send it as text")
+    return []
+
+
+def _encodable(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"holds a lone surrogate at character {error.start} of a text: send Unicode") from None
+
+
+JsonObject = Annotated[dict[str, JsonValue], AfterValidator(readable)]
+"""A JSON object whose members are the sender's own."""
+
+
 class Part(BaseModel):
     """A nested part of an event: frozen, finite, unknown fields ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
-    @classmethod
-    def _trusted(cls, **fields: Any) -> Self:
-        """Construct from all fields without validation, four times as fast: for values that are valid by construction.
-
-        Sets the attributes that pydantic sets; the tests compare the outcome with a validated twin.
-        """
-        return adopt(cls, fields, set(fields))
-
-
-PartT = TypeVar("PartT", bound=Part)
-
-
-def adopt(kind: type[PartT], fields: dict[str, Any], names: set[str]) -> PartT:
-    """Construct a part without validation around a dictionary that nobody else holds.
-
-    The set of the fields' names may be shared: of a frozen model, nothing adds to it.
-    """
-    part = _new(kind)
-    _set_fields(part, fields)
-    _set_names(part, names)
-    _set_extra(part, None)
-    _set_private(part, None)
-    return part
 
 
 class Event(Part):
@@ -202,16 +242,23 @@ def refuse_duplicate_keys(raw: bytes) -> None:
         raise DecodeError("not_json", f"not valid JSON: {error}") from None
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+def distinct_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of a JSON object as a dictionary.
+
+    Raises
+    ------
+    DecodeError
+        Reason ``duplicate_key``, naming the first key that is given twice.
+    """
+    document = dict(members)
+    if len(document) != len(members):
+        counts = Counter(key for key, _ in members)
+        twice = next(key for key, count in counts.items() if count > 1)
         raise DecodeError("duplicate_key", f"{twice[:_SHOWN_CHARS]}: is given twice; send each key once", twice)
     return document
 
 
-_DISTINCT_KEYS = json.JSONDecoder(object_pairs_hook=_distinct)
+_DISTINCT_KEYS = json.JSONDecoder(object_pairs_hook=distinct_members)
 
 
 def decode_error(error: ValidationError) -> DecodeError:
@@ -227,4 +274,37 @@ def decode_error(error: ValidationError) -> DecodeError:
     if first["type"] == "missing":
         return DecodeError("missing_field", f"{field}: is required and missing", field)
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "digest":
+        return DecodeError("digest", message, "digest")
     return DecodeError("invalid_field", f"{field or 'record'}: {message} (got {shown})", field)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_US = 2**53
+"""Year 2255: whole numbers up to here are exact in a float, and every one of them is a datetime."""
+
+
+def to_us(moment: datetime) -> int:
+    """Return the microseconds since 1970 of a time with a zone, cut at 2^53 either way.
+
+    Examples
+    --------
+    >>> to_us(datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=UTC))
+    1000005
+    >>> to_us(datetime.max.replace(tzinfo=UTC)) == 2**53
+    True
+    """
+    since = moment - _EPOCH
+    exact = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return exact if -_MOST_US < exact < _MOST_US else _MOST_US if exact > 0 else -_MOST_US
+
+
+def from_us(instant_us: int) -> datetime:
+    """Return the UTC time of microseconds since 1970.
+
+    Examples
+    --------
+    >>> from_us(to_us(datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC))).isoformat()
+    '2026-01-31T12:00:00.123456+00:00'
+    """
+    return _EPOCH + timedelta(microseconds=int(instant_us))

@@ -7,8 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_core import to_json
 
-from schemas.event import Event, QueryId, Timestamp, WorkloadName
-from schemas.json_value import JsonObject
+from schemas.event import Event, JsonObject, QueryId, Timestamp, WorkloadName
 
 MAX_TEXT_CHARS = 32_768
 MAX_METADATA_BYTES = 65_536

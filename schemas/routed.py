@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
+from schemas.costs import QueryCost
 from schemas.entities import Entities
 from schemas.event import (
     DEFAULT_SIGNAL,
@@ -129,13 +130,6 @@ class ModelRun(Part):
     finish_reason: str | None = None
     latency_s: NonNegative = 0.0
     error: str | None = None
-
-
-class QueryCost(Part):
-    """The two costs of one query, in units of one call of the small model."""
-
-    sequential: NonNegative
-    paper: NonNegative
 
 
 class LabelRequest(Part):

@@ -1,7 +1,7 @@
 """Every key of ``ucci.toml`` as frozen types with defaults and bounds.
 
-Tables flow in, valid settings flow out; reading the file and the environment is :mod:`schemas.settings_text`. Numbers
-written as text, and booleans in place of numbers, are refused rather than guessed at.
+The file and the environment are read by :mod:`schemas.settings_text`. Numbers written as text, and booleans in place of
+numbers, are refused rather than guessed at.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from pydantic import (
     model_validator,
 )
 
-from schemas.calibration import ModelCosts, Signal, Target
+from schemas.calibration import Signal, Target
+from schemas.costs import ModelCosts
+from schemas.detectors import DEFAULT_DETECTORS, check_detector
 from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 
 TEXT_PLACEHOLDER = "{text}"
@@ -100,6 +102,7 @@ _HASHES_OF_NOTHING = frozenset(sha256(text).hexdigest() for text in (b"", b"\n")
 """What hashing an unset variable gives."""
 
 KeyName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+Detector = Annotated[str, AfterValidator(check_detector)]
 Speaker = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
@@ -118,7 +121,7 @@ class ApiKey(Section):
     labelers : list of str, optional
         Whom feedback with this key may name as its labeler; by default the key's own name alone.
     quota_per_minute : int
-        Requests allowed.
+        Events allowed; a full minute's may come at once.
     """
 
     key: SecretStr | None = None
@@ -335,6 +338,11 @@ class WorkloadSettings(Section):
     trusted_labelers : list of str
         Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
         labels decides.
+    detectors : list of str
+        Which drift detectors watch the workload: ours by name, and river's such as ``river:ADWIN(delta=0.002)``.
+    calibration_map : str
+        How g is fitted. ``isotonic`` follows whatever shape the errors have; ``platt`` is a logistic curve of two
+        parameters, for workloads with so few labels that a shape cannot be learnt.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -350,6 +358,8 @@ class WorkloadSettings(Section):
     sampling: Sampling = Sampling()
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost)] = None
     trusted_labelers: tuple[Speaker, ...] = ()
+    detectors: Annotated[tuple[Detector, ...], Field(min_length=1)] = DEFAULT_DETECTORS
+    calibration_map: Literal["isotonic", "platt"] = "isotonic"
 
     @field_validator("prompt")
     @classmethod
@@ -364,6 +374,14 @@ class WorkloadSettings(Section):
         twice = sorted({field for field in value if value.count(field) > 1})
         if twice:
             raise ValueError(f"must not name a field twice: {', '.join(twice)}")
+        return value
+
+    @field_validator("detectors")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        twice = sorted({name for name in value if value.count(name) > 1})
+        if twice:
+            raise ValueError(f"must not name a detector twice: {', '.join(twice)}")
         return value
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Environment variables → the tables of ``ucci.toml``, laid over what the file says.
 
-``UCCI_<SECTION>__<KEY>`` names a key; ``-`` and ``.`` become ``_``, lists and tables are given as JSON. A mapping
-flows in; nothing is read from the process. A variable that names no key is a fault, never ignored.
+``UCCI_<SECTION>__<KEY>`` names a key; ``-`` and ``.`` become ``_``, lists and tables are given as JSON. Nothing is
+read from the process. A variable that names no key is a fault, never ignored.
 """
 
 from __future__ import annotations

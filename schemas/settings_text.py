@@ -1,7 +1,7 @@
 """``ucci.toml`` and the environment → :class:`~schemas.settings.Settings`, or every fault at once; and back to text.
 
-The text of the file and a mapping of environment variables flow in; nothing is read from the process here except the
-file itself. Secrets never show in a fault or in the rendered settings.
+Nothing is read from the process here except the file itself. Secrets never show in a fault or in the rendered settings.
+Settings that are valid and probably not meant are named by :func:`settings_warnings`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def render_settings(settings: Settings) -> str:
 
 
 def is_secret(path: Sequence[str]) -> bool:
-    """Tell whether the value under a path of keys must never be shown.
+    """Return whether the value under a path of keys must never be shown.
 
     Examples
     --------
@@ -185,3 +185,32 @@ def _valid_keys(path: KeyPath) -> list[str]:
     for key in path[:-1]:
         annotation = value_type(annotation, key)
     return valid_keys(annotation)
+
+
+def settings_warnings(settings: Settings) -> list[str]:
+    """Return what an operator should look at, a line each; nothing of it keeps a service from running.
+
+    Examples
+    --------
+    >>> settings_warnings(Settings())
+    []
+    """
+    return _voiceless_trust(settings)
+
+
+def _voiceless_trust(settings: Settings) -> list[str]:
+    """Return a line for each workload that trusts labelers as whom no key can speak."""
+    keys = settings.recalibrator.api_keys
+    # Without keys, and with one that relays, anybody may be named.
+    if not keys or any("relay" in key.scopes for key in keys.values()):
+        return []
+    bound = {labeler for name, key in keys.items() if key.gives_feedback for labeler in key.labelers or (name,)}
+    found = []
+    for name, workload in settings.workloads.items():
+        voiceless = [labeler for labeler in workload.trusted_labelers if labeler not in bound]
+        if voiceless:
+            found.append(
+                f"workloads.{name}.trusted_labelers: no API key may speak as {', '.join(voiceless)}, so that nobody "
+                "answers audits as them over HTTP; add them to the labelers of a key, or a key of the scope relay"
+            )
+    return found

@@ -9,11 +9,13 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue
 
-from schemas.calibration import CostRate, Interval, Target
+from schemas.calibration import Interval, Target
+from schemas.costs import CostRate
 from schemas.event import (
     Count,
     Event,
     Flag,
+    JsonObject,
     NonNegative,
     Part,
     Probability,
@@ -23,7 +25,6 @@ from schemas.event import (
     Uncertainty,
     WorkloadName,
 )
-from schemas.json_value import JsonObject
 from schemas.trial import TrialStatus
 
 WorkloadState = Literal[
@@ -142,7 +143,7 @@ class UncertaintyHistogram(Part):
     share: tuple[Probability, ...] = ()
 
 
-class Frontier(Part):
+class CostQualityCurve(Part):
     """What other thresholds would give: some policies "escalate u above the threshold", from all to none.
 
     Parameters
@@ -187,7 +188,7 @@ class DeadLetterCount(Part):
 
 
 class DeadLetterStatus(Part):
-    """Recent records that were set aside as malformed; those whose workload cannot be told count for every one."""
+    """Recent records that were set aside as malformed; those of an unreadable workload count for every one."""
 
     since: Timestamp
     total: Count = 0
@@ -270,7 +271,7 @@ class WorkloadStatus(Event):
     details: JsonObject = Field(default_factory=dict)
     saving: Saving | None = None
     uncertainty: UncertaintyHistogram | None = None
-    frontier: Frontier | None = None
+    frontier: CostQualityCurve | None = None
     version: VersionSummary | None = None
     routers: tuple[WorkloadRouter, ...] = ()
     dead_letters: DeadLetterStatus | None = None

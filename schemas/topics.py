@@ -30,6 +30,8 @@ class Topic:
         How long a compacted topic keeps records without value; None: as the broker's default, a day.
     by_broker : bool
         Whether the broker dates its records (``LogAppendTime``): where a sender's wrong clock would do harm.
+    joined : bool
+        Whether the join rebuilds its rows from it: kept at least as long as they are (``join_retention_s``).
     senders, receivers : tuple of str
         Who writes and who reads it, in words.
     """
@@ -43,6 +45,7 @@ class Topic:
     retention_ms: int | None = None
     tombstone_retention_ms: int | None = None
     by_broker: bool = False
+    joined: bool = False
     senders: tuple[str, ...] = ()
     receivers: tuple[str, ...] = ()
 
@@ -94,6 +97,7 @@ RESULTS = Topic(
     "delete",
     roomy=True,
     by_broker=True,
+    joined=True,
     senders=(_ROUTER,),
     receivers=(_OWNERS, _LABELERS, _JOIN, _TOOL),
 )
@@ -103,6 +107,7 @@ FEEDBACK = Topic(
     "FeedbackEvent",
     "delete",
     by_broker=True,
+    joined=True,
     senders=(_LABELERS, _API, _TOOL),
     receivers=(_JOIN,),
 )

@@ -1,18 +1,17 @@
 """CalibrationTrial: a version that is tried beside the one in force, and what it is compared by.
 
-A trial stands on a topic of its own, which routers of former releases do not read: they go on by the version in force.
+Trials have a topic of their own, which routers of former releases do not read: they go on by the version in force.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from hashlib import blake2b
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from schemas.calibration import CalibrationVersion, CostRate, Interval
-from schemas.draws import digest_bound, keyed
+from schemas.calibration import CalibrationVersion, Interval
+from schemas.costs import CostRate
+from schemas.draws import uniform
 from schemas.event import MAX_NAME_CHARS, Count, Event, Part, Probability, Real, Timestamp, WorkloadName
 from schemas.routed import TrialMode
 
@@ -59,24 +58,13 @@ class CalibrationTrial(Event):
         return self
 
     def acts_on(self, query_id: str) -> bool:
-        """Tell whether a query is decided by the version on trial.
+        """Return whether a query is decided by the version on trial.
 
         The draw is a hash of the query's id, independent of that for exploration and labels and of other trials'.
         """
-        if self.share is None:
-            return False
-        drawn = self._keyed.copy()
-        drawn.update(query_id.encode())
-        return drawn.digest() < self._acted_below
-
-    @cached_property
-    def _keyed(self) -> blake2b:
         # The number first: only the beginning of a salt counts, and names may be long.
-        return keyed(f"canary {self.version.version} {self.workload}")
-
-    @cached_property
-    def _acted_below(self) -> bytes:
-        return digest_bound(self.share or 0.0)
+        salt = f"canary {self.version.version} {self.workload}"
+        return self.share is not None and uniform(query_id, salt) < self.share
 
 
 class TrialArm(Part):

@@ -8,8 +8,12 @@ nobody, and a killed router neither loses nor doubles a result. Calibration vers
 (:mod:`~stream_router.calibration`).
 """
 
+from importlib.metadata import version
+
 from stream_router.errors import ModelsFailed, OffsetsWentBack, RouterError
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, BrokerUnreachable, Fenced, TopicsUnusable
+
+__version__ = version("ucci-stream")
 
 __all__ = [
     "AccessDenied",

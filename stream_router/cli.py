@@ -23,6 +23,7 @@ from stream_router.ports import Calibrations, Tracing
 from stream_router.prometheus_metrics import Metrics
 from stream_router.service import RunningAnswerer, Service, run_until_signalled
 from ucci_runtime.broker.kafka_broker import kafka_connect
+from ucci_runtime.cli import version_option
 from ucci_runtime.clock import Clock
 from ucci_runtime.log_lines import LogFormat, configure_logging
 
@@ -33,9 +34,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-
+VersionOption = Annotated[bool, version_option("stream-router")]
 ConfigOption = Annotated[Path, typer.Option("--config", help="Path of ucci.toml.")]
 LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="console for people, json for machines.")]
+
+
+@app.callback()
+def options(version: VersionOption = False) -> None:
+    """Take the options that stand before a subcommand."""
 
 
 @app.command()

@@ -18,7 +18,7 @@ import structlog
 from schemas.settings import Settings
 from schemas.status import RouterStatus
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
-from stream_router.calibration.active_versions import Adoption
+from stream_router.calibration.active_versions import ActiveVersions
 from stream_router.calibration.feed_thread import CalibrationFeed
 from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.ledger import RecordId
@@ -102,8 +102,8 @@ class Service:
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
         signals = {name: workload.signal for name, workload in settings.workloads.items()}
-        self._adoption = Adoption(signals)
-        self._answerer = build_answerer(settings, self._adoption, self._clock, self.metrics)
+        self._active = ActiveVersions(signals)
+        self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._ledger = SharedLedger(settings.router.max_in_flight)
         prefix = settings.topics.prefix
         self._queries = QUERIES.name(prefix)
@@ -116,7 +116,7 @@ class Service:
             tracing=tracing or PassedOn(),
         )
         self._feed = CalibrationFeed(
-            settings, self._adoption, clock=self._clock, on_failure=self._fail, metrics=self.metrics
+            settings, self._active, clock=self._clock, on_failure=self._fail, metrics=self.metrics
         )
         self._intake: IntakeThread | None = None
         self._committer: CommitThread | None = None
@@ -191,8 +191,8 @@ class Service:
             self._identity,
             now=self._clock.now(),
             readiness=readiness,
-            versions=self._adoption.versions(),
-            rejected_versions=self._adoption.rejected(),
+            versions=self._active.versions(),
+            rejected_versions=self._active.rejected(),
             models=models,
             lag={partition: behind.records for partition, behind in lag.items()},
             lag_s={partition: behind.seconds for partition, behind in lag.items() if behind.seconds is not None},

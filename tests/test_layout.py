@@ -1,15 +1,19 @@
-"""The habits that a reader relies on: short functions, documented public names, pure imports."""
+"""The habits that a reader relies on: short functions, small interfaces, documented public names, honest names."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.unfinished_layout import FORMULAS, LONG_TEST_NAMES, MANY_ARGUMENTS, MANY_METHODS
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
@@ -22,7 +26,13 @@ PACKAGES = (
     ROOT / "tools",
 )
 MAX_FUNCTION_LINES = 50
+MAX_PUBLIC_METHODS = 12
+MAX_ARGUMENTS = 7
+MAX_TEST_NAME = 60
 DRAWERS = {"utils.py", "util.py", "helpers.py", "common.py", "base.py", "manager.py", "misc.py"}
+FORMULA = re.compile(r"\bflows? (in|out)\b|^[^.]*\bin[,;:][^.]* out\b")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def sources() -> Iterator[Path]:
@@ -30,21 +40,52 @@ def sources() -> Iterator[Path]:
         yield from sorted(package.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", list(sources()), ids=lambda path: str(path.relative_to(ROOT)))
-def test_functions_are_of_readable_length(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert path.name not in DRAWERS
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1 - _docstring_lines(node)
-            assert length <= MAX_FUNCTION_LINES, f"{node.name} has {length} lines"
+def test_no_file_is_a_drawer_for_leftovers() -> None:
+    assert not [_place(path) for path in sources() if path.name in DRAWERS]
 
 
-def _docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    first = node.body[0]
-    if ast.get_docstring(node) is None or first.end_lineno is None:
-        return 0
-    return first.end_lineno - first.lineno + 1
+def test_functions_are_of_readable_length() -> None:
+    long = {place: _length(function) for place, function in _all_functions() if _length(function) > MAX_FUNCTION_LINES}
+    assert not long
+
+
+def test_functions_take_few_arguments() -> None:
+    """The options of a subcommand are its interface, and stand in its signature."""
+    many = {
+        place
+        for place, function in _all_functions()
+        if _argument_count(function) > MAX_ARGUMENTS and not _is_subcommand(function)
+    }
+    assert not many - MANY_ARGUMENTS
+
+
+def test_classes_have_few_public_methods() -> None:
+    many = {
+        f"{_place(path)}:{node.name}"
+        for path in sources()
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.ClassDef) and len(_public_methods(node)) > MAX_PUBLIC_METHODS
+    }
+    assert not many - MANY_METHODS
+
+
+def test_module_docstrings_follow_no_formula() -> None:
+    """A docstring says what the file is for in the words of its concept, not what flows in and out of it."""
+    said = {path: " ".join((ast.get_docstring(_tree(path)) or "").split()) for path in sources()}
+    found = [path for path, text in said.items() if FORMULA.search(text)]
+    assert not [_place(path) for path in found if not _is_within(path, FORMULAS)]
+
+
+def test_names_of_tests_are_short() -> None:
+    """A name has the mechanism's own word; the docstring holds the rest of the claim."""
+    long = [
+        f"{_place(path)}:{function.name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for function in _functions(path)
+        if function.name.startswith("test_") and len(function.name) > MAX_TEST_NAME
+        if not _is_within(path, LONG_TEST_NAMES)
+    ]
+    assert not long
 
 
 @pytest.mark.parametrize("name", ["schemas", "stream_router", "recalibrator", "recalibrator.core"])
@@ -63,3 +104,57 @@ def test_a_pure_package_loads_no_kafka_web_or_plotting_library(name: str) -> Non
     code = f"import sys, {name}; print([m for m in '{heavy}'.split() if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _functions(path: Path) -> Iterator[Function]:
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, Function):
+            yield node
+
+
+def _all_functions() -> Iterator[tuple[str, Function]]:
+    for path in sources():
+        for function in _functions(path):
+            yield f"{_place(path)}:{function.name}", function
+
+
+def _place(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _length(node: Function) -> int:
+    """Count the lines of a function, its docstring aside."""
+    return (node.end_lineno or node.lineno) - node.lineno + 1 - _docstring_lines(node)
+
+
+def _docstring_lines(node: Function) -> int:
+    first = node.body[0]
+    if ast.get_docstring(node) is None or first.end_lineno is None:
+        return 0
+    return first.end_lineno - first.lineno + 1
+
+
+def _argument_count(node: Function) -> int:
+    """Count what a caller may pass; the object itself is no argument."""
+    given = node.args
+    positional = [*given.posonlyargs, *given.args]
+    own = int(bool(positional) and positional[0].arg in ("self", "cls"))
+    return len(positional) - own + len(given.kwonlyargs) + bool(given.vararg) + bool(given.kwarg)
+
+
+def _is_subcommand(node: Function) -> bool:
+    calls = (decorator.func for decorator in node.decorator_list if isinstance(decorator, ast.Call))
+    return any(isinstance(call, ast.Attribute) and call.attr == "command" for call in calls)
+
+
+def _public_methods(node: ast.ClassDef) -> list[str]:
+    return [part.name for part in node.body if isinstance(part, Function) and not part.name.startswith("_")]
+
+
+def _is_within(path: Path, folders: Iterable[str]) -> bool:
+    return any(path.is_relative_to(ROOT / folder) for folder in folders)

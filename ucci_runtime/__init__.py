@@ -2,3 +2,7 @@
 
 Nothing here knows a service.
 """
+
+from importlib.metadata import version
+
+__version__ = version("ucci-stream")

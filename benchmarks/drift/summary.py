@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.drift.families import BY_NAME
-from benchmarks.drift.policies import OURS
+from benchmarks.drift.policies import ALONE, OURS
 from benchmarks.drift.score import ANY, LABEL_FREE
 
 Row = dict[str, Any]
@@ -170,18 +170,37 @@ def cheaper_at_equal_quality(rows: list[Row]) -> dict[str, float | None]:
 
 def false_alarms(rows: list[Row]) -> dict[str, tuple[int, float]]:
     """Return each detector's alarms while nothing had changed: their number, and how many in 100k queries."""
-    watched = [row for row in of(rows, policy=OURS) if row["quiet_queries"]]
-    queries = sum(row["quiet_queries"] for row in watched)
-    detectors = sorted({name for row in of(rows, policy=OURS) for name in (*row["false_alarms"], *row["delays"])})
-    counted = {name: sum(row["false_alarms"].get(name, 0) for row in watched) for name in detectors}
-    return {
-        name: (count, 1e5 * count / max(queries, 1)) for name, count in counted.items() if name not in (ANY, LABEL_FREE)
-    }
+    found = {}
+    for shown in _detectors(rows):
+        walks, name = _watched(rows, shown)
+        walks = [row for row in walks if row["quiet_queries"]]
+        count = sum(row["false_alarms"].get(name, 0) for row in walks)
+        found[shown] = count, 1e5 * count / max(sum(row["quiet_queries"] for row in walks), 1)
+    return found
+
+
+_ALONE = ", alone"
+
+
+def _detectors(rows: list[Row]) -> list[str]:
+    """Return the detectors that raised an alarm in walks of ours, then those that had walks of their own."""
+    together = {name for row in of(rows, policy=OURS) for name in (*row["false_alarms"], *row["delays"])}
+    alone = [f"{detector}{_ALONE}" for policy, detector in ALONE.items() if of(rows, policy=policy)]
+    return [*sorted(together - {ANY, LABEL_FREE}), *alone]
+
+
+def _watched(rows: list[Row], shown: str) -> tuple[list[Row], str]:
+    """Return the walks in which a detector took part as it is shown, and its own name."""
+    name = shown.removesuffix(_ALONE)
+    if name == shown:
+        return of(rows, policy=OURS), name
+    return [row for policy, detector in ALONE.items() if detector == name for row in of(rows, policy=policy)], name
 
 
 def median_delay(rows: list[Row], family: str, detector: str) -> tuple[float | None, int, int]:
     """Return the median delay over seeds and changes (None when mostly silent), how many were told, and of how many."""
-    listed = [delay for row in of(rows, policy=OURS, family=family) for delay in _padded(row, detector)]
+    walks, name = _watched(rows, detector)
+    listed = [delay for row in of(walks, family=family) for delay in _padded(row, name)]
     told = [delay for delay in listed if delay is not None]
     if not listed:
         return None, 0, 0

@@ -12,8 +12,7 @@ from benchmarks.recorded.simulate import Policy, Routed
 from benchmarks.recorded.stream import offline_outcomes
 from benchmarks.recorded.windows import KEEP_NONE, InversePropensity, NaiveRefit, PostStratified, Static
 from ucci_demo.recorded.traffic import load_traffic
-from ucci_stream.demo.offline import offline_calibration
-from ucci_stream.demo.scenario import offline_set
+from ucci_stream.demo.scenario import offline_calibration, offline_set
 
 SAFETY = 0.5
 STRICT_SAFETY = 1.0

@@ -10,7 +10,6 @@ from benchmarks.recorded.simulate import Routed
 from benchmarks.recorded.stream import EXPLORED, Floats, Outcomes
 from benchmarks.recorded.windows import WINDOW_LABELS
 from schemas.calibration import CalibrationMap
-from ucci_stream.offline.router_file import largest_kept
 
 
 class Released:
@@ -51,7 +50,7 @@ class Released:
         """Return the threshold on u that theta means under the map in force."""
         knots = self._router.calibrator.to_dict()
         knot_map = CalibrationMap(uncertainty=tuple(knots["x"]), error_probability=tuple(knots["y"]))
-        return largest_kept(knot_map, self._router.theta)
+        return knot_map.inverse(self._router.theta)
 
 
 class Reselected(Released):

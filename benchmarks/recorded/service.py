@@ -57,7 +57,7 @@ class Service:
         for example in offline_examples(offline_set(load_traffic()), WORKLOAD, START):
             self.core.observe(example)
         self.core.observe(Command(workload=WORKLOAD, action="bootstrap", issued_by="benchmark", issued_at=START))
-        self._grid = Grid(self.core.tuning.grid)
+        self._grid = Grid(self.core.constants.grid)
         self._issued: list[tuple[int, CalibrationVersion]] = []
         self._remember(-1)
 

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.draws import uniform
-from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
-from ucci_stream.demo.scenario import OFFLINE_EXAMPLES
+from ucci_demo.recorded.traffic import OFFLINE_EXAMPLES, RecordedQuery, load_traffic
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -2,3 +2,7 @@
 
 It may import both services; neither imports it.
 """
+
+from importlib.metadata import version
+
+__version__ = version("ucci-stream")

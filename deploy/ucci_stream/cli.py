@@ -1,4 +1,4 @@
-"""``ucci-stream``: the operator's command. Each subcommand is thin: arguments in, one call, its outcome printed."""
+"""``ucci-stream``: the operator's command. A subcommand reads its arguments, makes one call and prints the outcome."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from rich.table import Table
 from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
-from schemas.settings_text import render_settings
-from schemas.settings_warnings import settings_warnings
-from ucci_stream.label_tools.commands import studio_app
+from schemas.settings_text import render_settings, settings_warnings
+from ucci_runtime.cli import version_option
+from ucci_runtime.extras import require_extra
+from ucci_stream.label_tools.commands import files_app, studio_app
 from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ app = typer.Typer(
 topics_app = typer.Typer(help="Create or check the topics. Example: ucci-stream topics create", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(studio_app, name="label-studio")
+app.add_typer(files_app, name="label-files")
 
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw it to this file as well, PNG or SVG by its ending.")
@@ -40,8 +42,15 @@ BrokerOption = Annotated[
 ]
 ModelsOption = Annotated[str, typer.Option("--models", help="recorded (the two tiny demo models) or vllm.")]
 
+VersionOption = Annotated[bool, version_option("ucci-stream")]
+
 out = Console()
 err = Console(stderr=True)
+
+
+@app.callback()
+def options(version: VersionOption = False) -> None:
+    """Take the options that stand before a subcommand."""
 
 
 @app.command()
@@ -61,6 +70,7 @@ def demo(
 
     Example: ucci-stream demo --seconds 60 --json summary.json
     """
+    require_extra("demo", "ucci-stream demo")
     from ucci_stream.demo.run import DemoOptions, run_demo
 
     options = DemoOptions(
@@ -86,6 +96,7 @@ def up(
 
     Example: ucci-stream up, and in another terminal: ucci-stream ask "canon 5d f2.8 at night"
     """
+    require_extra("demo", "ucci-stream up")
     from ucci_stream.local.stack import StackOptions, run_until_interrupted
 
     run_until_interrupted(StackOptions(directory=directory, broker=broker, models=models), out)
@@ -103,8 +114,8 @@ def ask(
 
     Example: ucci-stream ask "canon 5d f2.8 at night" --json
     """
-    from ucci_stream.topics.answer_view import show_answer
     from ucci_stream.topics.ask import ask as ask_service
+    from ucci_stream.topics.ask import show_answer
 
     settings = settings_of(config)
     asked = ask_service(settings, text, workload_of(settings, workload), timeout_s)
@@ -237,6 +248,7 @@ def _picture(path: Path | None) -> Path | None:
     """Return where to draw, refused before the work when nothing could be written there."""
     if path is None:
         return None
+    require_extra("api", "--plot")
     if path.suffix.lower() not in _PICTURES:
         raise ConfigError([f"--plot: {path.name} must end in {' or '.join(_PICTURES)}"])
     if not path.parent.is_dir():

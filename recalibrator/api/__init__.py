@@ -1,5 +1,5 @@
-"""Feedback and commands in, status out: the HTTP stage. Stateless: all it shows comes from the compacted topics.
+"""The HTTP API: takes feedback and commands, and serves status, versions and the page.
 
-Requests flow in and become records that the broker has acknowledged before anybody is told so; what the topics say of
-workloads, routers and versions flows out as JSON and as a page. Any replica gives the same answers.
+Feedback and commands become records, answered only after the broker has acknowledged them. What is served comes from
+the compacted topics, so that the stage holds no state of its own and any replica gives the same answers.
 """

@@ -1,4 +1,4 @@
-"""What the API answers: JSON, the one shape of errors, and entity tags."""
+"""What the API answers: JSON, the one shape of errors, entity tags, and the OpenAPI document that describes them."""
 
 from __future__ import annotations
 
@@ -97,6 +97,7 @@ _MEANING = {
     403: "The key lacks the scope or is not bound to the labeler, or the request comes from another site",
     404: "Not found",
     408: "The body came too slowly",
+    409: "Not possible as things stand",
     413: "Too large",
     415: "Media type not taken",
     422: "A field is wrong",
@@ -162,16 +163,26 @@ _TAKEN_LINE = '{"line":1,"status":202,"error":null}\n'
 _REFUSED_LINE = '{"line":2,"status":422,"error":{"code":"missing_field","message":"…","field":"entities"}}\n'
 
 
+class WarningDetail(BaseModel):
+    """What is probably not meant in feedback that was taken."""
+
+    code: str
+    message: str
+    field: str
+
+
 class TakenEvent(BaseModel):
     """The event is in the topic."""
 
     query_id: QueryId
     feedback_id: str
     """Sent again under this id, it changes nothing."""
+    warnings: list[WarningDetail] = []
+    """What is probably not meant, where it can be known; absent where all is well."""
 
 
 class TakenHook(BaseModel):
-    """What the webhook led to: 1 when it told of an annotation, which is in the topic."""
+    """How many events the webhook led to: 1 for an annotation, which is in the topic."""
 
     taken: int
     query_id: str | None = None
@@ -210,12 +221,20 @@ LABEL_STUDIO_HOOK = _body_of(
             "required": ["action"],
             "properties": {
                 "action": {"type": "string", "description": "Such as ANNOTATION_CREATED; others are left."},
-                "annotation": {"type": "object", "description": "As Label Studio tells it."},
+                "annotation": {"type": "object", "description": "As Label Studio sends it."},
                 "task": {"type": "object", "description": "With the query's id in data.query_id or meta.query_id."},
             },
         }
     },
-)
+) | {
+    "parameters": [
+        {"name": name, "in": "query", "required": False, "description": meaning, "schema": {"type": "string"}}
+        for name, meaning in (
+            ("project", "Number of Label Studio's project, for webhooks that name none."),
+            ("workload", "Whose queries are labelled, where several are configured and the webhook names no project."),
+        )
+    ]
+}
 BATCH_ANSWERS: dict[int | str, dict[str, Any]] = {
     202: {
         "description": "Every line is in the topic",

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recalibrator.api.http_answers import JSON, document_of, error_body, json_answer, refusal
 from recalibrator.api.http_context import Context
+from recalibrator.api.http_requests import drain, segmented_path
 from recalibrator.api.routes_commands import CommandRoutes
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
 from recalibrator.api.routes_page import PageRoutes
@@ -25,7 +26,7 @@ from ucci_runtime.broker.errors import BrokerUnreachable
 
 _log = structlog.get_logger()
 _NOT_READY = {"description": "Not ready; names what is missing", "content": {JSON: {"schema": {"type": "object"}}}}
-_UNAVAILABLE, _UNPROCESSABLE, _INTERNAL = 503, 422, 500
+_REQUEST_TIMEOUT, _UNPROCESSABLE, _INTERNAL, _UNAVAILABLE = 408, 422, 500, 503
 
 
 def create_app(context: Context) -> FastAPI:
@@ -41,7 +42,64 @@ def create_app(context: Context) -> FastAPI:
     app.openapi = document_of(app, has_keys=bool(context.settings.recalibrator.api_keys))  # type: ignore[method-assign]
 
     app.add_middleware(_CountRequests, metrics=context.metrics)
+    app.add_middleware(_DrainRefused)
+    app.add_middleware(_KeepSegments)
     return app
+
+
+class _KeepSegments:
+    """Keeps the slashes that are encoded within a segment of the path, as in the name of a workload."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if raw_path := scope.get("raw_path"):
+            scope["path"] = segmented_path(raw_path)
+        await self._app(scope, receive, send)
+
+
+class _DrainRefused:
+    """Reads, within bounds, what a client still sends of a body whose answer is there already.
+
+    A connection that is closed over unread data is reset, and the client never sees why it was refused.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_more, may_come = True, False
+
+        async def received() -> Message:
+            nonlocal has_more
+            message = await receive()
+            has_more = message["type"] == "http.request" and bool(message.get("more_body"))
+            return message
+
+        async def answered(message: Message) -> None:
+            nonlocal may_come
+            if message["type"] == "http.response.start":
+                may_come = has_more and _sends_body(scope) and message["status"] != _REQUEST_TIMEOUT
+            ends = message["type"] == "http.response.body" and not message.get("more_body")
+            if not (ends and may_come and has_more):
+                await send(message)
+                return
+            # The whole answer is on its way, only its end is not marked yet: that would close the connection.
+            await send({**message, "more_body": True})
+            await drain(received)
+            await send({"type": "http.response.body", "body": b""})
+
+        await self._app(scope, received, answered)
+
+
+def _sends_body(scope: Scope) -> bool:
+    """Return whether a client sends a body without waiting to be asked for it."""
+    names = dict(scope["headers"])
+    return b"expect" not in names and (b"transfer-encoding" in names or names.get(b"content-length", b"0") != b"0")
 
 
 class _CountRequests:
@@ -69,14 +127,14 @@ class _CountRequests:
             raise
 
     def _count(self, scope: Scope, status: int) -> None:
-        route = getattr(scope.get("route"), "path", "none")
+        route = getattr(scope.get("route"), "path_format", "none")
         self._metrics.count("http_requests", route=route, status=str(status))
 
 
 def _add_probes(app: FastAPI, context: Context) -> None:
     @app.get("/healthz", tags=["probes"])
     async def healthz() -> Response:
-        """Tell that the process answers; the broker is never asked."""
+        """Answer as long as the process runs; the broker is never asked."""
         return json_answer({"status": "alive"})
 
     @app.get(
@@ -85,7 +143,7 @@ def _add_probes(app: FastAPI, context: Context) -> None:
         responses={503: {"description": "Not ready; names what is missing", "content": {JSON: {}}}},
     )
     async def readyz() -> Response:
-        """Tell whether every stage has caught up."""
+        """Return whether every stage has caught up."""
         missing = context.missing()
         if missing:
             return json_answer({"status": "not ready", "missing": missing}, _UNAVAILABLE)

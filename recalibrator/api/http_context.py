@@ -1,4 +1,4 @@
-"""What every route works with: settings, keys, the view, the label queue, the producer, counters and time."""
+"""What every route works with: settings, keys, the read model, the label queue, the producer, counters and time."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ucci_runtime.broker.ports import Publisher
 from ucci_runtime.clock import Clock
 
 _NOT_FOUND = 404
+_READING = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Context:
         RequestRefused
             401 or 403.
         """
-        return self.keys.authorise(request.headers, scope)
+        return self.keys.authorise(request.headers, scope, only_reads=request.method in _READING)
 
     def labeler(self, caller: str, named: str | None) -> str | None:
         """Return whose feedback it is that a caller gives.

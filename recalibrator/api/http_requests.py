@@ -1,15 +1,19 @@
-"""Request bodies, bounded before they are parsed: raw bytes in, events or one clear refusal out."""
+"""What requests carry: paths, and bodies that are bounded before they are parsed. Each fault is one clear refusal."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import unquote
 
 from fastapi import Path
 from pydantic import TypeAdapter, ValidationError
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message
 
 from recalibrator.errors import RequestRefused
 from schemas.errors import DecodeError
@@ -18,6 +22,9 @@ from schemas.feedback import FeedbackEvent
 
 BODY_TIMEOUT_S = 20.0
 """How long a body may take to come, so that slow senders do not hold connections for ever."""
+
+DRAIN_TIMEOUT_S, DRAIN_BYTES = 5.0, 100_000_000
+"""How long, and how much, of a refused body is read so that its sender sees the refusal. Nothing of it is kept."""
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """How far ahead of this machine's clock a label may be dated."""
@@ -29,6 +36,31 @@ _BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _MEDIA_TYPE, _UNPROCESSABLE = 400, 408, 413,
 _NOT_FOUND = 404
 _MAX_DIGITS, _MAX_VERSION_DIGITS = 18, 16
 _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+
+
+class SegmentConvertor(StringConvertor):
+    """One segment of a path: the name that was encoded in it, slashes included."""
+
+    def convert(self, value: str) -> str:
+        """Return the name."""
+        return value.replace("%2F", "/").replace("%25", "%")
+
+
+register_url_convertor("segment", SegmentConvertor())
+
+
+def segmented_path(raw_path: bytes) -> str:
+    """Return a path decoded but for the slashes within its segments, which only their encoding sets apart.
+
+    Examples
+    --------
+    >>> segmented_path(b"/v1/status/photo%20search")
+    '/v1/status/photo search'
+    >>> segmented_path(b"/v1/status/a%2fb")
+    '/v1/status/a%2Fb'
+    """
+    segments = raw_path.decode("latin-1").split("/")
+    return "/".join(unquote(segment).replace("%", "%25").replace("/", "%2F") for segment in segments)
 
 
 def require_type(request: Request, allowed: tuple[str, ...]) -> None:
@@ -93,27 +125,52 @@ async def body_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
         raise RequestRefused(_BAD_REQUEST, "disconnected", "the caller left before the body was complete") from None
 
 
-async def body_lines(request: Request, limit: int, line_limit: int) -> AsyncIterator[bytes]:
-    """Yield the lines of a body as they come, without their ends; the last may lack one.
+class LineLimits(NamedTuple):
+    """What a body of lines may hold: bytes in all, bytes of one line, lines. Empty lines count."""
+
+    body_bytes: int
+    line_bytes: int
+    lines: int
+
+
+async def body_lines(request: Request, limits: LineLimits) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of a body as they come, some at a time and without their ends; the last may lack one.
 
     Raises
     ------
     RequestRefused
-        As :func:`read_body`; 413 also for a line longer than ``line_limit``.
+        As :func:`read_body`; 413 also for a line that is too long and for too many lines.
     """
+    lines = 0
     # Grown in place: a long line in many small pieces would otherwise be copied once for each of them.
     rest = bytearray()
-    async for chunk in body_chunks(request, limit):
-        *whole, last = chunk.split(b"\n")
-        for line in whole:
-            rest += line
-            yield bytes(rest)
-            rest.clear()
-        rest += last
-        if len(rest) > line_limit:
-            raise _too_large(line_limit)
+    async for chunk in body_chunks(request, limits.body_bytes):
+        lines += chunk.count(b"\n")
+        # Before they are split: ten million empty lines would take seconds.
+        if lines > limits.lines:
+            message = f"more than {limits.lines} lines, empty ones included: send less at once"
+            raise RequestRefused(_TOO_LARGE, "too_large", message)
+        first, *others = chunk.split(b"\n")
+        rest += first
+        if others:
+            yield [bytes(rest), *others[:-1]]
+            rest = bytearray(others[-1])
+        if len(rest) > limits.line_bytes:
+            raise _too_large(limits.line_bytes)
     if rest:
-        yield bytes(rest)
+        yield [bytes(rest)]
+
+
+async def drain(receive: Callable[[], Awaitable[Message]]) -> None:
+    """Read and drop the rest of a request's body, up to a bound of bytes and of time."""
+    left = DRAIN_BYTES
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_TIMEOUT_S):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                if not message.get("more_body"):
+                    return
 
 
 def parse_feedback(data: bytes) -> FeedbackEvent:
@@ -126,7 +183,7 @@ def parse_feedback(data: bytes) -> FeedbackEvent:
     """
     try:
         event = FeedbackEvent.from_json(data)
-        # What UTF-8 cannot carry, a lone surrogate, would fail later, when nobody can be told.
+        # What UTF-8 cannot carry, a lone surrogate, would fail later, after the answer.
         event.identity().encode()
     except DecodeError as error:
         raise _refusal(error) from None

@@ -3,32 +3,108 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
+import resource
 import socket
+import time
+from collections.abc import Callable
 from threading import Thread
 
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-_DRAIN_S = 3
+_END_TIMEOUT_S = 3
 _BACKLOG = 512
 STRAY_TIMEOUT_S = 10.0
 """How long a connection may send, or be silent, without a request that is being answered."""
 
+MAX_CONNECTIONS = 1_024
+WANTED_FILES = 8_192
+"""Files that the process asks to be allowed to open: Kafka clients, stores and snapshots need theirs as well."""
+
+_FILES_PER_CONNECTION = 2
+REPEATED_AFTER_S = 60.0
+
+
+def connection_limit() -> int:
+    """Return how many connections are kept open: at most half of the files that the process may open."""
+    return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _FILES_PER_CONNECTION)
+
+
+def raise_file_limit() -> None:
+    """Allow this process as many open files as it wants, or as the system lets it have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class RepeatedLines(logging.Filter):
+    """Lets a log line through once a minute, and says how often it came in between.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is written."""
+        # The template, not the text: that of each connection's line may name its address.
+        key, now_s = f"{record.name} {record.msg}", self._clock()
+        since_s, suppressed = self._seen.get(key, (-math.inf, 0))
+        if now_s - since_s < REPEATED_AFTER_S:
+            self._seen[key] = (since_s, suppressed + 1)
+            return False
+        if len(self._seen) >= _MOST_TEMPLATES:
+            self._seen.clear()
+        self._seen[key] = (now_s, 0)
+        if suppressed:
+            record.msg = f"{record.getMessage()} ({suppressed} more since)"
+            record.args = ()
+        return True
+
+
+_MOST_TEMPLATES = 1_000
+_LOGGERS = ("asyncio", "uvicorn.error")
+_REPEATED = RepeatedLines()
+"""One for all servers of the process: a logger takes the same filter once."""
+
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 whose patience ends.
+    """HTTP/1.1 with a deadline for requests, and a limit on connections.
 
     The server's own limits hold between two requests only. A head that never ends, and the rest of a body that was
     refused already, would keep a connection for as long as a byte comes now and then.
     """
 
     _patience: asyncio.TimerHandle | None = None
+    idle_since_s = 0.0
+    """When the connection was made, or was last seen with a request; bytes alone do not count."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request from now on."""
+        """Wait for a request from now on; beyond the limit, the connection that has been idle longest is closed."""
         super().connection_made(transport)
+        self.idle_since_s = self.loop.time()
         self._watch()
+        if len(self.connections) > connection_limit():
+            idle = [one for one in self.connections if isinstance(one, PatientProtocol) and not one.is_answering]
+            longest = min(idle, key=lambda one: one.idle_since_s, default=self)
+            longest.transport.abort()
+            # Its loss is reported later; meanwhile it does not count.
+            self.connections.discard(longest)
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request of this connection is being answered."""
+        return self.cycle is not None and not self.cycle.response_complete
 
     def data_received(self, data: bytes) -> None:
         """Take what has come."""
@@ -41,7 +117,8 @@ class PatientProtocol(H11Protocol):
         self._unwatch()
 
     def _watch(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self.is_answering:
+            self.idle_since_s = self.loop.time()
             self._unwatch()
         elif self._patience is None:
             self._patience = self.loop.call_later(STRAY_TIMEOUT_S, self._end)
@@ -53,7 +130,7 @@ class PatientProtocol(H11Protocol):
 
     def _end(self) -> None:
         self._patience = None
-        if self.cycle is None or self.cycle.response_complete:
+        if not self.is_answering:
             self.transport.close()
 
 
@@ -73,6 +150,10 @@ class HttpServer:
     """
 
     def __init__(self, app: FastAPI, host: str, port: int) -> None:
+        raise_file_limit()
+        # Refused connections and broken requests are logged by these two, a line each.
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_REPEATED)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         # Accepted connections inherit it. Without it an answer of two packets waits 40 ms for the caller's delayed
@@ -84,7 +165,7 @@ class HttpServer:
             log_config=None,
             access_log=False,
             lifespan="off",
-            timeout_graceful_shutdown=_DRAIN_S,
+            timeout_graceful_shutdown=_END_TIMEOUT_S,
             ws="none",
         )
         self._server = uvicorn.Server(config)
@@ -102,7 +183,7 @@ class HttpServer:
     def close(self) -> None:
         """Finish what is being answered, for some seconds, and end."""
         self._server.should_exit = True
-        self._thread.join(_DRAIN_S + 2.0)
+        self._thread.join(_END_TIMEOUT_S + 2.0)
         self._socket.close()
 
     def _run(self) -> None:

@@ -1,8 +1,9 @@
-"""The API stage: the HTTP server on a thread of its own, and the loop that keeps its view up to date."""
+"""The API stage: the HTTP server on a thread of its own, and the loop that keeps its read model up to date."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from recalibrator.api.http_app import create_app
 from recalibrator.api.http_context import Context
@@ -25,6 +26,23 @@ VIEWED = (STATUS, ROUTERS, RECALIBRATORS, CALIBRATION_HISTORY, LABEL_REQUESTS)
 """The compacted topics that the API serves."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the stage shares with the other stages of its process.
+
+    Parameters
+    ----------
+    metrics : Metrics
+    clock : Clock
+    missing : callable
+        Returns which stages are not ready, one word each.
+    """
+
+    metrics: Metrics
+    clock: Clock
+    missing: Callable[[], list[str]]
+
+
 class ApiStage(Stage):
     """Serves what the compacted topics say; driven by one thread through :meth:`turn`.
 
@@ -32,12 +50,9 @@ class ApiStage(Stage):
     ----------
     settings : Settings
     broker : Broker
+    shared : Shared
     viewed : sequence of Topic
         The compacted topics that are there.
-    metrics : Metrics
-    clock : Clock
-    missing : callable
-        Returns which stages are not ready, one word each.
 
     Raises
     ------
@@ -49,14 +64,11 @@ class ApiStage(Stage):
         self,
         settings: Settings,
         broker: Broker,
+        shared: Shared,
         viewed: Sequence[Topic] = VIEWED,
-        *,
-        metrics: Metrics,
-        clock: Clock,
-        missing: Callable[[], list[str]],
     ) -> None:
         prefix, options = settings.topics.prefix, settings.recalibrator
-        self._count = metrics.count
+        self._count = shared.metrics.count
         self._cache = TopicCache(tuple(settings.workloads), prefix)
         self._letters = DeadLetterLog(tuple(settings.workloads))
         self._queue = LabelQueue.configured(settings)
@@ -71,9 +83,9 @@ class ApiStage(Stage):
             StatusDocuments(settings, self._cache, self._letters),
             self._queue,
             self._producer,
-            metrics,
-            clock,
-            missing,
+            shared.metrics,
+            shared.clock,
+            shared.missing,
         )
         self._server = HttpServer(create_app(context), options.http_host, options.http_port)
 

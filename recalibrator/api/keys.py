@@ -1,4 +1,4 @@
-"""Who may do what, as whom, and how often: a credential and a time flow in, a name or a refusal flows out.
+"""API keys: who may do what, as which labeler, and how often.
 
 Keys are held as hashes and compared in constant time. Without keys the service listens on loopback only, and a
 request that a page of another site makes in the operator's own browser is refused.
@@ -32,8 +32,6 @@ _SHOWN_CHARS = 60
 _SHOWN_LABELERS = 5
 _FORBIDDEN, _UNPROCESSABLE = 403, 422
 _SECONDS_PER_MINUTE = 60.0
-_BURST_SHARE = 6.0
-"""A caller may use up to a sixth of its minute at once."""
 
 
 class Keys:
@@ -50,8 +48,16 @@ class Keys:
         self._hashes = {name: _hash(key) for name, key in keys.items()}
         self._spent: dict[str, tuple[float, float]] = {}
 
-    def authorise(self, headers: Mapping[str, str], scope: Scope) -> str:
+    def authorise(self, headers: Mapping[str, str], scope: Scope, *, only_reads: bool = False) -> str:
         """Return the caller's name.
+
+        Parameters
+        ----------
+        headers : mapping
+            Names in lower case.
+        scope : str
+        only_reads : bool
+            Whether the request changes nothing, as a GET does.
 
         Raises
         ------
@@ -65,7 +71,7 @@ class Keys:
         if presented is None:
             raise RequestRefused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
         given = sha256(presented).hexdigest()
-        # Every hash is compared, so that the time taken does not tell which name was nearest.
+        # Every hash is compared, so that the time taken does not reveal which name was nearest.
         matches = [name for name, known in self._hashes.items() if hmac.compare_digest(known, given)]
         if not matches:
             raise RequestRefused(401, "key_unknown", "this key is not known here")
@@ -73,6 +79,8 @@ class Keys:
             raise RequestRefused(
                 403, "scope_missing", f"this key lacks the scope {scope}: add it to recalibrator.api_keys"
             )
+        if not only_reads and _is_added_by_browsers(headers):
+            require_same_site(headers)
         return matches[0]
 
     def labeler(self, caller: str, named: str | None) -> str | None:
@@ -88,7 +96,7 @@ class Keys:
         Returns
         -------
         str or None
-            None only without keys, where feedback that names nobody stays nobody's.
+            None only without keys, where feedback without a labeler stays without one.
 
         Raises
         ------
@@ -114,7 +122,9 @@ class Keys:
         return named
 
     def spend(self, caller: str, amount: int, now_s: float) -> None:
-        """Take from a caller's quota, which fills up evenly.
+        """Take from a caller's quota: a token bucket.
+
+        The bucket holds a full minute's quota, so that many events may come at once, and fills up evenly.
 
         Parameters
         ----------
@@ -126,13 +136,13 @@ class Keys:
         Raises
         ------
         RequestRefused
-            429, telling when to come again.
+            429, with the time to wait.
         """
         key = self._keys.get(caller)
         if key is None:
             return
         rate_per_s = key.quota_per_minute / _SECONDS_PER_MINUTE
-        capacity = max(key.quota_per_minute / _BURST_SHARE, 1.0)
+        capacity = float(key.quota_per_minute)
         left, since_s = self._spent.get(caller, (capacity, now_s))
         left = min(capacity, left + (now_s - since_s) * rate_per_s)
         # Whole batches may go into debt: refusing line by line would never let a large one through.
@@ -179,6 +189,11 @@ def _presented(headers: Mapping[str, str]) -> bytes | None:
             return None
         return password
     return None
+
+
+def _is_added_by_browsers(headers: Mapping[str, str]) -> bool:
+    """Return whether the key came as a password, which a browser adds also to what a foreign page submits."""
+    return "x-api-key" not in headers and headers.get("authorization", "").partition(" ")[0].lower() == "basic"
 
 
 def require_same_site(headers: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
-"""What operators ask of the fit: roll back, pin, pause, try a version. Each becomes a command in the log of the labels.
+"""Commands of operators: roll back, pin, pause, try a version. Each becomes a record in the log of observations.
 
-Nothing is done here: the fit folds the command when it comes to it, so that a version always has its place in one
-order, and who asked, when and why stays on record.
+Nothing is done here: the fit applies the command when it reads it, so that a version always has its place in one order,
+and who asked, when and why stays on record.
 """
 
 from __future__ import annotations
@@ -32,17 +32,21 @@ from schemas.topics import OBSERVATIONS
 _ON_VERSION: tuple[Action, ...] = ("activate", "pin", "shadow")
 _ON_WORKLOAD: tuple[Action, ...] = ("unpin", "pause", "resume", "refit", "promote", "stop_trial")
 _NEEDING_VERSION: tuple[Action, ...] = ("activate", "shadow", "canary")
-_ACCEPTED, _UNPROCESSABLE = 202, 422
+_ACCEPTED, _CONFLICT, _UNPROCESSABLE = 202, 409, 422
 _MAX_BODY_BYTES = 20_000
 _MAX_REASON_CHARS = 4_096
-_REASON = {"type": "string", "maxLength": _MAX_REASON_CHARS, "description": "One line, kept with the command."}
+_REASON_MEANING = "One line, kept with the command; in the body or in the address."
+_REASON = {"type": "string", "maxLength": _MAX_REASON_CHARS, "description": _REASON_MEANING}
 _OPTIONAL_BODY = {
     "requestBody": {
         "required": False,
         "content": {
             "application/json": {"schema": {"type": "object", "properties": {"reason": _REASON}}},
         },
-    }
+    },
+    "parameters": [
+        {"name": "reason", "in": "query", "required": False, "description": _REASON_MEANING, "schema": _REASON}
+    ],
 }
 
 
@@ -59,10 +63,10 @@ class CommandRoutes:
         self._topic = OBSERVATIONS.name(context.settings.topics.prefix)
         self.router = APIRouter(tags=["commands"])
         for action in _ON_VERSION:
-            self._add(f"/v1/calibrations/{{workload}}/{{version}}:{action}", self._on_version(action))
-        self._add("/v1/calibrations/{workload}/{version}:canary", self.canary)
+            self._add(f"/v1/calibrations/{{workload:segment}}/{{version}}:{action}", self._on_version(action))
+        self._add("/v1/calibrations/{workload:segment}/{version}:canary", self.canary)
         for action in _ON_WORKLOAD:
-            self._add(f"/v1/calibrations/{{workload}}:{action.replace('_', '-')}", self._on_workload(action))
+            self._add(f"/v1/calibrations/{{workload:segment}}:{action.replace('_', '-')}", self._on_workload(action))
 
     async def issue(
         self,
@@ -83,11 +87,14 @@ class CommandRoutes:
         Raises
         ------
         RequestRefused
-            404 for an unknown workload or version, 422 where the action needs a version and none is given.
+            404 for an unknown workload or version, 409 for a promotion without a trial, 422 where the action needs a
+            version and none is given.
         BrokerUnreachable
         """
         self._context.require_workload(workload)
         content = None
+        if action == "promote":
+            self._require_trial(workload)
         if version is None and action in _NEEDING_VERSION:
             raise RequestRefused(_UNPROCESSABLE, "missing_field", f"version: is required to {action}", "version")
         if version is not None:
@@ -100,7 +107,7 @@ class CommandRoutes:
             action=action,
             version=version,
             share=share,
-            # The history is longer than what the fit keeps at hand.
+            # The history holds more versions than the fit keeps.
             map=None if content is None else content.map,
             uncertainty_threshold=None if content is None else content.uncertainty_threshold,
             **({} if content is None else {"signal": content.signal.kind}),
@@ -111,6 +118,13 @@ class CommandRoutes:
         await self._context.producer.send(self._topic, workload.encode(), command.to_json())
         self._context.metrics.count("commands", action=action)
         return command
+
+    def _require_trial(self, workload: str) -> None:
+        status = self._context.cache.status(workload)
+        trial = None if status is None else status.trial
+        if trial is None or trial.ended_at is not None:
+            message = f"no version of {workload} is on trial: start one with :shadow or :canary, or :activate a version"
+            raise RequestRefused(_CONFLICT, "no_trial", message)
 
     async def canary(
         self, request: Request, workload: str, version: str, share: Annotated[str, Query(max_length=20)]
@@ -142,7 +156,12 @@ class CommandRoutes:
         caller = self._context.authorise(request, "admin")
         require_type(request, JSON_TYPES)
         body = await read_body(request, _MAX_BODY_BYTES)
-        return caller, checked_reason(parse_object(body).get("reason", "") if body else "")
+        given = [parse_object(body).get("reason")] if body else []
+        given = [*request.query_params.getlist("reason"), *(one for one in given if one is not None)]
+        if len(given) > 1:
+            message = "reason: is given more than once: send it in the body or in the address"
+            raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "reason")
+        return caller, checked_reason(given[0] if given else "")
 
     def _add(self, path: str, endpoint: Any) -> None:
         self.router.add_api_route(
@@ -151,7 +170,7 @@ class CommandRoutes:
             methods=["POST"],
             status_code=_ACCEPTED,
             response_model=Command,
-            responses=documented(400, 401, 403, 404, 408, 413, 415, 422, 503),
+            responses=documented(400, 401, 403, 404, 408, 409, 413, 415, 422, 503),
             openapi_extra=_OPTIONAL_BODY,
         )
 

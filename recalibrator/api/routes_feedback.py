@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_requests import (
     JSON_TYPES,
     JSONL_TYPES,
+    LineLimits,
     body_lines,
     parse_feedback,
     parse_object,
@@ -38,7 +39,9 @@ from recalibrator.api.http_requests import (
     require_type,
 )
 from recalibrator.errors import RequestRefused
-from recalibrator.labelling.label_studio import RecentAnnotations, deleted_by, feedback_of
+from recalibrator.labelling.feedback_warnings import FeedbackWarning, feedback_warnings
+from recalibrator.labelling.label_studio import UNKNOWN_PROJECT, LabelStudioReader, RecentAnnotations
+from recalibrator.labelling.label_tool import InvalidAnnotation
 from schemas.event import MAX_ID_CHARS, MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.topics import FEEDBACK
@@ -55,6 +58,7 @@ HOOK_TIMEOUT_S = 0.9
 """Label Studio gives up after 1.0 s."""
 
 _MAX_SOURCES = 64
+_MAX_PROJECT_DIGITS = 9
 _ACCEPTED, _MULTI_STATUS, _TOO_LARGE, _UNPROCESSABLE, _UNAVAILABLE = 202, 207, 413, 422, 503
 
 
@@ -70,6 +74,7 @@ class FeedbackRoutes:
         self._context = context
         self._topic = FEEDBACK.name(context.settings.topics.prefix)
         self._limit = context.settings.recalibrator.max_body_bytes
+        self._fields = {name: workload.fields for name, workload in context.settings.workloads.items()}
         self._annotations = RecentAnnotations()
         self._sources: set[str] = set()
         self.router = APIRouter(tags=["feedback"])
@@ -90,7 +95,8 @@ class FeedbackRoutes:
         self._context.spend(caller, 1)
         await self._queue(event)
         self._count(event)
-        return json_answer({"query_id": event.query_id, "feedback_id": event.identity()}, _ACCEPTED)
+        answer: dict[str, Any] = {"query_id": event.query_id, "feedback_id": event.identity()}
+        return json_answer(answer | _warned(self._warnings(event)), _ACCEPTED)
 
     async def take_batch(self, request: Request) -> Response:
         """Take a ``FeedbackEvent`` a line; answers ``{"line", "status", "error"}`` for each.
@@ -107,7 +113,7 @@ class FeedbackRoutes:
         finally:
             # What was taken before a refusal of the whole is in the topic all the same.
             await batch.settle()
-            self._context.owe(caller, batch.lines)
+            self._context.owe(caller, max(batch.lines, 1))
         if batch.none_acknowledged:
             raise _broker_away("no line was acknowledged by the broker: send the batch again")
         status = _ACCEPTED if batch.all_taken else _MULTI_STATUS
@@ -121,7 +127,11 @@ class FeedbackRoutes:
         caller = self._context.authorise(request, "feedback")
         require_type(request, JSON_TYPES)
         hook = parse_object(await read_body(request, self._limit))
-        created, deleted = feedback_of(hook), deleted_by(hook)
+        reader = LabelStudioReader(self._default_project(request))
+        try:
+            created, deleted = reader.feedback(hook), reader.deleted(hook)
+        except InvalidAnnotation as fault:
+            raise RequestRefused(_UNPROCESSABLE, fault.reason, str(fault), fault.field) from None
         now = self._context.clock.now()
         if created is not None:
             require_past(created, now)
@@ -143,21 +153,48 @@ class FeedbackRoutes:
         about = {} if created is None else {"query_id": created.query_id}
         return json_answer({"taken": len(events), **about}, _ACCEPTED)
 
+    def _default_project(self, request: Request) -> int | None:
+        """Return the project of annotations that name none: as the address says, or any where only one is possible.
+
+        Raises
+        ------
+        RequestRefused
+            404 for an unknown workload, 422 for a project that is no number.
+        """
+        given, workload = request.query_params.get("project"), request.query_params.get("workload")
+        if given is not None:
+            if not (given.isascii() and given.isdigit() and len(given) <= _MAX_PROJECT_DIGITS):
+                message = f"project: {given[:60]!r} is not the number of a project of Label Studio"
+                raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "project")
+            return int(given)
+        if workload is not None:
+            self._context.require_workload(workload)
+        is_clear = workload is not None or self._context.settings.only_workload is not None
+        return UNKNOWN_PROJECT if is_clear else None
+
     async def _take_lines(self, request: Request, batch: FeedbackBatch, caller: str, key: str | None) -> None:
         limit, number = self._limit * BATCH_FACTOR, 0
-        async for line in body_lines(request, limit, self._limit):
-            number += 1
-            if not line.strip():
-                continue
-            if batch.lines >= limit // SMALLEST_EVENT_BYTES:
-                raise RequestRefused(_TOO_LARGE, "too_large", f"more than {batch.lines} lines: send less at once")
-            try:
-                event = self._checked(line, caller, key and f"{key}:{number}")
-                batch.await_broker(number, event, self._queue(event))
-            except RequestRefused as error:
-                batch.refuse(number, error)
-            if batch.is_full:
-                await batch.settle()
+        async for lines in body_lines(request, LineLimits(limit, self._limit, limit // SMALLEST_EVENT_BYTES)):
+            for line in lines:
+                number += 1
+                if line.strip():
+                    self._take_line(batch, number, line, caller, key)
+                else:
+                    batch.skip()
+                if batch.is_full:
+                    await batch.settle()
+
+    def _take_line(self, batch: FeedbackBatch, number: int, line: bytes, caller: str, key: str | None) -> None:
+        try:
+            event = self._checked(line, caller, key and f"{key}:{number}")
+            batch.await_broker(number, event, self._queue(event), self._warnings(event))
+        except RequestRefused as error:
+            batch.refuse(number, error)
+
+    def _warnings(self, event: FeedbackEvent) -> list[FeedbackWarning]:
+        """Return what is probably not meant; what is not requested is known once the requests have been read."""
+        queue = None if self._context.missing() else self._context.queue
+        return feedback_warnings(event, self._fields, queue)
 
     def _checked(self, data: bytes, caller: str, key: str | None) -> FeedbackEvent:
         """Return the event of a body or line, under its idempotency key, by a labeler that the caller may name."""
@@ -188,7 +225,7 @@ class FeedbackRoutes:
         source = event.source or "http"
         if len(self._sources) < _MAX_SOURCES:
             self._sources.add(source)
-        # Whoever sends feedback names its source: a label of its own for each would grow without bound.
+        # Senders choose the source: one value of the metric's label for each would grow without bound.
         self._context.metrics.count("feedback", source=source if source in self._sources else "other")
 
     def _add(
@@ -245,6 +282,7 @@ _ACCEPTED, _UNAVAILABLE = 202, 503
 class _Waiting:
     event: FeedbackEvent
     acknowledged: asyncio.Future[None]
+    warnings: list[FeedbackWarning]
 
 
 class FeedbackBatch:
@@ -268,10 +306,16 @@ class FeedbackBatch:
         self.lines += 1
         self._unsettled.append((number, error))
 
-    def await_broker(self, number: int, event: FeedbackEvent, acknowledged: asyncio.Future[None]) -> None:
-        """Note that a line is on its way to the broker."""
+    def skip(self) -> None:
+        """Note an empty line."""
         self.lines += 1
-        self._unsettled.append((number, _Waiting(event, acknowledged)))
+
+    def await_broker(
+        self, number: int, event: FeedbackEvent, acknowledged: asyncio.Future[None], warnings: list[FeedbackWarning]
+    ) -> None:
+        """Note that a line is on its way to the broker, and what is to be said of it once it is taken."""
+        self.lines += 1
+        self._unsettled.append((number, _Waiting(event, acknowledged, warnings)))
 
     @property
     def is_full(self) -> bool:
@@ -292,7 +336,7 @@ class FeedbackBatch:
                 self._add(number, _UNAVAILABLE, error_body("broker_away", str(failure))["error"])
             else:
                 self._on_taken(one.event)
-                self._add(number, _ACCEPTED, None)
+                self._add(number, _ACCEPTED, None, one.warnings)
         self._unsettled.clear()
 
     @property
@@ -306,9 +350,16 @@ class FeedbackBatch:
         return self._statuses == {_UNAVAILABLE}
 
     def answer(self) -> bytes:
-        """Return ``{"line", "status", "error"}`` a line, in the lines' order."""
+        """Return ``{"line", "status", "error"}`` a line, in the lines' order; ``warnings`` where there are some."""
         return bytes(self._answer)
 
-    def _add(self, number: int, status: int, error: dict[str, Any] | None) -> None:
+    def _add(
+        self, number: int, status: int, error: dict[str, Any] | None, warnings: Sequence[FeedbackWarning] = ()
+    ) -> None:
         self._statuses.add(status)
-        self._answer += to_json({"line": number, "status": status, "error": error}) + b"\n"
+        self._answer += to_json({"line": number, "status": status, "error": error} | _warned(warnings)) + b"\n"
+
+
+def _warned(warnings: Sequence[FeedbackWarning]) -> dict[str, Any]:
+    """Return the member ``warnings`` of an answer; answers without one stay as they were."""
+    return {"warnings": [warning._asdict() for warning in warnings]} if warnings else {}

@@ -55,7 +55,7 @@ class PageRoutes:
         self._files = {name: (folder / name).read_bytes() for name in _FILES}
         self.router = APIRouter(include_in_schema=False)
         self.router.add_api_route("/", self.overview, methods=["GET"])
-        self.router.add_api_route("/workloads/{workload}", self.workload, methods=["GET"])
+        self.router.add_api_route("/workloads/{workload:segment}", self.workload, methods=["GET"])
         for name in _FILES:
             self.router.add_api_route(f"/{name}", self._serve(name), methods=["GET"])
         self.router.add_api_route("/confirm", self.confirm, methods=["GET"])
@@ -76,9 +76,9 @@ class PageRoutes:
         """Return the page of one workload, with a note of what was just asked for."""
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
-        told = asked if asked in ACTIONS else ""
+        requested = asked if asked in ACTIONS else ""
         number = version_number(version) if version else None
-        return await self._html(self._page.workload, workload, self._context.clock.now(), told, number)
+        return await self._html(self._page.workload, workload, self._context.clock.now(), requested, number)
 
     async def _html(self, make: Callable[..., str], *arguments: object) -> Response:
         # Drawing takes tens of milliseconds; other requests do not wait for it.
@@ -86,7 +86,7 @@ class PageRoutes:
 
     def _serve(self, name: str) -> Callable[[Request], Coroutine[None, None, Response]]:
         async def serve(request: Request) -> Response:
-            # Open: a browser asks for it without the page's credentials, and it tells nothing.
+            # Open: a browser asks for it without the page's credentials, and it reveals nothing.
             answer = tagged(request, self._files[name], _FILES[name])
             answer.headers["X-Content-Type-Options"] = "nosniff"
             return answer

@@ -1,4 +1,4 @@
-"""Status out: workloads, their history, routers, versions; and a stream that tells when to look again."""
+"""What is served for reading: status, history, versions, label requests, and a stream of change notices."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class StatusRoutes:
         self._listed: dict[str, tuple[int, bytes]] = {}
         self.router = APIRouter(tags=["status"])
         self._add("/v1/status", self.all_statuses, AllStatuses)
-        self._add("/v1/status/{workload}", self.one_status, WorkloadStatus)
-        self._add("/v1/status/{workload}/history", self.history, None)
-        self._add("/v1/calibrations/{workload}", self.versions, None)
-        self._add("/v1/calibrations/{workload}/{version}", self.version, CalibrationVersion)
+        self._add("/v1/status/{workload:segment}", self.one_status, WorkloadStatus)
+        self._add("/v1/status/{workload:segment}/history", self.history, None)
+        self._add("/v1/calibrations/{workload:segment}", self.versions, None)
+        self._add("/v1/calibrations/{workload:segment}/{version}", self.version, CalibrationVersion)
         self.router.add_api_route(
             "/v1/stream",
             self.stream,
@@ -72,7 +72,7 @@ class StatusRoutes:
 
     def _add(self, path: str, endpoint: Callable[..., Awaitable[Response]], answer: type[BaseModel] | None) -> None:
         refusals = documented(401, 403, 404, 422) if "{" in path else documented(401, 403)
-        # Answers are bytes already; the model is what the document tells of them.
+        # Answers are bytes already; the model describes them in the OpenAPI document.
         self.router.add_api_route(
             path, endpoint, methods=["GET"], response_model=answer, responses=UNCHANGED | refusals
         )
@@ -127,11 +127,11 @@ class StatusRoutes:
         return _EventStream(self._changes(), headers=headers)
 
     async def _changes(self) -> AsyncIterator[bytes]:
-        told, quiet_s = -1, 0.0
+        sent, quiet_s = -1, 0.0
         while "closing" not in self._context.missing():
             revision = self._context.cache.revision + self._context.letters.revision
-            if revision != told:
-                told, quiet_s = revision, 0.0
+            if revision != sent:
+                sent, quiet_s = revision, 0.0
                 yield b"event: changed\ndata: %d\n\n" % revision
             elif quiet_s >= KEEP_ALIVE_S:
                 quiet_s = 0.0
@@ -185,7 +185,7 @@ class LabelRoutes:
         self._context = context
         self.router = APIRouter(tags=["labels"])
         self.router.add_api_route(
-            "/v1/label-requests/{workload}",
+            "/v1/label-requests/{workload:segment}",
             self.requests,
             methods=["GET"],
             responses=documented(401, 403, 404, 422),

@@ -1,4 +1,4 @@
-"""Arrays ↔ text, byte for byte: how columns of numbers travel inside a JSON snapshot."""
+"""The types of arrays, and arrays ↔ text, byte for byte: how columns of numbers travel inside a JSON snapshot."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from zlib import compress, decompress
 
 import numpy as np
 from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+Bools = NDArray[np.bool_]
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

@@ -1,75 +1,263 @@
-"""The numbers behind the method, in one place: none of them is a promise to users, each names its reason.
+"""The numbers behind the method, a part for each component: none of them is a promise to users.
 
 They are constants of the code rather than keys of ``ucci.toml``: equal events must give equal versions on every
-machine, and an operator's one knob is ``target.safety``.
+machine, and an operator's one knob is ``target.safety``. Each part names its receipt: the ablation in the drift report
+(``python -m benchmarks.drift --policies parts``) that takes the component out, or the test that fails without it. Every
+constant has a name of its own, by which the documents and the ablations call it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 from schemas.traffic import GridSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
-    """What the estimators, the threshold rule and the detectors are set to.
+class WindowConstants:
+    """How much is kept.
+
+    Receipt: ``benchmarks core`` (time and memory by number of labels), tests/recalibrator/fit/test_corrections.py.
 
     Parameters
     ----------
-    grid : GridSpec
-        Cells of u; logit-spaced, since real margins sit near 0.
     window_labels : int
         Labelled queries kept, the latest by routing time.
     window_queries : int
         Unlabelled queries whose u counts as the current traffic.
+    half_life_revisions : float
+        Labels over which first labels are compared with corrected ones.
+    kept_versions : int
+        Versions whose content can be activated again.
+    """
+
+    window_labels: int = 49_152
+    window_queries: int = 5_000
+    half_life_revisions: float = 1_200.0
+    kept_versions: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class DecayConstants:
+    """How fast labels lose weight.
+
+    Receipt: ablations ``forgetting`` and ``discount``.
+
+    Parameters
+    ----------
     half_life_slow, half_life_fast, half_life_map : float
         Labels after which a label counts half: for the outcome curves, for the rectifier and the status page,
         for the map g.
+    old_labels_least, old_labels_most : float
+        After a change, what all earlier labels together may still count: the larger value at first, falling by one
+        for every new label down to the smaller.
+    """
+
+    half_life_slow: float = 4_000.0
+    half_life_fast: float = 1_200.0
+    half_life_map: float = 3_000.0
+    old_labels_least: float = 50.0
+    old_labels_most: float = 400.0
+
+
+@dataclass(frozen=True, slots=True)
+class SmoothingConstants:
+    """How the outcome curves borrow from neighbouring cells.
+
+    Receipt: ablations ``smoothing`` and ``centring``; tests/recalibrator/fit/estimate/test_bias.py.
+
+    Parameters
+    ----------
     bandwidth_cells, wide_bandwidth_cells : int
         Support of the smoothing kernel, and of the one that it is shrunk to, in cells.
     shrink_labels : float
         Labels that the wider curve is worth where there are few.
-    map_prior_labels : float
-        Labels that the two-parameter logistic map is worth under the isotonic one.
+    centred : bool
+        Whether the bias of smoothing is taken out of the curves on either side of the serving threshold.
+    """
+
+    bandwidth_cells: int = 9
+    wide_bandwidth_cells: int = 25
+    shrink_labels: float = 2.0
+    centred: bool = True
+
+    @property
+    def related_bandwidth_cells(self) -> int:
+        """Support of the kernel for outcomes given agreement, which rest on fewer labels; odd, as all are."""
+        return self.wide_bandwidth_cells // 2 | 1
+
+
+@dataclass(frozen=True, slots=True)
+class TiltConstants:
+    """How far agreement alone moves the curves.
+
+    Receipt: ablations ``tilt`` and ``quieter tilt``; tests/recalibrator/fit/estimate/test_agreement.py.
+
+    Parameters
+    ----------
     tilt_ridge, quiet_tilt_ridge : float
         Penalty on the two parameters of the agreement tilt, per unit of logit squared: after a change or while one is
         suspected, and while all is quiet.
+    labels_present : float
+        Share of the labels asked for that is there in time while labelers work; with fewer, what agreement loses
+        counts as the small model's fault.
+    """
+
+    tilt_ridge: float = 40.0
+    quiet_tilt_ridge: float = 160.0
+    labels_present: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RectifierConstants:
+    """How far recent labels are believed beyond the curves.
+
+    Receipt: ablations ``rectifier`` and ``wider margin after a new mix``;
+    tests/recalibrator/fit/estimate/test_rectifier.py.
+
+    Parameters
+    ----------
     drift_scale : float
         Typical unseen change of micro-F1 on one side of the threshold, to which the rectifier shrinks.
     mix_drift_factor : float
         By how much that change is expected to be larger after the mix of queries has changed: other queries may be
-        harder than their u tells.
+        harder than their u suggests.
+    """
+
+    drift_scale: float = 0.005
+    mix_drift_factor: float = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class MapConstants:
+    """How the map g is fitted.
+
+    Receipt: column "calibration error" of the drift report; tests/recalibrator/fit/estimate/test_calibration_map.py.
+
+    Parameters
+    ----------
+    map_prior_labels : float
+        Labels that the two-parameter logistic map is worth under the isotonic one.
+    """
+
+    map_prior_labels: float = 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateConstants:
+    """What the estimate of both models' outcomes is set to."""
+
+    decay: DecayConstants = field(default_factory=DecayConstants)
+    smoothing: SmoothingConstants = field(default_factory=SmoothingConstants)
+    tilt: TiltConstants = field(default_factory=TiltConstants)
+    rectifier: RectifierConstants = field(default_factory=RectifierConstants)
+
+
+@dataclass(frozen=True, slots=True)
+class MixConstants:
+    """What a change of the mix of queries leads to.
+
+    Receipt: ablations ``mix detectors`` and ``recent labels by mix``; phases "typos" and "new names" of the recorded
+    streams.
+
+    Parameters
+    ----------
+    watch_mix : bool
+        Whether changes of the mix of queries are watched.
+    mix_split : bool
+        Whether, after such a change, what recent labels add is measured on those since alone.
     mix_labels : int
-        Labels routed since then after which it no longer is.
-    labels_present : float
-        Share of the labels asked for that is there in time while labelers work; with fewer, what agreement loses
-        counts as the small model's fault.
-    gain_least : float
-        Of micro-F1: where the target is not secured, escalating more for less is not worth its cost.
+        Labels routed since then after which no larger change of outcomes is expected any more.
+    """
+
+    watch_mix: bool = True
+    mix_split: bool = True
+    mix_labels: int = 1_500
+
+
+@dataclass(frozen=True, slots=True)
+class SupportConstants:
+    """How many labels each step needs.
+
+    Receipt: tests/recalibrator/fit/test_recalibrator.py and test_status.py.
+
+    Parameters
+    ----------
     minimum_labels : float
         Effective labels below which the threshold does not move.
     minimum_pairs : float
         Effective labelled pairs below which no first version is made.
     minimum_bootstrap_labels : int
         Labels below which not even a command fits a map.
-    refit_share, refit_labels_least, refit_labels_most, refit_queries
-        A refit is due after this share of the effective labels within those bounds, or after so many queries.
-    old_labels_least, old_labels_most : float
-        After a change, what all earlier labels together may still count: the larger value at first, falling by one
-        for every new label down to the smaller.
+    stale_requests : int
+        Labels asked for without a single one coming in, from which the estimate counts as stale.
+    """
+
+    minimum_labels: float = 250.0
+    minimum_pairs: float = 100.0
+    minimum_bootstrap_labels: int = 50
+    stale_requests: int = 400
+
+
+@dataclass(frozen=True, slots=True)
+class RefitConstants:
+    """When a refit is due: after a share of the effective labels within bounds, or after so many queries.
+
+    Receipt: ``benchmarks core`` ("observe_stream"): what refits cost a service.
+
+    Parameters
+    ----------
+    refit_share : float
+    refit_labels_least, refit_labels_most : int
+    refit_queries : int
+    """
+
+    refit_share: float = 0.03
+    refit_labels_least: int = 16
+    refit_labels_most: int = 250
+    refit_queries: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class PublishConstants:
+    """Which threshold is worth a new version, and how much it explores.
+
+    Receipt: ablations ``least move`` and ``exploration``; tests/recalibrator/fit/decide/test_threshold.py.
+
+    Parameters
+    ----------
+    gain_least : float
+        Of micro-F1: where the target is not secured, escalating more for less is not worth its cost.
     move_least : float
         Escalation rate, the smallest move worth a new version.
     map_move_least : float
         Mean change of g(u) over traffic worth a new version.
     maximum_age_s : float
         Age at which a version is made anew, in seconds of event time.
-    stale_requests : int
-        Labels asked for without a single one coming in, from which the estimate counts as stale.
     quiet_exploration : float
         Share of the configured exploration that is enough while nothing has changed lately.
     alert_labels : int
         Labels since a change after which it no longer counts as lately.
+    """
+
+    gain_least: float = 0.001
+    move_least: float = 0.003
+    map_move_least: float = 0.03
+    maximum_age_s: float = 3_600.0
+    quiet_exploration: float = 0.2
+    alert_labels: int = 600
+
+
+@dataclass(frozen=True, slots=True)
+class AuditConstants:
+    """How trusted answers decide about suspected labels.
+
+    Receipt: families ``both_abrupt``, ``both_gradual``, ``label_noise`` and ``label_flattery`` of the drift report;
+    tests/recalibrator/fit/label_quality/test_state_machine.py.
+
+    Parameters
+    ----------
     audit_answers, audit_requests : int
         Trusted answers after which an audit is decided at the latest, and those asked for, since some stay away.
     audit_queries : int
@@ -79,58 +267,16 @@ class Tuning:
     audit_bound : float
         Of the log odds that labels are right, at which an audit is decided earlier.
     audit_caution : float
-        Log odds beforehand, in favour of the side that costs only money if it is wrong: to believe labels that tell of
-        more errors, not to believe those that tell of fewer.
+        Log odds beforehand, in favour of the side that costs only money if it is wrong: to believe labels that report
+        more errors, not to believe those that report fewer.
     audit_patience : int
         Ordinary labels of queries routed since an audit began, after which it is decided by the answers there are.
     audit_again_labels : int
         Labels in quarantine after which trusted people are asked anew.
     audit_release_bound : float
         Of the log likelihood ratio at which labels in quarantine count as good again.
-    kept_versions : int
-        Versions whose content can be activated again.
-    centred : bool
-        Whether the bias of smoothing is taken out of the curves on either side of the serving threshold.
-    half_life_revisions : float
-        Labels over which first labels are compared with corrected ones.
-    watch_mix : bool
-        Whether changes of the mix of queries are watched.
-    mix_split : bool
-        Whether, after such a change, what recent labels add is measured on those since alone.
     """
 
-    grid: GridSpec = field(default_factory=GridSpec)
-    window_labels: int = 49_152
-    window_queries: int = 5_000
-    half_life_slow: float = 4_000.0
-    half_life_fast: float = 1_200.0
-    half_life_map: float = 3_000.0
-    bandwidth_cells: int = 9
-    wide_bandwidth_cells: int = 25
-    shrink_labels: float = 2.0
-    map_prior_labels: float = 200.0
-    tilt_ridge: float = 40.0
-    quiet_tilt_ridge: float = 160.0
-    drift_scale: float = 0.005
-    mix_drift_factor: float = 4.0
-    mix_labels: int = 1_500
-    labels_present: float = 0.5
-    gain_least: float = 0.001
-    minimum_labels: float = 250.0
-    minimum_pairs: float = 100.0
-    minimum_bootstrap_labels: int = 50
-    refit_share: float = 0.03
-    refit_labels_least: int = 16
-    refit_labels_most: int = 250
-    refit_queries: int = 500
-    old_labels_least: float = 50.0
-    old_labels_most: float = 400.0
-    move_least: float = 0.003
-    map_move_least: float = 0.03
-    maximum_age_s: float = 3_600.0
-    stale_requests: int = 400
-    quiet_exploration: float = 0.2
-    alert_labels: int = 600
     audit_answers: int = 40
     audit_requests: int = 60
     audit_queries: int = 1_500
@@ -140,16 +286,54 @@ class Tuning:
     audit_patience: int = 1_000
     audit_again_labels: int = 1_000
     audit_release_bound: float = 8.0
-    kept_versions: int = 50
-    centred: bool = True
-    half_life_revisions: float = 1_200.0
-    watch_mix: bool = True
-    mix_split: bool = True
-
-    @property
-    def related_bandwidth_cells(self) -> int:
-        """Support of the kernel for outcomes given agreement, of which fewer labels tell; odd, as all are."""
-        return self.wide_bandwidth_cells // 2 | 1
 
 
-DEFAULT = Tuning()
+@dataclass(frozen=True, slots=True)
+class MethodConstants:
+    """What the estimators, the threshold rule and the detectors are set to; ``grid`` are the cells of u.
+
+    Examples
+    --------
+    >>> without_tilt = with_constants(DEFAULT, tilt_ridge=1e12, quiet_tilt_ridge=1e12)
+    >>> without_tilt.estimate.tilt.quiet_tilt_ridge
+    1000000000000.0
+    """
+
+    grid: GridSpec = field(default_factory=GridSpec)
+    window: WindowConstants = field(default_factory=WindowConstants)
+    estimate: EstimateConstants = field(default_factory=EstimateConstants)
+    map: MapConstants = field(default_factory=MapConstants)
+    mix: MixConstants = field(default_factory=MixConstants)
+    support: SupportConstants = field(default_factory=SupportConstants)
+    refit: RefitConstants = field(default_factory=RefitConstants)
+    publish: PublishConstants = field(default_factory=PublishConstants)
+    audit: AuditConstants = field(default_factory=AuditConstants)
+
+
+def with_constants(constants: MethodConstants, **changed: Any) -> MethodConstants:
+    """Return constants of which some, called by their own names, have other values, whichever part they belong to.
+
+    Raises
+    ------
+    TypeError
+        If there is no constant of a name.
+    """
+    found, unknown = _with(constants, changed)
+    if unknown:
+        raise TypeError(f"no such constant of the method: {', '.join(sorted(unknown))}")
+    assert isinstance(found, MethodConstants)
+    return found
+
+
+def _with(part: Any, changed: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return a part with what it knows changed, and what is left."""
+    parts = {}
+    for one in fields(part):
+        value = getattr(part, one.name)
+        if one.name not in changed and is_dataclass(value):
+            parts[one.name], changed = _with(value, changed)
+    own = {one.name: changed[one.name] for one in fields(part) if one.name in changed}
+    return replace(part, **parts, **own), {name: value for name, value in changed.items() if name not in own}
+
+
+DEFAULT = MethodConstants()

@@ -1,4 +1,4 @@
-"""The identity that turns a target on micro-F1 into a mean: counts of one answer flow in, its score flows out.
+"""The identity that turns a target on micro-F1 into a mean: counts of one answer → its score.
 
 With a = 2·TP and d = predicted + gold, micro-F1 of many answers is Σa / Σd, and
 z = a - τ·d = 2(1-τ)·TP - τ·(FP+FN) has Σz ≥ 0 exactly when micro-F1 ≥ τ.
@@ -7,9 +7,8 @@ z = a - τ·d = 2(1-τ)·TP - τ·(FP+FN) has Σz ≥ 0 exactly when micro-F1 �
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from recalibrator.fit.arrays import Floats
 
 
 def score(hits: float, size: float, target: float) -> float:

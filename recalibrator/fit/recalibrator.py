@@ -1,4 +1,4 @@
-"""The fold: labelled examples, traffic summaries and commands of one workload flow in, calibration versions flow out.
+"""The fold of one workload: its labelled examples, traffic summaries and commands → calibration versions.
 
 Time comes from the events alone, by the clocks of those who route and command: labelers' clocks are not trusted with
 it. The same events in the same order give byte-identical versions.
@@ -7,34 +7,33 @@ it. The same events in the same order give byte-identical versions.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.fit.change_monitor import Beliefs, Learnt
-from recalibrator.fit.data.instants import to_us
-from recalibrator.fit.data.label_table import LabelWindow
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.change_monitor import ChangeMonitor, Reaction
+from recalibrator.fit.data.decayed_sums import LabelSums
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
-from recalibrator.fit.data.revisions import multiplied
-from recalibrator.fit.data.table import UNREQUESTED
 from recalibrator.fit.data.traffic_window import TrafficWindow
-from recalibrator.fit.decide.publish_policy import reason_to_publish
+from recalibrator.fit.decide.publish_policy import Candidate, exploration_probability, reason_to_publish
 from recalibrator.fit.decide.threshold import Choice, Policies, choose, weigh
-from recalibrator.fit.estimate.estimate import Outlook, degraded, look_out
-from recalibrator.fit.estimate.given import inside
-from recalibrator.fit.estimate.smoothing import Floats
-from recalibrator.fit.method_constants import DEFAULT, Tuning
-from recalibrator.fit.publish.commands import Holds, interpret
+from recalibrator.fit.estimate.agreement import inside, multiply_odds
+from recalibrator.fit.estimate.calibration_map import map_fitter
+from recalibrator.fit.estimate.estimate import Estimate, degraded, estimate_outcomes
+from recalibrator.fit.label_quality.state_machine import details as label_details
+from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.publish.evidence import costs, evidence
 from recalibrator.fit.publish.trial import Trials
-from recalibrator.fit.publish.versions import Published, commanded
-from recalibrator.fit.status import Counters, workload_status
+from recalibrator.fit.publish.versions import Holds, VersionRegistry, content_of, interpret
+from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
 from schemas.calibration import CalibrationVersion
 from schemas.command import Command
-from schemas.event import DEFAULT_SIGNAL
+from schemas.event import DEFAULT_SIGNAL, to_us
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus
@@ -43,7 +42,8 @@ from schemas.trial import CalibrationTrial
 
 Observation = LabelledExample | TrafficSummary | Command
 
-_SNAPSHOT_FORMAT = 2
+_SNAPSHOT_FORMAT = 3
+_DEFAULT_MAP = "isotonic"
 
 
 def of_signal(event: LabelledExample | TrafficSummary, signal: str) -> LabelledExample | TrafficSummary | None:
@@ -56,16 +56,6 @@ def of_signal(event: LabelledExample | TrafficSummary, signal: str) -> LabelledE
     return event.model_copy(update={"versions": parts}) if parts else None
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """One look at everything: the outlook, how much to explore, all policies weighed by both, and the one chosen."""
-
-    outlook: Outlook
-    exploration: float
-    policies: Policies
-    choice: Choice
-
-
 class Recalibrator:
     """Keeps one workload's map and threshold true.
 
@@ -73,7 +63,7 @@ class Recalibrator:
     ----------
     settings : WorkloadSettings
         The ``[workloads.NAME]`` table, name included.
-    tuning : Tuning, optional
+    constants : MethodConstants, optional
         The method's constants.
 
     Attributes
@@ -89,26 +79,28 @@ class Recalibrator:
     (True, 'cold_start')
     """
 
-    def __init__(self, settings: WorkloadSettings, tuning: Tuning = DEFAULT) -> None:
-        self.settings, self.tuning = settings, tuning
-        self._grid = Grid(tuning.grid)
-        self._window = LabelWindow(
+    def __init__(self, settings: WorkloadSettings, constants: MethodConstants = DEFAULT) -> None:
+        self.settings, self.constants = settings, constants
+        self._grid, window = Grid(constants.grid), constants.window
+        self._labels = LabelTable(
             self._grid,
             settings.target.micro_f1,
             settings.fields,
-            tuning.window_labels,
-            half_life=tuning.half_life_revisions,
+            window.window_labels,
+            half_life=window.half_life_revisions,
         )
-        self._traffic = TrafficWindow(self._grid, tuning.window_queries)
-        self._beliefs = Beliefs(settings, tuning, self._window, self._traffic)
-        self._published = Published(settings, tuning.kept_versions)
+        self._sums = LabelSums(self._labels)
+        self._traffic = TrafficWindow(self._grid, window.window_queries)
+        self._monitor = ChangeMonitor(settings, constants, self._sums, self._traffic)
+        self._map_fitter = map_fitter(settings.calibration_map, constants.map.map_prior_labels)
+        self._published = VersionRegistry(settings, window.kept_versions)
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._holds = Holds()
         self._trials = Trials()
         self._counters = Counters()
         self._now_us = 0
-        self._labels_until_fit = tuning.refit_labels_least
-        self._queries_until_fit = float(tuning.refit_queries)
+        self._labels_until_fit = constants.refit.refit_labels_least
+        self._queries_until_fit = float(constants.refit.refit_queries)
 
     @property
     def current(self) -> CalibrationVersion | None:
@@ -145,7 +137,7 @@ class Recalibrator:
         if event.workload != self.settings.name:
             raise ValueError(f"workload: is {event.workload!r}, but this core keeps {self.settings.name!r}")
         if isinstance(event, Command):
-            return self._obey(event)
+            return self._apply_command(event)
         # Values of u that were measured differently do not belong on one axis.
         measured_alike = of_signal(event, self.settings.uncertainty)
         if measured_alike is None:
@@ -163,21 +155,21 @@ class Recalibrator:
         routed_us = to_us(example.routed_at)
         self._now_us = max(self._now_us, routed_us)
         example = self._trials.take_label(example)
-        change = self._window.offer(example)
+        change = self._labels.offer(example)
         self._counters.count(change, example.label_requested)
         if change in ("duplicate", "too_late") or not example.label_requested:
             return None
-        standing = self._window.standing(example.query_id)
-        self._labels_until_fit -= standing > UNREQUESTED or change == "withdrawn"
-        learnt = Learnt(due=False)
+        standing = self._labels.standing(example.query_id)
+        self._labels_until_fit -= standing.counts or change == "withdrawn"
+        reaction = Reaction(refit_now=False)
         if change == "added":
-            learnt = self._beliefs.on_label(example, standing, routed_us, self._now_us, may_ask=self._may_ask)
+            reaction = self._monitor.on_label(example, standing, routed_us, self._now_us, may_ask=self._may_ask)
         elif change != "overruled":
-            self._beliefs.on_correction(example, standing, routed_us, self._now_us)
-        judged = self._beliefs.compare_labelers(self._now_us)
-        news: str | None = learnt.news or ("labelers_judged" if judged else None)
-        if learnt.due or news is not None:
-            return self._refit(drifted=learnt.due, news=news)
+            self._monitor.on_correction(example, standing, routed_us, self._now_us)
+        judged = self._monitor.compare_labelers(self._now_us)
+        news: str | None = reaction.news or ("labelers_judged" if judged else None)
+        if reaction.refit_now or news is not None:
+            return self._refit(drifted=reaction.refit_now, news=news)
         return self._refit() if self._labels_until_fit <= 0 else None
 
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:
@@ -186,8 +178,8 @@ class Recalibrator:
         self._now_us = max(self._now_us, batch.last_us)
         self._counters.on_traffic(batch.sums["labels_requested"])
         self._queries_until_fit -= batch.sums["queries"]
-        audits = self._published.audit_probabilities() if self._beliefs.gate.suspicion is not None else {}
-        if self._beliefs.on_traffic(summary, batch, audits, self._now_us, may_ask=self._may_ask):
+        audits = self._published.audit_probabilities() if self._monitor.label_quality.audit is not None else {}
+        if self._monitor.on_traffic(summary, batch, audits, self._now_us, may_ask=self._may_ask):
             return self._refit(drifted=True)
         return self._refit() if self._queries_until_fit <= 0.0 or self._audit_changed else None
 
@@ -198,34 +190,28 @@ class Recalibrator:
 
     @property
     def _audit(self) -> float:
-        """The share of pairs to audit that the next version tells; none while people hold a version in force."""
-        return 0.0 if self._holds.any else self._beliefs.gate.audit_probability
+        """The share of pairs to audit under the next version; none while people hold a version in force."""
+        return 0.0 if self._holds.any else self._monitor.label_quality.audit_probability(self.constants.audit)
 
     @property
     def _audit_changed(self) -> bool:
         return self._may_ask and self.current is not None and self.current.audit_probability != self._audit
 
-    def look(self) -> View:
+    def evaluate(self) -> Candidate:
         """Estimate and weigh everything as it stands, without deciding anything."""
-        current = self.current
-        serving = None if current is None else current.uncertainty_threshold
-        change, certifier = self._beliefs.change, self._beliefs.certifier
-        exploration = self._beliefs.exploration()
-        outlook = look_out(
-            self._window,
-            self._traffic,
-            serving,
-            *self._beliefs.split,
-            self.tuning,
-            settled=change.settled,
-            drift_scale=self._beliefs.drift_scale,
-            tilt_ridge=self.tuning.quiet_tilt_ridge if self._beliefs.is_quiet else self.tuning.tilt_ridge,
+        current, certifier = self.current, self._monitor.certifier
+        publish, target = self.constants.publish, self.settings.target
+        circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
+        most, is_certified = self.settings.sampling.exploration_probability, certifier is not None
+        exploration = exploration_probability(most, publish, is_quiet=circumstances.is_quiet, is_certified=is_certified)
+        estimate = estimate_outcomes(
+            self._sums, self._traffic, self._map_fitter, circumstances, self.constants.estimate
         )
-        policies = weigh(outlook, self._grid.edges, self.settings.target.micro_f1, exploration)
-        choice = choose(policies, self.settings.target.safety, self.tuning.gain_least)
+        policies = weigh(estimate, self._grid.edges, target.micro_f1, exploration)
+        choice = choose(policies, target.safety, publish.gain_least)
         if certifier is not None:
             choice = certifier.cap(choice)
-        return View(outlook, exploration, policies, self._spare_failing(choice, policies))
+        return Candidate(estimate, exploration, policies, self._spare_failing(choice, policies))
 
     def _spare_failing(self, choice: Choice, policies: Policies) -> Choice:
         """Return the choice, or the threshold in force where the choice would send a failing server more work.
@@ -248,29 +234,30 @@ class Recalibrator:
         news: str | None = None,
     ) -> CalibrationVersion | None:
         """Fit, and publish when there is evidence and reason enough, or when commanded."""
-        tuning = self.tuning
-        if not len(self._window):
-            self._queries_until_fit = float(tuning.refit_queries)
+        refit, needed = self.constants.refit, self.constants.support
+        self._queries_until_fit = float(refit.refit_queries)
+        if not len(self._labels):
             return None
-        view = self.look()
-        support = view.outlook.support
-        pace = int(tuning.refit_share * support.effective_labels)
-        self._labels_until_fit = min(tuning.refit_labels_most, max(tuning.refit_labels_least, pace))
-        self._queries_until_fit = float(tuning.refit_queries)
-        # A first reference that rests on a handful of labels would be contradicted by the next ones.
-        if self._beliefs.panel.agreement is not None or support.effective_labels >= tuning.minimum_labels:
-            # Detectors see first labels, the curves are fitted to labels as they stand.
-            revised = self._window.revisions
-            known = support.effective_labels
-            given = multiplied(view.outlook.error_given, revised.odds(known)[1:3, None])
-            self._beliefs.panel.expect(view.outlook.shift.agreement, inside(given), revised.overall(known))
+        candidate = self.evaluate()
+        support = candidate.estimate.support
+        pace = int(refit.refit_share * support.effective_labels)
+        self._labels_until_fit = min(refit.refit_labels_most, max(refit.refit_labels_least, pace))
         self._counters.effective_labels = support.effective_labels
-        trigger = commanded or self._trigger(view, drifted=drifted, news=news)
-        if trigger is None or support.labels < tuning.minimum_bootstrap_labels or not support.pairs:
-            return self._tell_audit()
-        return self._publish(view, trigger)
+        # A first reference that rests on a handful of labels would be contradicted by the next ones.
+        if self._monitor.drift.agreement is not None or support.effective_labels >= needed.minimum_labels:
+            self._set_expectations(candidate.estimate)
+        trigger = commanded or self._trigger(candidate, drifted=drifted, news=news)
+        if trigger is None or support.labels < needed.minimum_bootstrap_labels or not support.pairs:
+            return self._emit_audit()
+        return self._publish(candidate, trigger)
 
-    def _tell_audit(self) -> CalibrationVersion | None:
+    def _set_expectations(self, estimate: Estimate) -> None:
+        """Set what detectors compare with: they see first labels, the curves are fitted to labels as they stand."""
+        revisions, known = self._labels.revisions, estimate.support.effective_labels
+        error_given = inside(multiply_odds(estimate.error_given, revisions.odds(known)[1:3, None]))
+        self._monitor.drift.expect(estimate.shift.agreement, error_given, revisions.overall(known))
+
+    def _emit_audit(self) -> CalibrationVersion | None:
         """Let routers begin or end an audit under what is in force, when too little is known for a new fit."""
         current = self.current
         if current is None or not self._audit_changed:
@@ -281,67 +268,57 @@ class Recalibrator:
             self._now_us, current.map, threshold, current.state, proof, current.costs, exploration, audit=self._audit
         )
 
-    def _trigger(self, view: View, *, drifted: bool, news: str | None) -> str | None:
-        support, current, tuning = view.outlook.support, self.current, self.tuning
-        if self._holds.any or support.effective_labels < tuning.minimum_labels:
+    def _trigger(self, candidate: Candidate, *, drifted: bool, news: str | None) -> str | None:
+        support, current, needed = candidate.estimate.support, self.current, self.constants.support
+        if self._holds.any or support.effective_labels < needed.minimum_labels:
             return None
         if current is None:
-            return "first_fit" if support.effective_pairs >= tuning.minimum_pairs else None
+            return "first_fit" if support.effective_pairs >= needed.minimum_pairs else None
         if news is not None or self._audit_changed:
             return news or "audit"
         if self._map_in_force is None or self._map_in_force[0] is not current:
             self._map_in_force = current, current.error_probability(self._grid.centres)
-        fitted, before = view.outlook.map, self._map_in_force[1]
+        fitted, before = candidate.estimate.map, self._map_in_force[1]
         after = np.interp(self._grid.centres, fitted.uncertainty, fitted.error_probability)
         return reason_to_publish(
             current,
-            view.policies,
-            view.choice,
-            map_moved=float(view.outlook.traffic @ np.abs(after - before)),
-            exploration=view.exploration,
+            candidate,
+            self.constants.publish,
+            map_moved=float(candidate.estimate.traffic @ np.abs(after - before)),
             age_s=(self._now_us - to_us(current.created_at)) / 1e6,
             drifted=drifted,
-            tuning=tuning,
         )
 
-    def _publish(self, view: View, trigger: str) -> CalibrationVersion:
+    def _publish(self, candidate: Candidate, trigger: str) -> CalibrationVersion:
         model_costs = costs(self.settings, self._traffic)
-        scores = calibration_error(self._window, self.tuning.half_life_fast)
-        drift = self._beliefs.panel.worst
-        found = evidence(
-            trigger,
-            view.outlook,
-            view.policies,
-            view.choice,
-            scores,
-            self.settings,
-            model_costs,
-            drift,
-            view.exploration,
-        )
-        found = found.model_copy(update={"details": {**found.details, **self._more(view)}})
+        scores = calibration_error(self._sums, self.constants.estimate.decay.half_life_fast)
+        drift = self._monitor.drift.worst
+        found = evidence(trigger, candidate, scores, self.settings, model_costs, drift)
+        found = found.model_copy(update={"details": {**found.details, **self._more(candidate)}})
         return self._published.publish(
             self._now_us,
-            view.outlook.map,
-            float(view.policies.thresholds[view.choice.index]),
-            "active" if view.choice.feasible else "infeasible",
+            candidate.estimate.map,
+            float(candidate.policies.thresholds[candidate.choice.index]),
+            "active" if candidate.choice.feasible else "infeasible",
             found,
             model_costs,
-            view.exploration,
+            candidate.exploration,
             audit=self._audit,
         )
 
-    def _more(self, view: View) -> dict[str, JsonValue]:
-        """Return what the evidence says of a proof and of suspected labels, where there are any."""
-        certifier, gate = self._beliefs.certifier, self._beliefs.gate
-        told: dict[str, JsonValue] = {}
+    def _more(self, candidate: Candidate) -> dict[str, JsonValue]:
+        """Return what the evidence says of another map, of a proof and of suspected labels, where there are any."""
+        certifier, quality = self._monitor.certifier, self._monitor.label_quality
+        more: dict[str, JsonValue] = {}
+        if self._map_fitter.name != _DEFAULT_MAP:
+            more["calibration_map"] = self._map_fitter.name
         if certifier is not None:
-            told["certified"] = certifier.details(view.policies.thresholds)
-        if gate.suspicion is not None or gate.spans:
-            told["label_audit"] = gate.details(self._window)
-        return told
+            more["certified"] = certifier.details(candidate.policies.thresholds)
+        if not quality.is_trusting or self._labels.spans:
+            more["label_audit"] = label_details(quality, self._labels)
+        return more
 
-    def _obey(self, command: Command) -> CalibrationVersion | None:
+    def _apply_command(self, command: Command) -> CalibrationVersion | None:
         self._now_us = max(self._now_us, to_us(command.issued_at))
         on_trial = self._trials.running
         act = interpret(command, self._published, self._holds, None if on_trial is None else on_trial.version.version)
@@ -352,15 +329,16 @@ class Recalibrator:
         if act.deed == "fit":
             version = self._refit(commanded=command.action)
             if version is None:
+                least = self.constants.support.minimum_bootstrap_labels
                 self._counters.last_command = (
-                    f"{command.action} refused: needs {self.tuning.minimum_bootstrap_labels} labels, some with both "
-                    f"models run; {len(self._window)} are known"
+                    f"{command.action} refused: needs {least} labels, some with both models run; "
+                    f"{len(self._labels)} are known"
                 )
             return version
         former = None if act.of is None else self._published.find(act.of)
         if former is None and on_trial is not None and act.of == on_trial.version.version:
             former = on_trial.version
-        if act.deed == "nothing" or (content := commanded(command, act.of, former)) is None:
+        if act.deed == "nothing" or (content := content_of(command, act.of, former)) is None:
             return None
         is_tried = act.deed == "try"
         model_costs = costs(self.settings, self._traffic)
@@ -373,28 +351,22 @@ class Recalibrator:
     def status(self) -> WorkloadStatus:
         """Return how the workload keeps its promise, as of the events seen; costs about a refit, changes nothing."""
         support = served = None
-        if len(self._window):
-            view = self.look()
-            support, served = view.outlook.support, view.policies
+        if len(self._labels):
+            candidate = self.evaluate()
+            support, served = candidate.estimate.support, candidate.policies
             if (failing := self._traffic.large_failures.recent) > 0.0:
-                outlook = degraded(view.outlook, failing)
-                served = weigh(outlook, self._grid.edges, self.settings.target.micro_f1, view.exploration)
-        return workload_status(
+                estimate = degraded(candidate.estimate, failing)
+                served = weigh(estimate, self._grid.edges, self.settings.target.micro_f1, candidate.exploration)
+        facts = WorkloadFacts(
             self.settings,
+            self.constants,
             self.current,
-            support,
-            served,
-            window=self._window,
-            traffic=self._traffic,
-            panel=self._beliefs.panel,
-            gate=self._beliefs.gate,
-            labelers=self._beliefs.labelers,
-            holds=self._holds,
-            counters=self._counters,
-            now_us=self._now_us,
-            tuning=self.tuning,
-            trials=self._trials,
+            self._holds,
+            self._counters,
+            self._trials,
+            self._now_us,
         )
+        return workload_status(facts, support, served, self._sums, self._traffic, self._monitor)
 
     def snapshot(self) -> bytes:
         """Return everything as JSON; :meth:`restore` continues from it exactly."""
@@ -402,9 +374,9 @@ class Recalibrator:
             "format": _SNAPSHOT_FORMAT,
             "workload": self.settings.name,
             "signal": self.settings.uncertainty,
-            "window": self._window.state(),
+            "window": self._labels.state(),
             "traffic": self._traffic.state(),
-            **self._beliefs.state(),
+            **self._monitor.state(),
             "published": self._published.state(),
             "holds": asdict(self._holds),
             "trials": self._trials.state(),
@@ -416,7 +388,7 @@ class Recalibrator:
         return json.dumps(state, separators=(",", ":"), allow_nan=False).encode()
 
     @classmethod
-    def restore(cls, settings: WorkloadSettings, snapshot: bytes, tuning: Tuning = DEFAULT) -> Self:
+    def restore(cls, settings: WorkloadSettings, snapshot: bytes, constants: MethodConstants = DEFAULT) -> Self:
         """Return a core that continues where another one was.
 
         Parameters
@@ -426,7 +398,7 @@ class Recalibrator:
             all that was learned only the numbers of versions go on.
         snapshot : bytes
             From :meth:`snapshot`.
-        tuning : Tuning, optional
+        constants : MethodConstants, optional
             Grid and window sizes as before.
 
         Raises
@@ -439,15 +411,15 @@ class Recalibrator:
             raise ValueError(f"snapshot: format is {state.get('format')!r}, this release reads {_SNAPSHOT_FORMAT}")
         if state["workload"] != settings.name:
             raise ValueError(f"snapshot: is of workload {state['workload']!r}, not {settings.name!r}")
-        core = cls(settings, tuning)
+        core = cls(settings, constants)
         if state.get("signal", DEFAULT_SIGNAL) != settings.uncertainty:  # not in the snapshots of former releases
             core._published.floor = state["published"]["floor"]
             core._holds = Holds(paused=state["holds"]["paused"])
             core._now_us = state["now_us"]
             return core
-        core._window.load(state["window"])
+        core._labels.load(state["window"])
         core._traffic.load(state["traffic"])
-        core._beliefs.load(state)
+        core._monitor.load(state)
         core._published.load(state["published"])
         core._holds = Holds(**state["holds"])
         if "trials" in state:  # not in the snapshots of former releases

@@ -1,4 +1,4 @@
-"""Observations in, calibration versions and statuses out: the fit's loop, and the only writer of versions.
+"""The fit's loop: it folds observations, publishes versions and statuses, and is the only writer of versions.
 
 A version is committed the moment it is made, together with the offset of the observation that led to it; then the
 cores are stored with that offset. A restart restores them and folds what lies between the stored and the group's
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from recalibrator.decoding import Observation, decode_observation
 from recalibrator.fit.ports import Core, FitState, SnapshotStore, VersionLog
-from recalibrator.fit.publish.publication import publication, trial_publication
+from recalibrator.fit.publish.version_topics import trial_records, version_records
 from recalibrator.stage import NotCommitted, Stage, commit
 from schemas.errors import DecodeError
 from ucci_runtime.broker.dead_letters import dead_letter
@@ -144,7 +144,7 @@ class FitStage(Stage):
         """Take what has come and commit what is due; blocks up to 0.1 s, or for a transaction."""
         items = self._log.poll(min(self._due_in_s(), _POLL_S))
         try:
-            self._heed_foreign_versions(self._versions.news())
+            self._raise_version_floors(self._versions.news())
             self._go_live()
             for item in items:
                 self._take(item)
@@ -169,7 +169,7 @@ class FitStage(Stage):
         self._transactions.close()
         self._versions.close()
 
-    # --- told by the event log, from within poll ---
+    # --- called by the event log, from within poll ---
 
     def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
         """Take over these partitions: restore their cores, hold outputs back up to what is committed."""
@@ -225,7 +225,7 @@ class FitStage(Stage):
             event = decode_observation(item.value, self._workloads)
         except DecodeError as error:
             self._move(fold, item.offset + 1)
-            self._bury(fold, item, error)
+            self._dead_letter(fold, item, error)
             return
         core = fold.cores.get(event.workload) or self._begin_workload(fold, event.workload)
         self._move(fold, item.offset + 1)
@@ -244,11 +244,9 @@ class FitStage(Stage):
             return
         kept, most = fold.history.setdefault(event.workload, []), self._limits.kept_versions
         topics = self._topics
-        records = trial_publication(
-            before, core.trial, event, kept, trial=topics.trial, history=topics.history, most=most
-        )
+        records = trial_records(before, core.trial, event, kept, trial=topics.trial, history=topics.history, most=most)
         if version is not None:
-            records += publication(version, kept, calibration=topics.calibration, history=topics.history, most=most)
+            records += version_records(version, kept, calibration=topics.calibration, history=topics.history, most=most)
         if topics.trial is None and core.trial is not before:
             self._count("fit_notes", note="trial_without_topic")
         if fold.is_live and records:
@@ -266,7 +264,7 @@ class FitStage(Stage):
             # Beyond the last record stand transaction markers only; committed, they show as lag no longer.
             self._move(fold, end.offset)
 
-    def _bury(self, fold: _Fold, record: Record, error: DecodeError) -> None:
+    def _dead_letter(self, fold: _Fold, record: Record, error: DecodeError) -> None:
         if not fold.is_live:
             return
         self._count("dead_letters", stage=STAGE, reason=error.reason)
@@ -287,14 +285,14 @@ class FitStage(Stage):
                 self._begin(fold)
 
     def _begin(self, fold: _Fold) -> None:
-        """Let outputs out from here on, numbered above whatever a former owner or a foreign writer has published."""
+        """Let outputs out from here on, numbered above all that a former owner or a foreign writer has published."""
         fold.is_live = True
         fold.position = max(fold.position, fold.limit)
         fold.committed = fold.limit
         # A status that a crash has swallowed would otherwise wait for the next observation.
         fold.touched.update(fold.cores)
         self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
-        self._heed_in(fold, self._versions.highest())
+        self._raise_floors_of(fold, self._versions.highest())
 
     def _begin_workload(self, fold: _Fold, workload: str) -> Core:
         """Make the core of a workload's first observation here, numbered above all that is published."""
@@ -310,12 +308,12 @@ class FitStage(Stage):
             self._store([fold], changed=True)
         return core
 
-    def _heed_foreign_versions(self, highest: Mapping[str, int]) -> None:
+    def _raise_version_floors(self, highest: Mapping[str, int]) -> None:
         for fold in self._folds.values() if highest else ():
             if fold.is_live:
-                self._heed_in(fold, highest)
+                self._raise_floors_of(fold, highest)
 
-    def _heed_in(self, fold: _Fold, highest: Mapping[str, int]) -> None:
+    def _raise_floors_of(self, fold: _Fold, highest: Mapping[str, int]) -> None:
         above = {
             core: number
             for workload, number in highest.items()

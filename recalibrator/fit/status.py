@@ -1,31 +1,40 @@
-"""The status: what is known of a workload flows in, one word, one sentence and the numbers behind them flow out."""
+"""The status of a workload: one word, one sentence and the numbers behind them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.fit.data.instants import from_us
-from recalibrator.fit.data.label_table import Change, LabelWindow
+from recalibrator.fit.change_monitor import ChangeMonitor
+from recalibrator.fit.data.decayed_sums import LabelSums
+from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
+from recalibrator.fit.data.label_table import Change, LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
-from recalibrator.fit.data.table import COUNTS, ROUTED_US
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.threshold import Policies
-from recalibrator.fit.drift.monitors import Panel
 from recalibrator.fit.estimate.estimate import Support
-from recalibrator.fit.label_quality.labeler_watch import LabelerWatch
-from recalibrator.fit.label_quality.state_machine import LabelGate
-from recalibrator.fit.method_constants import Tuning
-from recalibrator.fit.publish.commands import Holds
+from recalibrator.fit.label_quality.state_machine import details as label_details
+from recalibrator.fit.label_quality.state_machine import sentence as label_sentence
+from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.trial import Trials
-from schemas.calibration import CalibrationVersion, CostRate, Interval
-from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER
+from recalibrator.fit.publish.versions import Holds
+from schemas.calibration import CalibrationVersion, Interval
+from schemas.costs import CostRate
+from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER, from_us
 from schemas.settings import WorkloadSettings
-from schemas.status import DriftState, Frontier, LabelStatus, OutageStatus, Saving, WorkloadState, WorkloadStatus
+from schemas.status import (
+    CostQualityCurve,
+    DriftState,
+    LabelStatus,
+    OutageStatus,
+    Saving,
+    WorkloadState,
+    WorkloadStatus,
+)
 
 _Z95 = 1.959963984540054
 _LEAST_LABELS_TO_QUOTE = 50
@@ -88,54 +97,63 @@ class Counters:
         self.requested_since_label += labels_requested
 
 
+class WorkloadFacts(NamedTuple):
+    """What the fold knows of a workload beside its labels, its traffic and their changes."""
+
+    settings: WorkloadSettings
+    constants: MethodConstants
+    current: CalibrationVersion | None
+    holds: Holds
+    counters: Counters
+    trials: Trials
+    now_us: int
+
+
 def workload_status(
-    settings: WorkloadSettings,
-    current: CalibrationVersion | None,
+    facts: WorkloadFacts,
     support: Support | None,
     policies: Policies | None,
-    *,
-    window: LabelWindow,
+    sums: LabelSums,
     traffic: TrafficWindow,
-    panel: Panel,
-    gate: LabelGate,
-    labelers: LabelerWatch,
-    holds: Holds,
-    counters: Counters,
-    now_us: int,
-    tuning: Tuning,
-    trials: Trials,
+    monitor: ChangeMonitor,
 ) -> WorkloadStatus:
     """Put the status together; micro-F1 is that of the version in force, with a 95 % interval."""
+    settings, current, counters = facts.settings, facts.current, facts.counters
+    labels, needed, half_life = sums.labels, facts.constants.support, facts.constants.estimate.decay.half_life_fast
+    trust = monitor.label_quality
     effective = 0.0 if support is None else support.effective_labels
-    stale = counters.requested_since_label >= tuning.stale_requests
-    suspected = gate.suspicion is not None or (panel.labels_suspected and gate.is_unanswered)
-    state = _state(current, holds, suspected, effective, stale, tuning)
+    stale = counters.requested_since_label >= needed.stale_requests
+    suspected = not trust.is_trusting or (monitor.drift.labels_suspected and trust.is_unanswered)
+    state = _state(facts, effective, suspected=suspected, stale=stale)
     quality = _quality(current, support, policies)
     cost = _cost(settings, traffic)
-    said = _sentence(state, settings, current, quality, effective, holds, counters, tuning)
-    known: DriftState | None = "insufficient_labels" if effective < tuning.minimum_labels else None
+    said = _sentence(state, facts, quality, effective) or label_sentence(trust, labels.set_aside_since(-1))
+    known: DriftState | None = "insufficient_labels" if effective < needed.minimum_labels else None
     return WorkloadStatus(
         workload=settings.name,
         state=state,
-        sentence=_during(outage := _outage(traffic)) + (said or gate.sentence(window)) + labelers.sentence(window),
+        sentence=_during(outage := _outage(traffic)) + said + monitor.labelers.sentence(labels),
         **_in_force(current),
         target=settings.target,
         micro_f1=quality,
-        per_field=served_per_field(window, tuning.half_life_fast),
+        per_field=served_per_field(sums, half_life),
         escalation_rate=traffic.escalation_rate,
         cost=cost,
-        labels=_labels(window, traffic, counters, effective),
-        drift=panel.status("stale" if stale else known),
-        calibration_error=calibration_error(window, tuning.half_life_fast),
+        labels=_labels(labels, traffic, counters, effective),
+        drift=monitor.drift.status("stale" if stale else known),
+        calibration_error=calibration_error(sums, half_life),
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
-        updated_at=from_us(now_us) if now_us else None,
+        updated_at=from_us(facts.now_us) if facts.now_us else None,
         details=counters.details()
-        | {"label_audit": gate.details(window), "labelers_set_aside": labelers.details(window)}
+        | {
+            "label_audit": label_details(trust, labels),
+            "labelers_set_aside": monitor.labelers.details(labels),
+        }
         | ({} if settings.uncertainty == DEFAULT_SIGNAL else {"uncertainty_signal": settings.uncertainty}),
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
-        trial=trials.status(current, None if quality is None else policies, costs(settings, traffic)),
+        trial=facts.trials.status(current, None if quality is None else policies, costs(settings, traffic)),
         outage=outage,
     )
 
@@ -181,43 +199,42 @@ def _quality(current: CalibrationVersion | None, support: Support | None, polici
     return micro_f1_interval(policies, index, _Z95)
 
 
-def _state(
-    current: CalibrationVersion | None, holds: Holds, suspected: bool, effective: float, stale: bool, tuning: Tuning
-) -> WorkloadState:
+def _state(facts: WorkloadFacts, effective: float, *, suspected: bool, stale: bool) -> WorkloadState:
+    current, holds = facts.current, facts.holds
     rules: tuple[tuple[bool, WorkloadState], ...] = (
         (current is None, "cold_start"),
         (holds.paused, "paused"),
         (holds.pinned, "pinned"),
         (suspected, "bad_labels_suspected"),
         (current is not None and current.state == "infeasible", "infeasible"),
-        (effective < tuning.minimum_labels, "label_starved"),
+        (effective < facts.constants.support.minimum_labels, "label_starved"),
         (stale, "stale"),
     )
-    return next((state for holds_true, state in rules if holds_true), "active")
+    return next((state for applies, state in rules if applies), "active")
 
 
-def _labels(window: LabelWindow, traffic: TrafficWindow, counters: Counters, effective: float) -> LabelStatus:
+def _labels(labels: LabelTable, traffic: TrafficWindow, counters: Counters, effective: float) -> LabelStatus:
     """Count labels asked for and got; pending are those asked for since traffic was first seen and not yet in."""
     requested = min(MAX_INTEGER, int(traffic.total["labels_requested"]))
     answered = requested
     if traffic.first_us is not None:
-        answered = window.labels_since(traffic.first_us) + window.set_aside_since(traffic.first_us)
+        answered = labels.labels_since(traffic.first_us) + labels.set_aside_since(traffic.first_us)
     return LabelStatus(
         since=None if traffic.first_us is None else from_us(traffic.first_us),
         requested=requested,
         received=counters.added,
         effective=effective,
         pending=max(0, requested - answered),
-        delay_s=label_delay(window),
-        per_hour=_labels_per_hour(window),
+        delay_s=label_delay(labels),
+        per_hour=_labels_per_hour(labels),
         requested_share=_share(traffic.recent["labels_requested"], traffic.recent["queries"]),
     )
 
 
-def _labels_per_hour(window: LabelWindow) -> float | None:
+def _labels_per_hour(labels: LabelTable) -> float | None:
     """Return how many labels an hour of routed queries has brought lately; None where they share one time."""
-    table = window.table
-    routed_us = table[table[:, COUNTS] > 0.0, ROUTED_US]
+    table = labels.table
+    routed_us = table[table[:, STANDING] > 0.0, ROUTED_US]
     latest = np.sort(routed_us)[-_LABELS_OF_RATE:]
     span_s = float(latest[-1] - latest[0]) / 1e6 if len(latest) else 0.0
     return (len(latest) - 1) / span_s * _SECONDS_PER_HOUR if span_s > 0.0 else None
@@ -229,7 +246,7 @@ def _share(part: float, whole: float) -> float | None:
 
 def _frontier(
     settings: WorkloadSettings, current: CalibrationVersion | None, policies: Policies, traffic: TrafficWindow
-) -> Frontier:
+) -> CostQualityCurve:
     chosen = None if current is None else policies.index(current.uncertainty_threshold)
     sampling = settings.sampling if current is None else current
     return frontier(policies, chosen, costs(settings, traffic), sampling.exploration_probability)
@@ -253,31 +270,22 @@ def _saving(cost: CostRate | None) -> Saving | None:
     return Saving(sequential=1.0 - cost.sequential / cost.large_only, paper=1.0 - cost.paper / cost.large_only)
 
 
-def _sentence(
-    state: WorkloadState,
-    settings: WorkloadSettings,
-    current: CalibrationVersion | None,
-    quality: Interval | None,
-    effective: float,
-    holds: Holds,
-    counters: Counters,
-    tuning: Tuning,
-) -> str:
-    """Say in one plain sentence how it stands; nothing where labels are suspected, of which the gate knows more."""
-    goal = f"micro-F1 {settings.target.micro_f1:g}"
+def _sentence(state: WorkloadState, facts: WorkloadFacts, quality: Interval | None, effective: float) -> str:
+    """Say in one plain sentence how it stands; nothing where labels are suspected, whose own sentence follows."""
+    current, target, minimum = facts.current, facts.settings.target.micro_f1, facts.constants.support.minimum_labels
+    goal = f"micro-F1 {target:g}"
     now = "not yet known" if quality is None else f"{quality.estimate:.3f} ({quality.lower:.3f} to {quality.upper:.3f})"
     number = 0 if current is None else current.version
-    need = max(0, round(tuning.minimum_labels - effective))
-    first = "new versions are paused" if holds.paused else f"a first version needs about {need} labels more"
-    holding = quality is None or quality.estimate >= settings.target.micro_f1 - _TOLERANCE
-    asked = round(counters.requested_since_label)
+    need = max(0, round(minimum - effective))
+    first = "new versions are paused" if facts.holds.paused else f"a first version needs about {need} labels more"
+    holding = quality is None or quality.estimate >= target - _TOLERANCE
+    asked = round(facts.counters.requested_since_label)
     sentences = {
         "cold_start": f"Both models answer every query: {first}.",
         "paused": f"New versions are paused; version {number} decides, with an estimated micro-F1 of {now}.",
         "pinned": f"Version {number} is pinned, with an estimated micro-F1 of {now} for a target of {goal}.",
         "infeasible": f"No threshold reaches {goal}: queries escalate where it helps, for an estimated {now}.",
-        "label_starved": f"{effective:.0f} effective labels are too few to move the threshold; "
-        f"{tuning.minimum_labels:g} are needed.",
+        "label_starved": f"{effective:.0f} effective labels are too few to move the threshold; {minimum:g} are needed.",
         "stale": f"No label has come in for the last {asked} requests; version {number} stays as it is.",
         "active": f"Version {number} {'holds' if holding else 'is below'} its target of {goal}: estimated {now}.",
     }

@@ -131,6 +131,9 @@ class Joining:
         if not is_live:
             return Consequences(joined.state, touched_ms, agreement)
         outputs, counts = self._outputs(before, joined)
+        if joined.refusal is not None:
+            letter, counted = self.dead_letter(record, *joined.refusal)
+            outputs, counts = [letter], [counted]
         counts = [*(Counted("join_notes", {"note": note}) for note in (*remarks, *joined.notes)), *counts]
         traffic = event if isinstance(event, RoutedEvent) else None
         if traffic is not None:

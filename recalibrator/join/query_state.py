@@ -10,7 +10,7 @@ earlier one stand again. Of several results under one query_id the first is kept
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -26,10 +26,10 @@ from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
 
 MAX_LABELERS = 64
-"""Opinions kept of one query; beyond it the one labelled first is forgotten."""
+"""Labelers of one query; feedback of one more is refused."""
 
 MAX_OPINION_BYTES = 100_000
-"""Bytes of all opinions kept of one query; beyond it those labelled first are forgotten, never the one that stands."""
+"""Bytes of all labels of one query, long values as digests; feedback that would take more is refused."""
 
 MAX_SEEN = 256
 """Feedback ids remembered for one query."""
@@ -116,17 +116,25 @@ class QueryState(Part):
         return not any(opinion.entities is not None or opinion.skipped for opinion in self.opinions)
 
 
+class Refusal(NamedTuple):
+    """Why feedback is more than its query may hold: a machine-readable reason, and a line that names the limit."""
+
+    reason: str
+    error: str
+
+
 class Joined(NamedTuple):
     """What one event led to.
 
     ``notes`` name what is worth counting: ``duplicate_result``, ``duplicate_feedback``, ``stale_revision``,
-    ``disagreement``, ``skipped``, ``withdrawn``, ``withdrawn_unknown``, ``forgotten_labeler``, ``unknown_fields``,
-    ``unknown_workload`` (a label of a workload that the settings no longer name).
+    ``disagreement``, ``skipped``, ``withdrawn``, ``withdrawn_unknown``, ``unknown_fields``, ``unknown_workload`` (a
+    label of a workload that the settings no longer name). ``refusal`` is why nothing was taken.
     """
 
     state: QueryState
     example: LabelledExample | None = None
     notes: tuple[str, ...] = ()
+    refusal: Refusal | None = None
 
 
 NOTHING_KNOWN = QueryState()
@@ -182,11 +190,10 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
     Returns
     -------
     Joined
-        With an example when the result is known, and the standing opinion or the number of those against it changed.
+        With an example when the result is known, and the standing opinion or the number of those against it changed;
+        with a refusal when the query would hold too many labelers or bytes.
     """
-    # An id is its labeler's own: nobody can spend the id that somebody else is going to send.
-    whose = "" if feedback.labeler is None else feedback.labeler
-    identity = sha256(f"{len(whose)}:{whose}{feedback.identity()}".encode()).hexdigest()[:_ID_CHARS]
+    identity = _identity(feedback)
     if identity in state.seen:
         return Joined(state, None, ("duplicate_feedback",))
     earlier = next((o for o in state.opinions if o.labeler == feedback.labeler), None)
@@ -202,15 +209,17 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
         order=state.received + 1,
     )
     others = tuple(o for o in state.opinions if o.labeler != feedback.labeler)
-    kept, notes = _bounded((*others, taken))
+    refusal = _refusal(feedback.query_id, state.opinions, (*others, taken))
+    if refusal is not None:
+        return Joined(state, None, (), refusal)
     following = state.model_copy(
         update={
-            "opinions": tuple(sorted(kept, key=lambda o: (o.labeler is not None, o.labeler or ""))),
+            "opinions": tuple(sorted((*others, taken), key=lambda o: (o.labeler is not None, o.labeler or ""))),
             "received": state.received + 1,
             "seen": (*state.seen, identity)[-MAX_SEEN:],
         }
     )
-    notes += _remarks(feedback, taken, earlier, others)
+    notes = _remarks(feedback, taken, earlier, others)
     if state.routed is None:
         return Joined(following, None, notes)
     ours = rules.get(state.routed.workload)
@@ -219,30 +228,35 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
     return _change(following, _verdict(state, ours), ours, notes)
 
 
+def _identity(feedback: FeedbackEvent) -> str:
+    """Return the event's id as it is remembered; it is its labeler's own, so that nobody can spend another's."""
+    whose = feedback.labeler or ""
+    return sha256(f"{len(whose)}:{whose}{feedback.identity()}".encode()).hexdigest()[:_ID_CHARS]
+
+
 def _standing(opinions: Iterable[Opinion]) -> Opinion | None:
     valid = [opinion for opinion in opinions if opinion.entities is not None]
     return max(valid, key=lambda opinion: (opinion.labelled_at, opinion.order), default=None)
 
 
-def _bounded(opinions: tuple[Opinion, ...]) -> tuple[tuple[Opinion, ...], tuple[str, ...]]:
-    """Forget those labelled first while there are too many or too long ones."""
-    stands = _standing(opinions)
-    sizes = {opinion.order: _bytes(opinion) for opinion in opinions}
-    total = sum(sizes.values())
-    for oldest in sorted(opinions, key=lambda o: (o.labelled_at, o.order)):
-        if len(sizes) <= MAX_LABELERS and total <= MAX_OPINION_BYTES:
-            break
-        if oldest is not stands:
-            total -= sizes.pop(oldest.order)
-    kept = tuple(opinion for opinion in opinions if opinion.order in sizes)
-    return kept, ("forgotten_labeler",) * (len(opinions) - len(kept))
+def _refusal(query_id: str, before: Sequence[Opinion], after: Sequence[Opinion]) -> Refusal | None:
+    """Return why these opinions are more than one query may hold; what is above a limit already may still shrink."""
+    if len(after) > max(MAX_LABELERS, len(before)):
+        error = f"labeler: query {query_id!r} has labels of {len(before)} labelers, of {MAX_LABELERS} at most"
+        return Refusal("too_many_labelers", f"{error}; ask fewer people about one query")
+    size = sum(map(_bytes, after))
+    if size > MAX_OPINION_BYTES and size > sum(map(_bytes, before)):
+        error = f"entities: the labels of query {query_id!r} would take {size} bytes, {MAX_OPINION_BYTES} at most"
+        return Refusal("labels_too_large", f"{error}; send fewer or shorter values")
+    return None
 
 
 def _bytes(opinion: Opinion) -> int:
-    """Return about how many bytes the opinion's entities take as JSON, quotes and commas included."""
+    """Return about how many bytes the opinion's name and entities take as JSON, quotes and commas included."""
     entities = opinion.entities or {}
     values = ((value,) if isinstance(value, str) else value or () for value in entities.values())
-    return sum(len(text.encode()) + 3 for texts in (entities, *values) for text in texts)
+    texts = (text for texts in ((opinion.labeler or "",), entities, *values) for text in texts)
+    return sum(len(text.encode()) + 3 for text in texts)
 
 
 def _remarks(

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from schemas.costs import QueryCost
 from schemas.entities import Entities, normalise
-from schemas.routed import ModelRun, QueryCost, RoutedEvent
+from schemas.routed import ModelRun, RoutedEvent
 
 LONGEST_VALUE = 32
 """Characters of a normal form above which its digest is kept."""

@@ -1,4 +1,4 @@
-"""What labels cost and what more of them would buy: a status flows in, the label budget flows out."""
+"""The label budget: how many labels a workload gets, and how much narrower the interval would be with more."""
 
 from __future__ import annotations
 

@@ -1,167 +1,208 @@
-"""Label Studio's annotations → feedback events. Pure.
+"""Label Studio's annotations as feedback: those that its webhooks send and those that its API lists.
 
-A webhook, or an annotation as the API of Label Studio lists it, flows in; what its author says of the query flows out.
 Label regions and text areas carry the name of the workload's field. The annotation's own time of change is the
-revision, in seconds since 2020, and stands in the ``feedback_id`` to the microsecond: webhook and listing tell the
-same event, and what comes out of order does no harm. Changes within one second share a revision; the one that arrives
-last stands, and ``ucci-stream label-studio sync`` compares the full times.
+revision, in seconds since 2020, and stands in the ``feedback_id`` to the microsecond: webhook and listing yield the
+same event, and events out of order do no harm. Changes within one second share a revision; the one that arrives last
+stands, and ``ucci-stream label-studio sync`` compares the full times.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
-from recalibrator.errors import RequestRefused
+from recalibrator.labelling.label_tool import (
+    Annotation,
+    AnnotationKey,
+    InvalidAnnotation,
+    JsonDocument,
+    Task,
+    annotation_of,
+    feedback_id,
+    retraction_of,
+)
 from schemas.event import decode_error
 from schemas.feedback import FeedbackEvent
 
 SOURCE = "label-studio"
 DELETED = "ANNOTATIONS_DELETED"
+UNKNOWN_PROJECT = 0
+"""Stands for the project of a webhook that names none; Label Studio counts from 1."""
+
+MAX_REMEMBERED = 20_000
 _TAKEN = frozenset({"ANNOTATION_CREATED", "ANNOTATION_UPDATED"})
-_RETRACTED = "retracted"
-_ID_PARTS = 4
 _REVISION_ONE = datetime(2020, 1, 1, tzinfo=UTC)
 """Label Studio is no older; counted from here, seconds stay within the bound of revisions until 2088."""
 
 _SECOND, _MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNPROCESSABLE = 422
 
 
-class AnnotationKey(NamedTuple):
-    """Which annotation: Label Studio's ids of the project and of the annotation."""
-
-    project: int
-    annotation: int
-
-
-def feedback_of(hook: dict[str, Any]) -> FeedbackEvent | None:
-    """Return the feedback of one webhook.
+@dataclass(frozen=True, slots=True)
+class LabelStudioReader:
+    """Reads webhooks and listed tasks.
 
     Parameters
     ----------
-    hook : dict
-        The webhook's body: ``action``, ``annotation``, ``task``, ``project``.
-
-    Returns
-    -------
-    FeedbackEvent or None
-        None for what says nothing of a query: projects, tasks, and deletions, which name no query.
-
-    Raises
-    ------
-    RequestRefused
-        422, naming the field.
+    default_project : int, optional
+        The project of annotations that do not name theirs.
     """
-    if _action(hook) not in _TAKEN:
-        return None
-    return of_annotation(_object(hook, "annotation"), _object(hook, "task"))
+
+    default_project: int | None = None
+    source = SOURCE
+
+    def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
+        """Return the feedback of one webhook.
+
+        Parameters
+        ----------
+        hook : mapping
+            The webhook's body: ``action``, ``annotation``, ``task``, ``project``.
+
+        Returns
+        -------
+        FeedbackEvent or None
+            None for what says nothing of a query: projects, tasks, and deletions, which name no query.
+
+        Raises
+        ------
+        InvalidAnnotation
+        """
+        if _action(hook) not in _TAKEN:
+            return None
+        annotation, task = _object(hook, "annotation"), _object(hook, "task")
+        places = (
+            (annotation.get("project"), "annotation.project"),
+            (_id_of(hook.get("project")), "project.id"),
+            (_id_of(task.get("project")), "task.project"),
+        )
+        return self._event(annotation, task, self._project(*places)).event
+
+    def deleted(self, hook: JsonDocument) -> list[AnnotationKey]:
+        """Return the annotations that a webhook says were deleted; Label Studio sends their ids and nothing more.
+
+        Raises
+        ------
+        InvalidAnnotation
+        """
+        if _action(hook) != DELETED:
+            return []
+        project = self._project((_id_of(hook.get("project")), "project.id"))
+        listed = hook.get("annotations")
+        if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+            raise _invalid("annotations", "is required and must be a list of objects with an id")
+        return [_key(project, _number(one.get("id"), f"annotations.{n}.id")) for n, one in enumerate(listed)]
+
+    def task(self, document: JsonDocument) -> Task:
+        """Return one task as Label Studio lists it."""
+        data = document.get("data")
+        query_id = data.get("query_id") if isinstance(data, dict) else None
+        annotations, faults = [], []
+        listed = document.get("annotations") or []
+        if not isinstance(query_id, str) or not query_id:
+            query_id, listed = None, []
+        for annotation in listed:
+            try:
+                project = self._project((annotation.get("project"), "annotation.project"))
+                annotations.append(self._event(annotation, {"data": data}, project))
+            except InvalidAnnotation as fault:
+                faults.append(f"task {document['id']}, annotation {annotation.get('id')}: {fault}")
+        is_untouched = not listed and not document.get("drafts")
+        return Task(
+            document_id=str(document["id"]),
+            task_id=str(document["id"]),
+            query_id=query_id,
+            annotations=tuple(annotations),
+            is_untouched=is_untouched,
+            # Its annotations go with a task.
+            may_leave=is_untouched,
+            created_at=datetime.fromisoformat(document["created_at"]),
+            changed_at=datetime.fromisoformat(document["updated_at"]),
+            faults=tuple(faults),
+        )
+
+    def _event(self, annotation: JsonDocument, task: JsonDocument, project: int) -> Annotation:
+        changed_at = _moment(annotation)
+        key = _key(project, _number(annotation.get("id"), "annotation.id"))
+        skipped = annotation.get("was_cancelled") is True
+        content = {
+            "query_id": _query_id(task),
+            "entities": None if skipped else _entities(annotation.get("result")),
+            "labeler": f"{SOURCE}:{_author(annotation.get('completed_by'))}",
+            "labelled_at": changed_at,
+            "source": SOURCE,
+            "feedback_id": feedback_id(SOURCE, key, max((changed_at - _EPOCH) // _MICROSECOND, 1)),
+            "revision": max((changed_at - _REVISION_ONE) // _SECOND, 1),
+        }
+        try:
+            return Annotation(key, FeedbackEvent.model_validate(content))
+        except ValidationError as error:
+            found = decode_error(error)
+            raise InvalidAnnotation(str(found), found.field, found.reason) from None
+
+    def _project(self, *places: tuple[object, str]) -> int:
+        """Return the first project's number that is named, else the reader's own."""
+        for value, field in places:
+            if value is not None:
+                return _number(value, field)
+        if self.default_project is None:
+            remedy = "is missing, and several workloads are configured: add ?project=NUMBER to the webhook's address"
+            raise _invalid(places[0][1], remedy)
+        return self.default_project
 
 
-def deleted_by(hook: dict[str, Any]) -> list[AnnotationKey]:
-    """Return the annotations that a webhook says were deleted; Label Studio tells their ids and nothing more.
+class RecentAnnotations:
+    """The latest event of each annotation, so that a deletion, which names no query, can withdraw its label.
 
-    Raises
-    ------
-    RequestRefused
-        422, naming the field.
-    """
-    if _action(hook) != DELETED:
-        return []
-    project = _number(_object(hook, "project"), "id", "project.id")
-    listed = hook.get("annotations")
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        raise _invalid("annotations", "is required and must be a list of objects with an id")
-    return [AnnotationKey(project, _number(one, "id", f"annotations.{n}.id")) for n, one in enumerate(listed)]
-
-
-def of_annotation(annotation: dict[str, Any], task: dict[str, Any]) -> FeedbackEvent:
-    """Return what one annotation says of the query of its task.
-
-    Raises
-    ------
-    RequestRefused
-        422, naming the field.
-    """
-    changed_at = _moment(annotation)
-    revision = max((changed_at - _REVISION_ONE) // _SECOND, 1)
-    key = AnnotationKey(
-        _number(annotation, "project", "annotation.project"), _number(annotation, "id", "annotation.id")
-    )
-    skipped = annotation.get("was_cancelled") is True
-    content = {
-        "query_id": _query_id(task),
-        "entities": None if skipped else _entities(annotation.get("result")),
-        "labeler": f"{SOURCE}:{_author(annotation.get('completed_by'))}",
-        "labelled_at": changed_at,
-        "source": SOURCE,
-        "feedback_id": _feedback_id(key, max((changed_at - _EPOCH) // _MICROSECOND, 1)),
-        "revision": revision,
-    }
-    try:
-        return FeedbackEvent.model_validate(content)
-    except ValidationError as error:
-        found = decode_error(error)
-        raise RequestRefused(_UNPROCESSABLE, found.reason, str(found), found.field) from None
-
-
-def retraction_of(told: FeedbackEvent, key: AnnotationKey, at: datetime) -> FeedbackEvent:
-    """Return what takes an annotation's label back.
-
-    The revision is the one after what was told last, not the time of the deletion, which nobody knows: told twice it
-    is the same event, and an annotation that its author made a second or more later stands above it.
+    Bounded, and of this process alone: a deletion that is not known here is found by ``ucci-stream label-studio sync``.
+    Used by one event loop.
 
     Parameters
     ----------
-    told : FeedbackEvent
-        The latest of the annotation.
-    key : AnnotationKey
-    at : datetime
-        When the deletion was noticed.
+    most : int
+        Annotations remembered; the one that was sent longest ago goes first.
     """
-    revision = told.revision + 1
-    return FeedbackEvent(
-        query_id=told.query_id,
-        entities=None,
-        labeler=told.labeler,
-        labelled_at=at,
-        source=SOURCE,
-        feedback_id=f"{_feedback_id(key, revision)}:{_RETRACTED}",
-        revision=revision,
-        retracted=True,
-    )
+
+    def __init__(self, most: int = MAX_REMEMBERED) -> None:
+        self._most = most
+        self._sent: OrderedDict[AnnotationKey, FeedbackEvent] = OrderedDict()
+
+    def remember(self, event: FeedbackEvent) -> None:
+        """Remember what was sent of an annotation; the label itself is not kept."""
+        key = annotation_of(event, SOURCE)
+        if key is None:
+            return
+        known = self._sent.get(key)
+        if known is None or event.revision >= known.revision:
+            self._sent[key] = event.model_copy(update={"entities": None})
+        self._sent.move_to_end(key)
+        if len(self._sent) > self._most:
+            self._sent.popitem(last=False)
+
+    def retraction(self, key: AnnotationKey, at: datetime) -> FeedbackEvent | None:
+        """Return the withdrawal of a deleted annotation's label; None where the annotation is not known."""
+        sent = self._sent.get(key)
+        return None if sent is None else retraction_of(sent, key, at)
+
+    def forget(self, event: FeedbackEvent) -> None:
+        """Forget the annotation of a retraction that was sent."""
+        key = annotation_of(event, SOURCE)
+        if key is not None:
+            self._sent.pop(key, None)
 
 
-def told_again(event: FeedbackEvent, key: AnnotationKey, above: int) -> FeedbackEvent:
-    """Return an annotation's event under a revision above another, so that it stands in that one's place."""
-    return event.model_copy(update={"revision": above + 1, "feedback_id": _feedback_id(key, above + 1)})
-
-
-def annotation_of(event: FeedbackEvent) -> AnnotationKey | None:
-    """Return the annotation that an event of this module is about; None for events of others."""
-    source, *numbers = (event.feedback_id or "").split(":")[:_ID_PARTS]
-    is_ours = event.source == source == SOURCE and len(numbers) == _ID_PARTS - 1
-    if not is_ours or not all(one.isascii() and one.isdigit() for one in numbers):
-        return None
-    return AnnotationKey(int(numbers[0]), int(numbers[1]))
-
-
-def _feedback_id(key: AnnotationKey, number: int) -> str:
-    return f"{SOURCE}:{key.project}:{key.annotation}:{number}"
-
-
-def _action(hook: dict[str, Any]) -> str:
+def _action(hook: JsonDocument) -> str:
     action = hook.get("action")
     if not isinstance(action, str):
         raise _invalid("action", "is required and must be text such as ANNOTATION_CREATED")
     return action
 
 
-def _query_id(task: dict[str, Any]) -> str:
+def _query_id(task: JsonDocument) -> str:
     for part in ("data", "meta"):
         holder = task.get(part)
         found = holder.get("query_id") if isinstance(holder, dict) else None
@@ -177,7 +218,7 @@ def _author(completed_by: object) -> str:
     return str(completed_by) if isinstance(completed_by, str | int) else "unknown"
 
 
-def _moment(annotation: dict[str, Any]) -> datetime:
+def _moment(annotation: JsonDocument) -> datetime:
     given = annotation.get("updated_at") or annotation.get("created_at")
     if not isinstance(given, str):
         raise _invalid("annotation.updated_at", "is required and must be an RFC 3339 time")
@@ -188,7 +229,7 @@ def _moment(annotation: dict[str, Any]) -> datetime:
     try:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError:
-        raise _invalid("annotation.updated_at", f"{given[:60]!r} cannot be told in UTC") from None
+        raise _invalid("annotation.updated_at", f"{given[:60]!r} has no equivalent in UTC") from None
 
 
 def _entities(result: object) -> dict[str, str | list[str] | None]:
@@ -220,59 +261,26 @@ def _region(region: object, place: str) -> tuple[str | None, list[str]]:
     return None, []
 
 
-def _object(hook: dict[str, Any], name: str) -> dict[str, Any]:
+def _object(hook: JsonDocument, name: str) -> dict[str, Any]:
     value = hook.get(name)
     if not isinstance(value, dict):
         raise _invalid(name, "is required and must be an object")
     return value
 
 
-def _number(holder: dict[str, Any], key: str, field: str) -> int:
-    value = holder.get(key)
+def _id_of(holder: object) -> object:
+    return holder.get("id") if isinstance(holder, dict) else holder
+
+
+def _number(value: object, field: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise _invalid(field, "is required and must be a number, as Label Studio gives it")
     return value
 
 
-def _invalid(field: str, message: str) -> RequestRefused:
-    return RequestRefused(_UNPROCESSABLE, "invalid_field", f"{field}: {message}", field)
+def _key(project: int, annotation: int) -> AnnotationKey:
+    return AnnotationKey(str(project), str(annotation))
 
 
-MAX_REMEMBERED = 20_000
-
-
-class RecentAnnotations:
-    """The latest event of each annotation; used by one event loop.
-
-    Parameters
-    ----------
-    most : int
-        Annotations remembered; the one told of longest ago goes first.
-    """
-
-    def __init__(self, most: int = MAX_REMEMBERED) -> None:
-        self._most = most
-        self._told: OrderedDict[AnnotationKey, FeedbackEvent] = OrderedDict()
-
-    def remember(self, event: FeedbackEvent) -> None:
-        """Remember what was told of an annotation; the label itself is not kept."""
-        key = annotation_of(event)
-        if key is None:
-            return
-        known = self._told.get(key)
-        if known is None or event.revision >= known.revision:
-            self._told[key] = event.model_copy(update={"entities": None})
-        self._told.move_to_end(key)
-        if len(self._told) > self._most:
-            self._told.popitem(last=False)
-
-    def retraction(self, key: AnnotationKey, at: datetime) -> FeedbackEvent | None:
-        """Return what takes a deleted annotation's label back; None where it is not known."""
-        told = self._told.get(key)
-        return None if told is None else retraction_of(told, key, at)
-
-    def forget(self, event: FeedbackEvent) -> None:
-        """Forget the annotation of a retraction that was told."""
-        key = annotation_of(event)
-        if key is not None:
-            self._told.pop(key, None)
+def _invalid(field: str, message: str) -> InvalidAnnotation:
+    return InvalidAnnotation(f"{field}: {message}", field)

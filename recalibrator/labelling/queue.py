@@ -1,7 +1,7 @@
-"""The topic of label requests → what to label next, newest first. A fold; no I/O, no clock.
+"""The open label requests, newest first: a fold over their topic. No I/O, no clock.
 
-Records flow in from one thread, pages flow out to any. What is held is bounded by number and by bytes for each
-workload: the newest stay, and nobody labels what lies behind ten thousand of them.
+One thread adds records, any thread reads pages. Each workload's requests are bounded by number and by bytes: the newest
+stay, since nobody labels what lies behind ten thousand of them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LabelQueue:
     prefix : str
         Of the topics.
     retention_s : float
-        Requests older than this, in seconds, are not shown, should nobody have ended them.
+        Requests older than this, in seconds, are not shown, even if their withdrawal is missing.
     most : int
         Requests of one workload that are held.
     max_bytes : int
@@ -86,6 +86,7 @@ class LabelQueue:
         self._max_bytes = max_bytes
         self._lines = {name: _Line() for name in sorted(workloads)}
         self._held: dict[str, _Held] = {}
+        self._has_records = False
 
     @classmethod
     def configured(cls, settings: Settings) -> Self:
@@ -110,10 +111,22 @@ class LabelQueue:
         if request is not None and request.query_id != query_id:
             return False
         with self._lock:
+            self._has_records = True
             self._drop(query_id)
             if request is not None and value is not None and request.workload in self._lines:
                 self._hold(request, value)
         return True
+
+    @property
+    def has_records(self) -> bool:
+        """Whether any request has been read: without one, the topic may be missing."""
+        return self._has_records
+
+    def workload_of(self, query_id: str) -> str | None:
+        """Return the workload of an open request, None where there is none."""
+        with self._lock:
+            held = self._held.get(query_id)
+        return None if held is None else held.workload
 
     def page(
         self,
@@ -193,7 +206,7 @@ class Audits(NamedTuple):
 
 
 def audits_of(page: QueuePage, trusted_labelers: Sequence[str]) -> Audits:
-    """Return what a page of the queue tells of audits.
+    """Return what a page of the queue says of audits.
 
     Parameters
     ----------

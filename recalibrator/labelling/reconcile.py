@@ -1,6 +1,6 @@
-"""What is open, what Label Studio holds, what was told before → what is still to do. Pure.
+"""What is still to do so that a label tool, the label requests and the feedback topic agree.
 
-The label of each author on each query is the annotation that they changed last. Told twice, out of order or by the
+The label of each author on each query is the annotation that they changed last. Sent twice, out of order or by a
 webhook meanwhile, it is the same event; so whatever a round leaves undone, the next one finds.
 """
 
@@ -9,36 +9,37 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, NamedTuple
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import NamedTuple
 
-from recalibrator.errors import RequestRefused
-from recalibrator.labelling.label_studio import AnnotationKey, annotation_of, of_annotation, retraction_of, told_again
+import rfc8785
+
+from recalibrator.labelling.label_tool import (
+    Annotation,
+    AnnotationKey,
+    Task,
+    TaskId,
+    annotation_of,
+    reissued,
+    retraction_of,
+)
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 
 Author = tuple[str, str | None]
 """A query_id and a labeler."""
 
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+"""Stands for the time of an annotation that carries none: its revision and its content alone order it."""
 
-class Annotation(NamedTuple):
-    """One annotation and what it says."""
+
+class Sent(NamedTuple):
+    """What was sent last of an author: the event without its label, of which only a digest is kept."""
 
     key: AnnotationKey
     event: FeedbackEvent
-
-
-class Task(NamedTuple):
-    """One task of the project that asks for a label.
-
-    ``is_untouched`` tells that nobody has annotated it or begun to.
-    """
-
-    number: int
-    query_id: str
-    annotations: tuple[Annotation, ...]
-    is_untouched: bool
-    created_at: datetime
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,70 +50,41 @@ class Plan:
     ----------
     push : tuple of LabelRequested
         Requests without a task, newest first.
-    remove : tuple of int
-        Tasks that nobody has touched and nobody needs any more.
-    tell : tuple of FeedbackEvent
-        What annotators said and nobody was told.
+    remove : tuple of str
+        Tasks whose request is over and that nothing is lost with.
+    send : tuple of FeedbackEvent
+        What annotators said and the topic does not hold.
     if_gone : tuple
-        What to tell where an annotation that was told of is really gone: a listing may miss one, and a label that is
-        taken back by mistake is lost.
+        What to send where an annotation that was sent is really gone: a listing may miss one, and a label that is
+        withdrawn by mistake is lost.
     """
 
     push: tuple[LabelRequested, ...]
-    remove: tuple[int, ...]
-    tell: tuple[FeedbackEvent, ...]
+    remove: tuple[TaskId, ...]
+    send: tuple[FeedbackEvent, ...]
     if_gone: tuple[tuple[AnnotationKey, FeedbackEvent], ...]
 
 
-def read_task(document: Mapping[str, Any]) -> tuple[Task | None, list[str]]:
-    """Return one task as Label Studio lists it, and a line for each annotation that says nothing clear.
-
-    Returns
-    -------
-    task : Task or None
-        None for tasks that were not made of a label request.
-    faults : list of str
-    """
-    data = document.get("data")
-    query_id = data.get("query_id") if isinstance(data, dict) else None
-    if not isinstance(query_id, str) or not query_id:
-        return None, []
-    annotations, faults = [], []
-    listed = document.get("annotations") or []
-    for annotation in listed:
-        try:
-            event = of_annotation(annotation, {"data": data})
-        except RequestRefused as refused:
-            faults.append(f"task {document['id']}, annotation {annotation.get('id')}: {refused}")
-            continue
-        key = annotation_of(event)
-        assert key is not None
-        annotations.append(Annotation(key, event))
-    is_untouched = not listed and not document.get("drafts")
-    created_at = datetime.fromisoformat(document["created_at"])
-    return Task(int(document["id"]), query_id, tuple(annotations), is_untouched, created_at), faults
-
-
-def note_told(told: dict[Author, FeedbackEvent], event: FeedbackEvent, project: int) -> None:
-    """Bring what was told of a project up to date with one more event of the feedback topic; labels are not kept."""
-    key = annotation_of(event)
+def note_sent(sent: dict[Author, Sent], event: FeedbackEvent, source: str, project: str) -> None:
+    """Bring what was sent of a tool's project up to date with one more event of the feedback topic."""
+    key = annotation_of(event, source)
     if key is None or key.project != project:
         return
     author = (event.query_id, event.labeler)
-    known = told.get(author)
-    if known is None or event.revision >= known.revision:
-        told[author] = event.model_copy(update={"entities": None})
+    known = sent.get(author)
+    if known is None or event.revision >= known.event.revision:
+        sent[author] = Sent(key, event.model_copy(update={"entities": None}), _content(event))
 
 
 def plan(
     requests: Sequence[LabelRequested],
     tasks: Iterable[Task],
-    told: Mapping[Author, FeedbackEvent],
+    sent: Mapping[Author, Sent],
     *,
     most: int,
     now: datetime,
     over_before: datetime,
-    told_before: datetime,
+    forgotten_before: datetime,
 ) -> Plan:
     """Decide what is still to do.
 
@@ -122,95 +94,109 @@ def plan(
         Those that should have a task, newest first.
     tasks : iterable of Task
         All of the project.
-    told : mapping of Author to FeedbackEvent
-        Of each author and query what was told with the highest revision, by webhook or by an earlier round.
+    sent : mapping of Author to Sent
+        Of each author and query what was sent with the highest revision, by webhook or by an earlier round.
     most : int
         Tasks that may wait for an annotator at a time.
     now : datetime
-        Stamped on what is taken back.
+        Stamped on withdrawals.
     over_before : datetime
-        Tasks made before are removed when their request is over; younger ones may be before somebody's eyes.
-    told_before : datetime
-        Annotations changed before are held for told: their query's result is forgotten.
+        Tasks made before are removed when their request is over; somebody may have a younger one open.
+    forgotten_before : datetime
+        Annotations changed before are not sent: the join has forgotten their query's result.
 
     Returns
     -------
     Plan
     """
-    known = list(tasks)
-    tell, if_gone = _labels(known, told, now=now, told_before=told_before)
+    known = [task for task in tasks if task.query_id is not None]
+    send, if_gone = _labels(known, sent, now=now, forgotten_before=forgotten_before)
     wanted = {request.query_id for request in requests}
-    over = [
-        task.number
-        for task in known
-        if task.is_untouched and task.query_id not in wanted and task.created_at < over_before
-    ]
-    remove = {*over, *_doubled(known)}
-    waiting = sum(task.is_untouched and task.number not in remove for task in known)
-    having = {task.query_id for task in known}
+    remove = {*_over(known, wanted, over_before), *_doubled(known)}
+    waiting = sum(task.is_untouched and task.task_id not in remove for task in known)
+    having = {task.query_id for task in known if task.task_id is not None}
     missing = [request for request in requests if request.query_id not in having]
-    return Plan(tuple(missing[: max(0, most - waiting)]), tuple(sorted(remove)), tuple(tell), tuple(if_gone))
+    return Plan(
+        tuple(missing[: max(0, most - waiting)]), tuple(sorted(remove, key=_order)), tuple(send), tuple(if_gone)
+    )
+
+
+def _over(tasks: Iterable[Task], wanted: set[str], over_before: datetime) -> list[TaskId]:
+    return [
+        task.task_id
+        for task in tasks
+        if task.task_id is not None and task.may_leave and task.query_id not in wanted and task.created_at < over_before
+    ]
 
 
 def _labels(
-    tasks: Sequence[Task], told: Mapping[Author, FeedbackEvent], *, now: datetime, told_before: datetime
+    tasks: Sequence[Task], sent: Mapping[Author, Sent], *, now: datetime, forgotten_before: datetime
 ) -> tuple[list[FeedbackEvent], list[tuple[AnnotationKey, FeedbackEvent]]]:
     annotations: dict[Author, list[Annotation]] = defaultdict(list)
     for task in tasks:
         for annotation in task.annotations:
-            annotations[task.query_id, annotation.event.labeler].append(annotation)
+            annotations[annotation.event.query_id, annotation.event.labeler].append(annotation)
     having = {task.query_id for task in tasks}
-    tell: list[FeedbackEvent] = []
+    send: list[FeedbackEvent] = []
     if_gone: list[tuple[AnnotationKey, FeedbackEvent]] = []
     for author, own in annotations.items():
-        current, last = max(own, key=_age), told.get(author)
+        current, last = max(own, key=_age), sent.get(author)
         if last is None:
-            if _age(current)[0] >= told_before:
-                tell.append(current.event)
+            if _is_worth_sending(current.event, forgotten_before):
+                send.append(current.event)
         # A later annotation of the same author was deleted: this one stands again.
-        elif current.event.revision <= last.revision and (lost := _told_key(last)) not in {one.key for one in own}:
-            if_gone.append((lost, told_again(current.event, current.key, last.revision)))
+        elif current.event.revision <= last.event.revision and last.key not in {one.key for one in own}:
+            if_gone.append((last.key, reissued(current.event, current.key, last.event.revision)))
         else:
-            tell += _correction(current, last)
-    for author, last in told.items():
+            send += _correction(current, last)
+    for author, last in sent.items():
         # A task that was deleted whole is housekeeping: its labels were given and stay.
-        if author not in annotations and author[0] in having and not last.retracted:
-            lost = _told_key(last)
-            if_gone.append((lost, retraction_of(last, lost, now)))
-    return tell, if_gone
+        if author not in annotations and author[0] in having and not last.event.retracted:
+            if_gone.append((last.key, retraction_of(last.event, last.key, now)))
+    return send, if_gone
 
 
-def _correction(current: Annotation, last: FeedbackEvent) -> list[FeedbackEvent]:
-    """Return what tells an author's current annotation, nothing where it is what was told last or the listing is older.
+def _is_worth_sending(event: FeedbackEvent, forgotten_before: datetime) -> bool:
+    is_forgotten = event.labelled_at is not None and event.labelled_at < forgotten_before
+    return not event.retracted and not is_forgotten
 
-    Revisions are whole seconds, and rise with deletions: a quick correction may lie at or below the last one.
+
+def _correction(current: Annotation, last: Sent) -> list[FeedbackEvent]:
+    """Return an author's current annotation where it differs from what was sent and the listing is not older.
+
+    Revisions may be as coarse as seconds, and rise with deletions: a quick correction may lie at or below the last one.
     """
-    if current.event.revision > last.revision:
+    if current.event.revision > last.event.revision:
         return [current.event]
-    if _age(current) > _age(Annotation(_told_key(last), last)):
-        return [told_again(current.event, current.key, last.revision)]
+    age, sent_age = _age(current), _age(Annotation(last.key, last.event))
+    if age > sent_age or (age == sent_age and _content(current.event) != last.content):
+        return [reissued(current.event, current.key, last.event.revision)]
     return []
 
 
-def _told_key(told: FeedbackEvent) -> AnnotationKey:
-    key = annotation_of(told)
-    assert key is not None, "note_told keeps events of annotations alone"
-    return key
+def _content(event: FeedbackEvent) -> str:
+    said = [event.model_dump(mode="json")["entities"], event.retracted]
+    return sha256(rfc8785.dumps(said)).hexdigest()
 
 
-def _age(annotation: Annotation) -> tuple[datetime, AnnotationKey]:
-    """Return what orders annotations by their last change."""
-    assert annotation.event.labelled_at is not None
-    return annotation.event.labelled_at, annotation.key
+def _age(annotation: Annotation) -> tuple[datetime, int, str]:
+    """Return what orders annotations by their last change; of two at one moment, by number."""
+    return annotation.event.labelled_at or _LONG_AGO, *_order(annotation.key.annotation)
 
 
-def _doubled(tasks: Iterable[Task]) -> list[int]:
+def _order(number: str) -> tuple[int, str]:
+    """Return what orders numbers written as text: a longer one is larger."""
+    return len(number), number
+
+
+def _doubled(tasks: Iterable[Task]) -> list[TaskId]:
     """Return the untouched tasks of queries that have another, older or touched, task."""
-    by_query: dict[str, list[Task]] = defaultdict(list)
+    by_query: dict[str | None, list[tuple[bool, tuple[int, str]]]] = defaultdict(list)
     for task in tasks:
-        by_query[task.query_id].append(task)
+        if task.task_id is not None:
+            by_query[task.query_id].append((task.is_untouched, _order(task.task_id)))
     surplus = []
     for same in by_query.values():
-        kept = min(same, key=lambda task: (task.is_untouched, task.number))
-        surplus += [task.number for task in same if task.is_untouched and task is not kept]
+        kept = min(same)
+        surplus += [order[1] for is_untouched, order in same if is_untouched and (is_untouched, order) != kept]
     return surplus

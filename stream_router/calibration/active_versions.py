@@ -1,12 +1,13 @@
-"""Records of the calibration topic → the version in force, or a reason why not.
+"""The calibration versions that a router decides by: for each workload the one in force, and the one on trial.
 
-Bytes flow in; the highest valid version that belongs to this router's configuration is in force, for each workload.
-Whatever is refused changes nothing: the last good version stays, and so it does when its record is deleted.
+The highest valid version that belongs to this router's configuration is in force. A rejected record changes nothing:
+the last good version stays, and so it does when its record is deleted. A trial never decides whether queries are
+answered: without one, or with one that does not fit, the version in force decides alone, as it does in routers that do
+not know of trials.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,15 +15,14 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from schemas.calibration import CalibrationVersion, Signal
-from schemas.canonical import DIGEST_FIELD, digest
 from schemas.errors import DecodeError
+from schemas.routed import Decision, TrialDecision
 from schemas.status import VersionInUse
 from schemas.trial import CalibrationTrial
-from stream_router.calibration.trial import Trials
 
 
-class Refusal(StrEnum):
-    """Why a record was not taken into force."""
+class RejectionReason(StrEnum):
+    """Why a record was not put in force."""
 
     MALFORMED = "malformed"
     """Not a calibration version, or one that contradicts itself or its key."""
@@ -34,7 +34,7 @@ class Refusal(StrEnum):
     """Not configured here; normal where routers serve different workloads."""
 
     FOREIGN_SIGNAL = "foreign_signal"
-    """Made for another small model, prompt mode or decoding."""
+    """Made for another uncertainty signal, small model or decoding."""
 
     OLDER = "older"
     """Not above the version in force."""
@@ -43,16 +43,16 @@ class Refusal(StrEnum):
     """A tombstone: the last good version stays."""
 
 
-class Adopted(NamedTuple):
-    """A version taken into force."""
+class Activated(NamedTuple):
+    """A version put in force."""
 
     version: CalibrationVersion
 
 
-class Refused(NamedTuple):
-    """A record refused, and what is wrong with it."""
+class Rejected(NamedTuple):
+    """A record rejected, and what is wrong with it."""
 
-    reason: Refusal
+    reason: RejectionReason
     error: str
 
 
@@ -61,7 +61,7 @@ class _InForce(NamedTuple):
     since: datetime
 
 
-class Adoption:
+class ActiveVersions:
     """The versions in force; the router's :class:`~stream_router.ports.Calibrations`.
 
     Parameters
@@ -71,7 +71,7 @@ class Adoption:
 
     Attributes
     ----------
-    trials : Trials
+    trials : ActiveTrials
         Versions on trial beside those in force.
     """
 
@@ -79,7 +79,7 @@ class Adoption:
         self._signals = dict(signals)
         self._in_force: dict[str, _InForce] = {}
         self._rejected: Counter[str] = Counter()
-        self.trials = Trials(signals)
+        self.trials = ActiveTrials(signals)
 
     def in_force(self, workload: str) -> CalibrationVersion | None:
         """Return the version in force, or None in a cold start."""
@@ -90,8 +90,8 @@ class Adoption:
         """Return the version on trial, or None."""
         return self.trials.of(workload)
 
-    def offer(self, key: bytes | None, value: bytes | None, now: datetime) -> Adopted | Refused | None:
-        """Take a record into force or refuse it.
+    def offer(self, key: bytes | None, value: bytes | None, now: datetime) -> Activated | Rejected | None:
+        """Put a record in force or reject it.
 
         Parameters
         ----------
@@ -102,18 +102,18 @@ class Adoption:
 
         Returns
         -------
-        Adopted, Refused or None
+        Activated, Rejected or None
             None when it is the version in force once more.
         """
-        outcome = self._judge(key, value)
-        if isinstance(outcome, Refused):
+        outcome = self._check(key, value)
+        if isinstance(outcome, Rejected):
             self._rejected[outcome.reason] += 1
             return outcome
         present = self.in_force(outcome.workload)
         if present is not None and present.digest == outcome.digest:
             return None
         self._in_force[outcome.workload] = _InForce(outcome, now)
-        return Adopted(outcome)
+        return Activated(outcome)
 
     def versions(self) -> dict[str, VersionInUse]:
         """Return the version in use by workload, every configured one included."""
@@ -123,46 +123,152 @@ class Adoption:
                 version=None if entry is None else entry.version.version,
                 since=None if entry is None else entry.since,
                 trial=None if (trial := self.trials.of(workload)) is None else trial.version.version,
+                signal=self._signals[workload].kind,
             )
             for workload, entry in found.items()
         }
 
     def rejected(self) -> dict[str, int]:
-        """Return how many records were refused, by reason."""
+        """Return how many records were rejected, by reason."""
         return dict(self._rejected)
 
-    def _judge(self, key: bytes | None, value: bytes | None) -> CalibrationVersion | Refused:
+    def _check(self, key: bytes | None, value: bytes | None) -> CalibrationVersion | Rejected:
         if value is None:
-            return Refused(Refusal.DELETED, "the record of this version was deleted")
-        if (damage := _damage(value)) is not None:
-            return damage
+            return Rejected(RejectionReason.DELETED, "the record of this version was deleted")
         try:
             version = CalibrationVersion.from_json(value)
         except DecodeError as error:
-            return Refused(Refusal.MALFORMED, str(error))
+            damaged = error.reason == RejectionReason.DIGEST
+            return Rejected(RejectionReason.DIGEST if damaged else RejectionReason.MALFORMED, str(error))
+        if not version.is_sealed:
+            return Rejected(RejectionReason.DIGEST, "the version has no digest: it was altered or never sealed")
         if key != version.workload.encode():
-            return Refused(Refusal.MALFORMED, f"the key is {key!r}, the workload {version.workload!r}")
-        return self._fit(version)
+            problem = f"the key is {key!r}, the workload {version.workload!r}"
+            return Rejected(RejectionReason.MALFORMED, problem)
+        return self._compare(version)
 
-    def _fit(self, version: CalibrationVersion) -> CalibrationVersion | Refused:
+    def _compare(self, version: CalibrationVersion) -> CalibrationVersion | Rejected:
+        """Compare a sound version with the configuration and the version in force."""
         signal = self._signals.get(version.workload)
         if signal is None:
-            return Refused(Refusal.UNKNOWN_WORKLOAD, f"workload {version.workload!r} is not configured here")
+            problem = f"workload {version.workload!r} is not configured here"
+            return Rejected(RejectionReason.UNKNOWN_WORKLOAD, problem)
         if version.signal != signal:
-            return Refused(Refusal.FOREIGN_SIGNAL, f"made for {version.signal}, configured is {signal}")
+            return Rejected(RejectionReason.FOREIGN_SIGNAL, f"made for {version.signal}, configured is {signal}")
         present = self.in_force(version.workload)
         if present is None or version.version > present.version or version.digest == present.digest:
             return version
-        return Refused(Refusal.OLDER, f"version {version.version} is not above {present.version}, which is in force")
+        problem = f"version {version.version} is not above {present.version}, which is in force"
+        return Rejected(RejectionReason.OLDER, problem)
 
 
-def _damage(value: bytes) -> Refused | None:
-    """Hold the record against its own digest before anything in it is believed."""
+class TrialChange(NamedTuple):
+    """What a record changed.
+
+    Parameters
+    ----------
+    workload : str
+    trial : CalibrationTrial or None
+        From now on.
+    problem : str or None
+        Why the record was rejected.
+    """
+
+    workload: str
+    trial: CalibrationTrial | None
+    problem: str | None = None
+
+
+class ActiveTrials:
+    """The trials under way, by workload.
+
+    Parameters
+    ----------
+    signals : mapping of workload to Signal
+        What u is measured on under this router's configuration.
+    """
+
+    def __init__(self, signals: Mapping[str, Signal]) -> None:
+        self._signals = dict(signals)
+        self._trials: dict[str, CalibrationTrial] = {}
+
+    def of(self, workload: str) -> CalibrationTrial | None:
+        """Return a workload's trial, or None."""
+        return self._trials.get(workload)
+
+    def offer(self, key: bytes | None, value: bytes | None) -> TrialChange | None:
+        """Take a record, which replaces the workload's trial whatever it holds.
+
+        Returns
+        -------
+        TrialChange or None
+            None when its key is of no workload configured here.
+        """
+        workload = (key or b"").decode("utf-8", "replace")
+        signal = self._signals.get(workload)
+        if signal is None:
+            return None
+        trial, problem = (None, None) if value is None else _read_trial(workload, value, signal)
+        if trial is None:
+            self._trials.pop(workload, None)
+        else:
+            self._trials[workload] = trial
+        return TrialChange(workload, trial, problem)
+
+
+def _read_trial(workload: str, value: bytes, signal: Signal) -> tuple[CalibrationTrial | None, str | None]:
+    """Return the trial in a record, or what is wrong with it."""
     try:
-        document = json.loads(value)
-        if not isinstance(document, dict):
-            return Refused(Refusal.MALFORMED, "the value is not a JSON object")
-        fits = document.get(DIGEST_FIELD) == digest(document)
-    except (ValueError, RecursionError) as error:
-        return Refused(Refusal.MALFORMED, f"not valid JSON: {error}")
-    return None if fits else Refused(Refusal.DIGEST, "the digest does not fit the content: altered, cut or unsealed")
+        trial = CalibrationTrial.from_json(value)
+    except DecodeError as error:
+        return None, str(error)
+    if trial.workload != workload:
+        return None, f"the key is {workload!r}, the workload {trial.workload!r}"
+    if trial.version.signal != signal:
+        return None, f"made for {trial.version.signal}, configured is {signal}"
+    return trial, None
+
+
+def decide_beside(
+    version: CalibrationVersion, trial: CalibrationTrial, uncertainty: float | None, query_id: str
+) -> tuple[Decision, CalibrationVersion]:
+    """Decide one query by the version in force and by the one on trial.
+
+    Parameters
+    ----------
+    version : CalibrationVersion
+        In force.
+    trial : CalibrationTrial
+    uncertainty : float or None
+        None when the small model failed.
+    query_id : str
+
+    Returns
+    -------
+    Decision
+        The one to act on, with its own propensities, and both in its ``trial``.
+    CalibrationVersion
+        Whose it is.
+    """
+    base, tried = version.decide(uncertainty, query_id), trial.version.decide(uncertainty, query_id)
+    acted = trial.acts_on(query_id)
+    both = TrialDecision(
+        version=trial.version.version,
+        mode=trial.mode,
+        escalated=tried.escalated,
+        base_version=version.version,
+        base_escalated=base.escalated,
+        acted=acted,
+    )
+    decision, by = (tried, trial.version) if acted else (base, version)
+    return decision.model_copy(update={"trial": both}), by
+
+
+def trial_labels(workload: str, decided: TrialDecision | None) -> tuple[str, str, str, str] | None:
+    """Return what a result is counted by: workload, mode, whose decision was acted on, and how both compare."""
+    if decided is None:
+        return None
+    compared = "same"
+    if decided.escalated != decided.base_escalated:
+        compared = "trial_escalates" if decided.escalated else "base_escalates"
+    return workload, decided.mode, "trial" if decided.acted else "base", compared

@@ -13,7 +13,7 @@ import structlog
 
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION_TRIAL
-from stream_router.calibration.active_versions import Adopted, Adoption, Refusal, Refused
+from stream_router.calibration.active_versions import Activated, ActiveVersions, Rejected, RejectionReason
 from stream_router.prometheus_metrics import Metrics
 from ucci_runtime.broker.ports import TopicReader
 from ucci_runtime.broker.records import Record
@@ -29,7 +29,7 @@ class CalibrationFeed(Thread):
     Parameters
     ----------
     settings : Settings
-    adoption : Adoption
+    active : ActiveVersions
         What judges them, and what the answerer asks for the version in force.
     clock : Clock
     on_failure : callable
@@ -40,7 +40,7 @@ class CalibrationFeed(Thread):
     def __init__(
         self,
         settings: Settings,
-        adoption: Adoption,
+        active: ActiveVersions,
         *,
         clock: Clock,
         on_failure: Callable[[BaseException], None],
@@ -49,7 +49,7 @@ class CalibrationFeed(Thread):
         super().__init__(name="calibration-feed", daemon=True)
         self._reader: TopicReader | None = None
         self._trial_topic = CALIBRATION_TRIAL.name(settings.topics.prefix)
-        self._adoption = adoption
+        self._active = active
         self._clock = clock
         self._on_failure = on_failure
         self._metrics = metrics
@@ -98,15 +98,15 @@ class CalibrationFeed(Thread):
             self._caught_up.set()
 
     def _offer(self, record: Record) -> None:
-        outcome = self._adoption.offer(record.key, record.value, self._clock.now())
-        if isinstance(outcome, Adopted):
+        outcome = self._active.offer(record.key, record.value, self._clock.now())
+        if isinstance(outcome, Activated):
             version = outcome.version
             self._metrics.adopted.labels(version.workload).inc()
             self._metrics.version.labels(version.workload).set(version.version)
             _log.info("calibration in force", workload=version.workload, version=version.version, state=version.state)
-        elif isinstance(outcome, Refused):
+        elif isinstance(outcome, Rejected):
             self._metrics.rejected.labels(outcome.reason.value).inc()
-            expected = outcome.reason in (Refusal.UNKNOWN_WORKLOAD, Refusal.DELETED)
+            expected = outcome.reason in (RejectionReason.UNKNOWN_WORKLOAD, RejectionReason.DELETED)
             level = _log.debug if expected else _log.warning
             level(
                 "calibration refused; the last good one stays",
@@ -116,7 +116,7 @@ class CalibrationFeed(Thread):
             )
 
     def _offer_trial(self, record: Record) -> None:
-        change = self._adoption.trials.offer(record.key, record.value)
+        change = self._active.trials.offer(record.key, record.value)
         if change is None:
             return
         trial = change.trial

@@ -1,4 +1,4 @@
-"""The cascade at work: one query in, its result out; asks the models as :mod:`~stream_router.cascade` says.
+"""The cascade at work: asks the models for one query, in the order of :mod:`~stream_router.cascade.query_cascade`.
 
 Never returns while neither server can answer, never asks a model again whose answer it has, and may be cancelled at
 any time.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from schemas.calibration import CalibrationVersion, ModelCosts
+from schemas.calibration import CalibrationVersion
+from schemas.costs import ModelCosts
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import ModelRole, RoutedEvent
@@ -17,8 +18,8 @@ from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
 from schemas.status import ModelHealth
 from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve
 from stream_router.errors import BusyError, CallError, ModelsFailed, ServerDownError
-from stream_router.model_client.answer import failed_run, judge
-from stream_router.model_client.http_client import ModelServer
+from stream_router.model_client.answer import failed_run, parse_answer
+from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_probe, build_request
 from stream_router.otel_tracing import PassedOn
 from stream_router.ports import Calibrations, ModelCall, ModelCallMetrics, ServerName, Tracing
@@ -141,8 +142,8 @@ class _Models:
     def __init__(self, settings: WorkloadSettings, clock: Clock, metrics: ModelCallMetrics | None) -> None:
         self.settings = settings
         self.endpoints = _endpoints(settings)
-        self.by_role: dict[ModelRole, ModelServer] = {
-            role: ModelServer(
+        self.by_role: dict[ModelRole, ModelClient] = {
+            role: ModelClient(
                 ServerName(settings.name, role),
                 endpoint,
                 build_probe(settings, endpoint),
@@ -225,7 +226,7 @@ class _Asking:
                 self._rounds[role] += error.after_attempts
             end = RunEnd.DOWN if isinstance(error, ServerDownError | BusyError) else RunEnd.FAILED
             return Asked(failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s), end)
-        run = judge(endpoint.model, answered.reply, settings.fields, answered.latency_s)
+        run = parse_answer(endpoint.model, answered.reply, settings.fields, answered.latency_s)
         return Asked(run, RunEnd.VALID if run.valid else RunEnd.FAILED)
 
 

@@ -1,4 +1,4 @@
-"""One query's life: small → decide → large? → result. Pure: says what to do next, and is told what came of it.
+"""One query's life: small → decide → large? → result. Pure: names the next step, and takes its outcome.
 
 ::
 
@@ -16,14 +16,14 @@ from datetime import datetime
 from enum import Enum
 from typing import Literal
 
-from schemas.calibration import CalibrationVersion, ModelCosts
-from schemas.costs import query_cost
+from schemas.calibration import CalibrationVersion
+from schemas.costs import ModelCosts, query_cost
 from schemas.draws import uniform
 from schemas.query import QueryEvent
 from schemas.routed import Decision, LabelRequest, ModelRole, ModelRun, RoutedEvent
 from schemas.settings import WorkloadSettings
 from schemas.trial import CalibrationTrial
-from stream_router.calibration.trial import decide_beside
+from stream_router.calibration.active_versions import decide_beside
 
 
 class RunEnd(Enum):
@@ -46,7 +46,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask this model, then tell what came of it."""
+    """Ask this model, then pass its run on."""
 
     role: ModelRole
 

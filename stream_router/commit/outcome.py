@@ -16,7 +16,8 @@ class Outcome(NamedTuple):
     """What became of one query's record: one output record, a result or a dead letter.
 
     ``labels`` are what results are counted by: workload, answered_by, reason of the decision; ``trial`` what they are
-    counted by beside that while a version is on trial: see :func:`stream_router.calibration.trial.labels`.
+    counted by beside that while a version is on trial: see
+    :func:`stream_router.calibration.active_versions.trial_labels`.
     """
 
     source: Record

@@ -27,12 +27,12 @@ class InvalidAnswerError(ValueError):
 
 
 class _Number(str):
-    """The text of a JSON number, told apart from a string."""
+    """The text of a JSON number, as distinct from a string."""
 
     __slots__ = ()
 
 
-def judge(model: str, reply: Reply, fields: Sequence[str], latency_s: float) -> ModelRun:
+def parse_answer(model: str, reply: Reply, fields: Sequence[str], latency_s: float) -> ModelRun:
     """Return one model's run: valid when the answer is whole, has probabilities, and is one JSON object.
 
     Parameters

@@ -1,4 +1,4 @@
-"""One attempt over HTTP: a request goes in, a reply or the class of its failure comes out. No retries, no memory.
+"""One attempt over HTTP, which ends in a reply or in the class of its failure. No retries, no memory.
 
 Waits at most the endpoint's time-out and holds at most a bounded reply in memory.
 """
@@ -35,7 +35,7 @@ _BYTES_A_TOKEN = 2_000
 
 _OK = 200
 _TOO_MUCH = frozenset({429, 503})
-"""vLLM sends 503 when its queue is full; one that is going away does too, and is told by answering nobody."""
+"""vLLM sends 503 when its queue is full. One that shuts down does too; that it answers nobody gives it away."""
 _TOO_LATE = frozenset({408, 504})
 """A proxy waited in vain for the server behind it."""
 _REDIRECTS = range(300, 400)

@@ -1,13 +1,13 @@
-"""One model server as the router sees it: a request goes in, a reply or the reason why there is none comes out.
+"""The client of one model server: retries, places for calls in flight, and probes while the server is in doubt.
 
 Three questions are kept apart, since each has another answer:
 
 - Is the server *there*? :mod:`.server_health` decides by whether it answers anybody. While it is absent, calls fail at
   once, and a probe, a real completion of one token, is sent until one is answered.
 - Is it *overloaded*? :mod:`.concurrency_limit` sets how many calls are in flight; the others queue
-  here, in turn. A caller that can do without the answer says how long it is ready to queue, and has its retries
-  counted by :mod:`.retry_budget`. A caller that cannot queues for as long as the server is there:
-  its retries queue like any call, so that they add nothing to what the server has to do at a time.
+  in turn, in :mod:`.call_slots`. A caller that can do without the answer says how long it is ready to queue, and
+  has its retries counted by :mod:`.retry_budget`. A caller that cannot queues for as long as the server is there: its
+  retries queue like any call, so that they add nothing to what the server has to do at a time.
 - Is the *query* at fault? It is once its attempts are used up while the server answers others, a probe if need be.
   Attempts that end by overload are nobody's fault, and a query has ``MAX_ROUNDS`` times as many of them.
 """
@@ -39,10 +39,9 @@ from stream_router.errors import (
 from stream_router.model_client.call_slots import CallSlots, NoPlaceError
 from stream_router.model_client.concurrency_limit import ConcurrencyLimit
 from stream_router.model_client.http_call import ModelConnection
-from stream_router.model_client.latency import LatencyWindow
 from stream_router.model_client.request import ModelRequest
 from stream_router.model_client.retry_budget import RetryBudget
-from stream_router.model_client.server_health import Breaker, Event, State
+from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
 from stream_router.ports import Answered, ModelCallMetrics, Reply, ServerName
 from ucci_runtime.clock import Clock
 
@@ -111,8 +110,8 @@ class _Attempts:
         return isinstance(self.last, OverloadedError | TimedOutError)
 
 
-class ModelServer:
-    """A client of one model server.
+class ModelClient:
+    """The client of one model server.
 
     Parameters
     ----------
@@ -168,9 +167,9 @@ class ModelServer:
         try:
             await self._connection.greet()
         except UnreachableError as error:
-            self._advance(Event.OUTAGE, str(error))
+            self._advance(HealthEvent.OUTAGE, str(error))
         except TransientError as error:
-            self._advance(Event.FAILURE, str(error))
+            self._advance(HealthEvent.FAILURE, str(error))
 
     async def close(self) -> None:
         """End the probes and close all connections."""
@@ -337,23 +336,25 @@ class ModelServer:
         if not is_probe:
             self._latencies.add(seconds)
             self._limit_by(began_s, overloaded=False)
-        self._advance(Event.SUCCESS)
+        self._advance(HealthEvent.SUCCESS)
         return reply
 
     def _suspect(self, error: CallError, *, is_probe: bool) -> None:
-        """Tell the breaker of a failed attempt."""
+        """Pass a failed attempt on to the breaker."""
         if isinstance(error, MisconfiguredError):
-            self._advance(Event.OUTAGE, str(error))
+            self._advance(HealthEvent.OUTAGE, str(error))
         elif isinstance(error, RefusedError):
             # A refused query says nothing of health: the server's front may refuse while the engine behind it hangs.
             # A refused probe is all that can be had of a server that refuses requests of one token.
             if is_probe:
-                self._advance(Event.SUCCESS)
+                self._advance(HealthEvent.SUCCESS)
         elif is_probe:
             delayed = isinstance(error, OverloadedError | TimedOutError)
-            self._advance(Event.PROBE_DELAYED if delayed else Event.PROBE_FAILED, str(error))
+            self._advance(HealthEvent.PROBE_DELAYED if delayed else HealthEvent.PROBE_FAILED, str(error))
         else:
-            self._advance(Event.UNREACHABLE if isinstance(error, UnreachableError) else Event.FAILURE, str(error))
+            self._advance(
+                HealthEvent.UNREACHABLE if isinstance(error, UnreachableError) else HealthEvent.FAILURE, str(error)
+            )
 
     def _limit_by(self, began_s: float, *, overloaded: bool) -> None:
         """Let the end of a call move the number of places."""
@@ -373,8 +374,8 @@ class ModelServer:
         if self._metrics is not None:
             self._metrics.model_call(self._name.workload, self._name.role, outcome, seconds)
 
-    def _advance(self, event: Event, failure: str | None = None) -> None:
-        """Tell the breaker what happened, and everybody who waits what came of it."""
+    def _advance(self, event: HealthEvent, failure: str | None = None) -> None:
+        """Pass an event to the breaker, and wake everybody who waits for the state after it."""
         before, was_up = self._breaker.health, self.is_up
         self._breaker.advance(event, self._clock.monotonic())
         if failure is not None:
@@ -396,7 +397,7 @@ class ModelServer:
         is_sure = self._breaker.is_closed
         for event, holds in (
             (self._is_up, self.is_up),
-            (self._is_settled, self._breaker.state is not State.SUSPECT),
+            (self._is_settled, self._breaker.state is not HealthState.SUSPECT),
             (self._is_sure, is_sure),
             (self._is_in_doubt, not is_sure),
         ):
@@ -424,7 +425,7 @@ class ModelServer:
             elif len(running) >= MAX_PROBES:
                 await asyncio.wait(running, timeout=_FULL_PAUSE_S, return_when=asyncio.FIRST_COMPLETED)
             else:
-                self._advance(Event.PROBE_SENT)
+                self._advance(HealthEvent.PROBE_SENT)
                 probe = probes.create_task(self._probe())
                 running.add(probe)
                 probe.add_done_callback(running.discard)
@@ -438,4 +439,4 @@ class ModelServer:
             pass
         except Exception:  # noqa: BLE001 whatever breaks one probe, the next must follow, or the server stays down
             _log.exception("a probe broke; the next one follows", server=str(self._name))
-            self._advance(Event.PROBE_FAILED)
+            self._advance(HealthEvent.PROBE_FAILED)

@@ -1,4 +1,4 @@
-"""Whether one model server is there, that is, answers anybody: the state machine of a circuit breaker. Pure.
+"""Health of one model server: whether it answers anybody, as a circuit breaker, and its latencies. Pure.
 
 ::
 
@@ -11,20 +11,24 @@
 A failed call may be the fault of its query, or the sign of a server that has too much to do; neither makes the server
 absent. So a failure only raises suspicion: calls go through as before, and unless another call is answered first, a
 probe (a real completion of one token) asks the server itself. Calls stop only when several probes in a row fail, or
-wait longer than a busy server would let them, and nothing else was answered meanwhile. Probes go on, and any answer, to
-whomever, closes the breaker again.
+wait longer than a busy server would let them, and nothing else was answered meanwhile. Probes go on, and any answer to
+any call closes the breaker again.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 from typing import Literal
 
 Health = Literal["up", "probing", "down"]
+Quantile = Literal["p50", "p90", "p99"]
+
+_SHARES: dict[Quantile, float] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
-class State(Enum):
-    """State of a breaker."""
+class HealthState(Enum):
+    """HealthState of a breaker."""
 
     CLOSED = "closed"
     SUSPECT = "suspect"
@@ -32,15 +36,15 @@ class State(Enum):
     OPEN = "open"
 
 
-_HEALTH: dict[State, Health] = {
-    State.CLOSED: "up",
-    State.SUSPECT: "up",
-    State.HALF_OPEN: "probing",
-    State.OPEN: "down",
+_HEALTH: dict[HealthState, Health] = {
+    HealthState.CLOSED: "up",
+    HealthState.SUSPECT: "up",
+    HealthState.HALF_OPEN: "probing",
+    HealthState.OPEN: "down",
 }
 
 
-class Event(Enum):
+class HealthEvent(Enum):
     """What can happen to a breaker."""
 
     SUCCESS = "success"
@@ -58,46 +62,46 @@ class Event(Enum):
     """Nobody can be answered as configured: a wrong address, model name or key."""
 
 
-_NEXT: dict[State, dict[Event, State]] = {
-    State.CLOSED: {
-        Event.SUCCESS: State.CLOSED,
-        Event.FAILURE: State.SUSPECT,
-        Event.UNREACHABLE: State.SUSPECT,
-        Event.PROBE_FAILED: State.SUSPECT,
-        Event.PROBE_DELAYED: State.SUSPECT,
-        Event.OUTAGE: State.OPEN,
+_NEXT: dict[HealthState, dict[HealthEvent, HealthState]] = {
+    HealthState.CLOSED: {
+        HealthEvent.SUCCESS: HealthState.CLOSED,
+        HealthEvent.FAILURE: HealthState.SUSPECT,
+        HealthEvent.UNREACHABLE: HealthState.SUSPECT,
+        HealthEvent.PROBE_FAILED: HealthState.SUSPECT,
+        HealthEvent.PROBE_DELAYED: HealthState.SUSPECT,
+        HealthEvent.OUTAGE: HealthState.OPEN,
     },
-    State.SUSPECT: {
-        Event.SUCCESS: State.CLOSED,
-        Event.FAILURE: State.SUSPECT,
-        Event.UNREACHABLE: State.SUSPECT,
-        Event.PROBE_SENT: State.SUSPECT,
-        Event.PROBE_FAILED: State.SUSPECT,
-        Event.PROBE_DELAYED: State.SUSPECT,
-        Event.OUTAGE: State.OPEN,
+    HealthState.SUSPECT: {
+        HealthEvent.SUCCESS: HealthState.CLOSED,
+        HealthEvent.FAILURE: HealthState.SUSPECT,
+        HealthEvent.UNREACHABLE: HealthState.SUSPECT,
+        HealthEvent.PROBE_SENT: HealthState.SUSPECT,
+        HealthEvent.PROBE_FAILED: HealthState.SUSPECT,
+        HealthEvent.PROBE_DELAYED: HealthState.SUSPECT,
+        HealthEvent.OUTAGE: HealthState.OPEN,
     },
-    State.OPEN: {
-        Event.SUCCESS: State.CLOSED,
-        Event.FAILURE: State.OPEN,
-        Event.UNREACHABLE: State.OPEN,
-        Event.PROBE_SENT: State.HALF_OPEN,
-        Event.PROBE_FAILED: State.OPEN,
-        Event.PROBE_DELAYED: State.OPEN,
-        Event.OUTAGE: State.OPEN,
+    HealthState.OPEN: {
+        HealthEvent.SUCCESS: HealthState.CLOSED,
+        HealthEvent.FAILURE: HealthState.OPEN,
+        HealthEvent.UNREACHABLE: HealthState.OPEN,
+        HealthEvent.PROBE_SENT: HealthState.HALF_OPEN,
+        HealthEvent.PROBE_FAILED: HealthState.OPEN,
+        HealthEvent.PROBE_DELAYED: HealthState.OPEN,
+        HealthEvent.OUTAGE: HealthState.OPEN,
     },
-    State.HALF_OPEN: {
-        Event.SUCCESS: State.CLOSED,
-        Event.FAILURE: State.OPEN,
-        Event.UNREACHABLE: State.OPEN,
-        Event.PROBE_SENT: State.HALF_OPEN,
-        Event.PROBE_FAILED: State.OPEN,
-        Event.PROBE_DELAYED: State.OPEN,
-        Event.OUTAGE: State.OPEN,
+    HealthState.HALF_OPEN: {
+        HealthEvent.SUCCESS: HealthState.CLOSED,
+        HealthEvent.FAILURE: HealthState.OPEN,
+        HealthEvent.UNREACHABLE: HealthState.OPEN,
+        HealthEvent.PROBE_SENT: HealthState.HALF_OPEN,
+        HealthEvent.PROBE_FAILED: HealthState.OPEN,
+        HealthEvent.PROBE_DELAYED: HealthState.OPEN,
+        HealthEvent.OUTAGE: HealthState.OPEN,
     },
 }
 """Besides, SUSPECT becomes OPEN with the failure that reaches the limit, and with a probe delayed beyond patience."""
 
-_COUNTED = frozenset({Event.UNREACHABLE, Event.PROBE_FAILED})
+_COUNTED = frozenset({HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED})
 
 
 class IllegalTransitionError(RuntimeError):
@@ -121,9 +125,9 @@ class Breaker:
 
     Attributes
     ----------
-    state : State
+    state : HealthState
     successes : int
-        Grows with every success; two readings tell whether the server answered anything in between.
+        Grows with every success; two readings show whether the server answered anything in between.
     since_s : float
         When the state was entered, on the clock of ``now_s``.
     """
@@ -142,31 +146,31 @@ class Breaker:
         self._failures_in_a_row = 0
         self._pause_s = first_pause_s
         self._probe_at_s = 0.0
-        self.state = State.CLOSED
+        self.state = HealthState.CLOSED
         self.successes = 0
         self.since_s = 0.0
 
     @property
     def is_closed(self) -> bool:
         """Whether there is no doubt that the server answers."""
-        return self.state is State.CLOSED
+        return self.state is HealthState.CLOSED
 
     @property
     def lets_through(self) -> bool:
         """Whether calls may be made."""
-        return self.state in (State.CLOSED, State.SUSPECT)
+        return self.state in (HealthState.CLOSED, HealthState.SUSPECT)
 
     @property
     def health(self) -> Health:
         """The state in the words of the status."""
         return _HEALTH[self.state]
 
-    def advance(self, event: Event, now_s: float) -> State:
+    def advance(self, event: HealthEvent, now_s: float) -> HealthState:
         """Take one event and return the state after it.
 
         Parameters
         ----------
-        event : Event
+        event : HealthEvent
         now_s : float
             Monotonic seconds.
 
@@ -178,36 +182,77 @@ class Breaker:
         Examples
         --------
         >>> breaker = Breaker(failure_limit=2)
-        >>> events = (Event.FAILURE, Event.FAILURE, Event.PROBE_SENT, Event.PROBE_FAILED, Event.PROBE_FAILED)
+        >>> events = (HealthEvent.FAILURE, HealthEvent.PROBE_SENT, HealthEvent.PROBE_FAILED, HealthEvent.PROBE_FAILED)
         >>> [breaker.advance(event, 0.0).value for event in events]
-        ['suspect', 'suspect', 'suspect', 'suspect', 'open']
+        ['suspect', 'suspect', 'suspect', 'open']
         """
         before = self.state
         after = _NEXT[before].get(event)
         if after is None:
             raise IllegalTransitionError(f"{event.value} while {before.value}")
-        if event is Event.SUCCESS:
+        if event is HealthEvent.SUCCESS:
             self.successes += 1
             self._failures_in_a_row = 0
-        elif event is Event.PROBE_SENT:
+        elif event is HealthEvent.PROBE_SENT:
             self._pause_s = min(self._max_pause_s, self._pause_s * 1.6)
             self._probe_at_s = now_s + self._pause_s
         else:
             self._failures_in_a_row += event in _COUNTED
-        if before is State.SUSPECT and self._is_gone(event, now_s):
-            after = State.OPEN
-        if before is State.CLOSED and after is not State.CLOSED:
+        if before is HealthState.SUSPECT and self._is_gone(event, now_s):
+            after = HealthState.OPEN
+        if before is HealthState.CLOSED and after is not HealthState.CLOSED:
             self._pause_s = self._first_pause_s
             self._probe_at_s = now_s + self._pause_s
         if after is not before:
             self.state, self.since_s = after, now_s
         return after
 
-    def _is_gone(self, event: Event, now_s: float) -> bool:
-        if event is Event.PROBE_DELAYED:
+    def _is_gone(self, event: HealthEvent, now_s: float) -> bool:
+        if event is HealthEvent.PROBE_DELAYED:
             return now_s - self.since_s >= self._patience_s
         return event in _COUNTED and self._failures_in_a_row >= self._failure_limit
 
     def probe_in_s(self, now_s: float) -> float:
         """Return the seconds until the next probe is due, 0 when it is; meaningless while closed."""
         return max(0.0, self._probe_at_s - now_s)
+
+
+class LatencyWindow:
+    """The last calls' latencies.
+
+    Parameters
+    ----------
+    size : int
+        Calls kept.
+
+    Examples
+    --------
+    >>> window = LatencyWindow(size=2)
+    >>> for latency_s in (9.0, 1.0, 3.0):
+    ...     window.add(latency_s)
+    >>> window.mean_s, window.quantiles_s()["p50"]
+    (2.0, 1.0)
+    """
+
+    def __init__(self, size: int = 1_000) -> None:
+        self._kept: deque[float] = deque(maxlen=size)
+        self._sum_s = 0.0
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean in seconds, None before the first call."""
+        return max(0.0, self._sum_s) / len(self._kept) if self._kept else None
+
+    def add(self, latency_s: float) -> None:
+        """Add one call's latency, in seconds; beyond the size the oldest is dropped."""
+        if len(self._kept) == self._kept.maxlen:
+            self._sum_s -= self._kept[0]
+        self._kept.append(latency_s)
+        self._sum_s += latency_s
+
+    def quantiles_s(self) -> dict[Quantile, float]:
+        """Return the median, 90th and 99th percentile in seconds; empty before the first call."""
+        if not self._kept:
+            return {}
+        ordered = sorted(self._kept)
+        return {name: ordered[int(share * (len(ordered) - 1))] for name, share in _SHARES.items()}

@@ -39,8 +39,7 @@ from benchmarks.recorded.windows import (
 )
 from recalibrator.core import TrafficSummarizer
 from schemas import CalibrationVersion, Decision, RoutedEvent
-from schemas.calibration import ModelCosts
-from schemas.costs import query_cost
+from schemas.costs import ModelCosts, query_cost
 from schemas.routed import LabelRequest, ModelRun
 
 TARGET = 0.91

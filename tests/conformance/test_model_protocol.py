@@ -23,8 +23,8 @@ from schemas.entities import count_pairs
 from schemas.routed import ModelRole, ModelRun
 from schemas.settings import WorkloadSettings
 from stream_router.errors import RefusedError, ServerDownError
-from stream_router.model_client.answer import judge
-from stream_router.model_client.http_client import ModelServer
+from stream_router.model_client.answer import parse_answer
+from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_probe, build_request
 from stream_router.ports import ServerName
 from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload
@@ -89,11 +89,11 @@ def _started(kind: str, logs: Path) -> Iterator[Servers]:
 
 
 @asynccontextmanager
-async def client(settings: WorkloadSettings, role: ModelRole) -> AsyncIterator[ModelServer]:
+async def client(settings: WorkloadSettings, role: ModelRole) -> AsyncIterator[ModelClient]:
     endpoint = settings.small if role == "small" else settings.large
     assert endpoint is not None
     probe = build_probe(settings, endpoint)
-    server = ModelServer(
+    server = ModelClient(
         ServerName(settings.name, role), endpoint, probe, max_tokens=settings.max_tokens, clock=SystemClock()
     )
     await server.start()
@@ -109,7 +109,7 @@ async def runs(settings: WorkloadSettings, role: ModelRole, texts: list[str]) ->
     assert endpoint is not None
     async with client(settings, role) as server:
         answers = await asyncio.gather(*(server.call(build_request(settings, endpoint, text)) for text in texts))
-    return [judge(endpoint.model, answered.reply, settings.fields, answered.latency_s) for answered in answers]
+    return [parse_answer(endpoint.model, answered.reply, settings.fields, answered.latency_s) for answered in answers]
 
 
 async def post(base_url: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:

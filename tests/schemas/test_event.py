@@ -20,7 +20,7 @@ from schemas import (
     TrafficSummary,
     WorkloadStatus,
 )
-from schemas.event import MAX_RECORD_BYTES, Event
+from schemas.event import MAX_RECORD_BYTES, Event, distinct_members
 from tests.support import strategies
 
 MOMENT = "2026-01-31T12:00:00Z"
@@ -301,3 +301,31 @@ def test_a_key_as_long_as_the_body_does_not_make_the_message_as_long() -> None:
         FeedbackEvent.from_json(json.dumps({"query_id": "q", "entities": {"k" * 100_000: 5}}))
 
     assert len(str(caught.value)) < 300
+
+
+class _CountedKey(str):
+    """A key that counts how often it is compared."""
+
+    __slots__ = ()
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        _CountedKey.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def test_naming_a_doubled_key_among_many_takes_linear_time() -> None:
+    """The last of 5,000 keys is given twice: a search of all keys for each would compare millions of times."""
+    keys = [_CountedKey(f"key {number}") for number in range(5_000)]
+    members = [(key, None) for key in (*keys, _CountedKey(keys[-1]))]
+    with pytest.raises(DecodeError, match="key 4999: is given twice"):
+        distinct_members(members)
+    assert _CountedKey.comparisons <= 4 * len(members)
+
+
+def test_the_first_key_given_twice_is_named() -> None:
+    raw = json.dumps({"query_id": "q", "text": "t"})[:-1] + ', "b": 1, "a": 1, "a": 2, "b": 2}'
+    with pytest.raises(DecodeError, match=r"^b: is given twice") as caught:
+        QueryEvent.from_json(raw)
+    assert (caught.value.reason, caught.value.field) == ("duplicate_key", "b")

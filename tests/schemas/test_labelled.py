@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
@@ -165,3 +166,12 @@ def test_equal_words_have_one_identity_and_a_withdrawal_another() -> None:
     ]
     assert len({first.identity(), *(other.identity() for other in others)}) == 6
     assert FeedbackEvent(query_id="q", entities={}, feedback_id="mine").identity() == "mine"
+
+
+def test_a_label_names_the_signal_that_measured_u() -> None:
+    """Records of earlier releases name none: it was the token margin."""
+    label = FeedbackEvent(query_id="q", entities=GOLD)
+    assert LabelledExample.from_events(routed("kept", signal="entropy"), label).signal == "entropy"
+    earlier = json.loads(routed("kept").to_json())
+    del earlier["signal"]
+    assert RoutedEvent.from_json(json.dumps(earlier)).signal == "token_margin"

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 from schemas import ConfigError, Settings
-from schemas.settings_text import REDACTED, load_settings, parse_settings, render_settings, require_models
-from schemas.settings_warnings import settings_warnings
+from schemas.settings_text import (
+    REDACTED,
+    load_settings,
+    parse_settings,
+    render_settings,
+    require_models,
+    settings_warnings,
+)
 
 WORKLOAD = """
 [workloads.photo-search]

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 
+from schemas.costs import QueryCost
 from schemas.query import QueryEvent
-from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
+from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent
 from schemas.settings import Settings
 from schemas.status import ModelHealth
 from stream_router.errors import ModelsFailed

@@ -1,4 +1,4 @@
-"""The recalibrator's HTTP application without a broker: a producer that keeps what it is given, a clock by hand."""
+"""The recalibrator's HTTP application without a broker: a producer that keeps its records, a clock that tests set."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def drive(
     large_fails : callable
         From a query's number, and what has happened so far, to whether a call of the large model fails.
     """
-    run, grid, workload = Run(), Grid(core.tuning.grid), core.settings.name
+    run, grid, workload = Run(), Grid(core.constants.grid), core.settings.name
     pending: list[tuple[float, int, LabelledExample]] = []
     rows: list[tuple[datetime, Answers, Decision, LabelledExample]] = []
 

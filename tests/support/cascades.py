@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from schemas.calibration import CalibrationVersion, ModelCosts
+from schemas.calibration import CalibrationVersion
+from schemas.costs import ModelCosts
 from schemas.draws import uniform
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent

@@ -13,7 +13,7 @@ import pytest
 
 from schemas.routed import ModelRole
 from schemas.settings import ModelEndpoint, WorkloadSettings
-from stream_router.model_client.http_client import ModelServer
+from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import ModelRequest, build_probe, build_request
 from stream_router.ports import ServerName
 from tests.support.scripted_model_server import FIELDS
@@ -63,10 +63,10 @@ def request(settings: WorkloadSettings, text: str = "iso 100") -> ModelRequest:
 
 
 @asynccontextmanager
-async def client(settings: WorkloadSettings, counts: CallCounts | None = None) -> AsyncIterator[ModelServer]:
+async def client(settings: WorkloadSettings, counts: CallCounts | None = None) -> AsyncIterator[ModelClient]:
     """A started client of the small model's server; closed at the end."""
     small = endpoint(settings)
-    server = ModelServer(
+    server = ModelClient(
         ServerName(settings.name, "small"),
         small,
         build_probe(settings, small),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from schemas.costs import QueryCost
 from schemas.draws import uniform
 from schemas.feedback import FeedbackEvent
-from schemas.routed import Decision, LabelRequest, ModelRun, QueryCost, RoutedEvent
+from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FIELDS = ("camera", "lens")

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from schemas.routed import TrialMode
 from schemas.status import (
     CalibrationError,
+    CostQualityCurve,
     DeadLetterCount,
     DeadLetterStatus,
     DelayQuantiles,
     DetectorStatus,
     DriftState,
     DriftStatus,
-    Frontier,
     LabelerStatus,
     LabelStatus,
     ModelHealth,
@@ -116,7 +116,9 @@ workload_statuses = st.builds(
     details=json_objects,
     saving=optional(st.builds(Saving, sequential=reals, paper=reals)),
     uncertainty=optional(st.builds(UncertaintyHistogram, share=st.lists(probabilities, max_size=2).map(tuple))),
-    frontier=optional(st.builds(Frontier, micro_f1=st.lists(reals, max_size=2).map(tuple), chosen=optional(counts))),
+    frontier=optional(
+        st.builds(CostQualityCurve, micro_f1=st.lists(reals, max_size=2).map(tuple), chosen=optional(counts))
+    ),
     trial=optional(trials),
     routers=st.lists(
         st.builds(

@@ -90,7 +90,7 @@ def test_a_schema_refuses_what_the_code_refuses(name: str, document: dict[str, A
         documents.EVENTS[name].model_validate(document)
 
 
-def test_every_reference_in_the_asyncapi_document_leads_somewhere(described: dict[str, Any]) -> None:
+def test_every_asyncapi_reference_resolves(described: dict[str, Any]) -> None:
     found = list(references(described))
     assert found
     for reference in found:
@@ -131,7 +131,7 @@ def test_the_asyncapi_document_has_the_shape_of_version_3(described: dict[str, A
 
 
 @pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.suffix)
-def test_every_topic_is_described_with_key_policy_sender_and_receiver(
+def test_every_topic_has_key_policy_sender_and_receiver(
     topic: Any, described: dict[str, Any], texts: dict[str, str]
 ) -> None:
     channel = described["channels"][topic.suffix]

@@ -1,6 +1,6 @@
 """The topics as one AsyncAPI 3.0 document: channels, keys, cleanup policies, messages, and who sends and receives.
 
-The topic table and the names of the event schemas flow in, plain JSON values flow out.
+It is made from the topic table and the names of the event schemas.
 """
 
 from __future__ import annotations

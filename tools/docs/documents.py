@@ -1,7 +1,7 @@
 """The contract as documents: JSON Schema of every event, AsyncAPI of all topics, reference pages of keys and topics.
 
-The models and the topic table flow in, files flow out; equal code gives equal bytes. ``python -m tools.docs.documents``
-writes them, ``--check`` tells which are stale and exits with 1.
+They are made from the models and the topic table; equal code gives equal bytes. ``python -m tools.docs.documents``
+writes them, ``--check`` names those that are stale and exits with 1.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def write(root: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the documents, or with ``--check`` only tell which are stale; return the exit code."""
+    """Write the documents, or with ``--check`` only name those that are stale; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.docs.documents", description=main.__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a document is stale")
     parser.add_argument("--root", type=Path, default=_ROOT, help="the repository (default: where this package lies)")

@@ -1,4 +1,4 @@
-"""The table of all metrics: the services' own tables flow in, ``docs/reference/metrics.md`` flows out.
+"""``docs/reference/metrics.md``: the table of all metrics, made from the services' own tables.
 
 ``python -m tools.docs.metrics_page`` writes it; ``make docs`` does so too.
 """
@@ -37,7 +37,7 @@ def page() -> str:
 
 
 def _table(rows: Iterable[tuple[str, MetricSpec]]) -> str:
-    lines = ["| Name | Kind | Unit | Labels | What it tells |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| Name | Kind | Unit | Labels | What it shows |", "| --- | --- | --- | --- | --- |"]
     for name, spec in rows:
         labels = ", ".join(f"`{label}`" for label in spec.labels)
         lines.append(f"| `{name}` | {spec.kind} | {spec.unit} | {labels} | {spec.help} |")

@@ -1,6 +1,7 @@
 """The reference pages: every key of ``ucci.toml`` and every topic, as Markdown.
 
-The settings models with their docstrings and the topic table flow in, text flows out; nothing is explained here twice.
+They are made from the settings models with their docstrings and from the topic table, so that nothing is explained
+twice.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _table(path: tuple[str, ...], annotation: Any) -> Iterator[str]:
 
 
 def _sentence(text: str) -> str:
-    """Return a docstring's summary as Markdown, without the table's name, which the heading tells already."""
+    """Return a docstring's summary as Markdown, without the table's name, which the heading already says."""
     about = text.rpartition("]``: ")[2].replace("``", "`")
     return about[:1].upper() + about[1:]
 
@@ -178,6 +179,8 @@ def _policy(topic: Topic) -> str:
     words: list[str] = [topic.cleanup]
     if topic.retention_ms is not None:
         words.append(f"{topic.retention_ms // (24 * 3600 * 1000)} days")
+    if topic.joined:
+        words.append("at least `join_retention_s`")
     if topic.roomy:
         words.append(f"records up to {ROOMY_MAX_MESSAGE_BYTES} bytes")
     if topic.by_broker:

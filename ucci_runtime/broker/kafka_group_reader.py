@@ -167,7 +167,7 @@ class KafkaGroupReader:
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         assert self._assignee is not None
         self._note("revoked")
-        # Forgotten first: a commit that fails in a revocation must not have the old partitions assigned again.
+        # Dropped first: a commit that fails in a revocation must not have the old partitions assigned again.
         self._assigned = []
         self._assignee.revoked()
         _log.info("revoked", client=self._name, partitions=_numbers(partitions))

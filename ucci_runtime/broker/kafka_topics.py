@@ -6,7 +6,7 @@ line for each fault. Producing to a topic that does not exist fails only after m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -62,14 +62,15 @@ def check_topics(
         cluster_id, facts = _ask(admin, [topic.name(prefix) for topic in (*touched, *optional)])
     except (KafkaException, TimeoutError) as error:
         admin.poll(0)
-        raise _reason(settings, error, reported) from None
+        raise connection_error(settings, error, reported, REQUEST_TIMEOUT_S) from None
     missing = frozenset(topic for topic in optional if topic.name(prefix) not in facts)
     present = [*touched, *(topic for topic in optional if topic not in missing)]
     faults = topic_faults(prefix, present, facts)
     if faults:
         raise TopicsUnusable(faults)
+    warnings = topic_warnings(prefix, present, facts, settings.recalibrator.join_retention_s)
     limit = min(_limit(facts[topic.name(prefix)]) for topic in written if topic not in missing)
-    return CheckedTopics(cluster_id, limit - _FRAME_BYTES, missing, topic_warnings(prefix, present, facts))
+    return CheckedTopics(cluster_id, limit - _FRAME_BYTES, missing, warnings)
 
 
 def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
@@ -84,15 +85,31 @@ def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, Topi
     return tuple(faults)
 
 
-def topic_warnings(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
-    """Find topics of earlier releases that would be made otherwise today; one line each."""
+def topic_warnings(
+    prefix: str, touched: Sequence[Topic], facts: Mapping[str, TopicFacts], join_retention_s: float
+) -> tuple[str, ...]:
+    """Find topics that would be made otherwise today; one line each."""
     names = [topic.name(prefix) for topic in touched if topic.by_broker]
-    return tuple(
+    by_sender = tuple(
         f"{name}: {TIMESTAMP_TYPE} is {found}, by which a sender's wrong clock dates its records; "
         f"alter the topic to {TIMESTAMP_TYPE}={BROKERS_TIME}"
         for name in names
         if name in facts and (found := facts[name].config.get(TIMESTAMP_TYPE, BROKERS_TIME)) != BROKERS_TIME
     )
+    # Who touches the feedback joins it with the results; a router only writes those.
+    joined = [topic.name(prefix) for topic in touched if topic.joined] if FEEDBACK in touched else []
+    return (*by_sender, *_retention_warnings(joined, facts, int(join_retention_s * 1_000)))
+
+
+def _retention_warnings(joined: Iterable[str], facts: Mapping[str, TopicFacts], needed_ms: int) -> Iterator[str]:
+    for name in joined:
+        found_ms = int(facts[name].config.get("retention.ms", "-1")) if name in facts else -1
+        if 0 <= found_ms < needed_ms:
+            yield (
+                f"{name}: retention.ms is {found_ms}, below recalibrator.join_retention_s: a lost store of the join "
+                f"could not be rebuilt whole; alter the topic to retention.ms={needed_ms}, or lower "
+                "recalibrator.join_retention_s"
+            )
 
 
 def _faults(topic: Topic, name: str, facts: Mapping[str, TopicFacts]) -> list[str]:
@@ -128,12 +145,29 @@ def _ask(admin: AdminClient, names: Sequence[str]) -> tuple[str, dict[str, Topic
     return str(metadata.cluster_id or "unknown"), facts
 
 
-def _reason(settings: Settings, error: Exception, reported: list[KafkaError]) -> BrokerError:
-    """Prefer what the client reported on the side: a refused password reaches no call."""
+def connection_error(
+    settings: Settings, error: Exception, reported: Sequence[KafkaError], timeout_s: float
+) -> BrokerError:
+    """Return why a first call failed, preferring what the client reported on the side.
+
+    A refused password reaches no call.
+
+    Parameters
+    ----------
+    settings : Settings
+    error : KafkaException or TimeoutError
+        What the call raised.
+    reported : sequence of KafkaError
+        What the client's ``error_cb`` was called with.
+    timeout_s : float
+        How long the call waited.
+    """
     raised = [kafka_error(error)] if isinstance(error, KafkaException) else []
     for found in (translate(each, Side.CONSUMER) for each in [*raised, *reported]):
         if isinstance(found, AccessDenied):
             return found
     address = settings.kafka.get("bootstrap.servers", "")
     last = reported[-1].str() if reported else str(raised[0].str() if raised else "no answer")
-    return BrokerUnreachable(f'no broker answers at {address} ({last}); check [kafka] "bootstrap.servers"')
+    return BrokerUnreachable(
+        f'no broker answers at {address} within {timeout_s:g} s ({last}); check [kafka] "bootstrap.servers"'
+    )

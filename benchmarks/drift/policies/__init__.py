@@ -16,6 +16,12 @@ SAFETIES = (0.25, 1.0)
 """Standard errors, ours."""
 
 OURS, CLAIRVOYANT = "ours", "ours-clairvoyant"
+ALONE = {
+    f"ours-only-{detector}": detector
+    for detector in ("label_residual", "river:ADWIN(delta=0.002)", "river:PageHinkley(threshold=10.0)")
+}
+"""Ours with a single detector of the label residual, by policy: another detector that fires first has the map fitted
+anew, and then there is no residual left for the slower one to find."""
 
 RIVALS: dict[str, Callable[[float], Policy]] = {
     "static": Static,
@@ -43,7 +49,14 @@ FRONTIER: dict[str, Callable[[], Policy]] = {
 }
 """The same with more or less margin, for the frontier."""
 
-POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER}
+WATCHED: dict[str, Callable[[], Policy]] = {
+    policy: lambda detector=detector: Ours(watch=True, detectors=(detector,)) for policy, detector in ALONE.items()
+}
+
+MAPS: dict[str, Callable[[], Policy]] = {"ours-platt": lambda: Ours(calibration_map="platt")}
+"""Ours with another fitter of the map g."""
+
+POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **MAPS, **WATCHED}
 
 
 def takes_mess(name: str) -> bool:
@@ -51,4 +64,13 @@ def takes_mess(name: str) -> bool:
     return name.startswith(OURS) and name != CLAIRVOYANT
 
 
-__all__ = ["CLAIRVOYANT", "FRONTIER", "OURS", "PLAIN", "POLICIES", "WITHOUT", "takes_mess"]
+__all__ = [
+    "ALONE",
+    "CLAIRVOYANT",
+    "FRONTIER",
+    "OURS",
+    "PLAIN",
+    "POLICIES",
+    "WITHOUT",
+    "takes_mess",
+]

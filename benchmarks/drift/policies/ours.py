@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,7 +26,7 @@ from benchmarks.drift.simulate import (
 )
 from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import Recalibrator
-from recalibrator.fit.method_constants import DEFAULT, Tuning
+from recalibrator.fit.method_constants import DEFAULT, MethodConstants, with_constants
 from recalibrator.fit.recalibrator import Observation
 from recalibrator.grid import Grid
 from schemas import (
@@ -38,6 +37,7 @@ from schemas import (
     TrafficSummary,
     WorkloadSettings,
 )
+from schemas.detectors import DEFAULT_DETECTORS
 from schemas.routed import DecisionReason
 
 _WORKLOAD = "drift"
@@ -60,35 +60,48 @@ class Ours(TakesMess):
     exploration : float
     watch : bool
         Whether the detectors' alarms are noted, which costs time.
+    detectors : tuple of str
+        Which detectors, as settings name them.
+    calibration_map : str
+        How g is fitted, as in the settings.
     **tuned
-        Fields of :class:`~recalibrator.fit.method_constants.Tuning` that differ from the defaults.
+        Constants of :mod:`recalibrator.fit.method_constants` that differ from the defaults, by their own names.
     """
 
     def __init__(
-        self, safety: float = 0.5, exploration: float = EXPLORED, *, watch: bool = False, **tuned: Any
+        self,
+        safety: float = 0.5,
+        exploration: float = EXPLORED,
+        *,
+        watch: bool = False,
+        detectors: tuple[str, ...] = DEFAULT_DETECTORS,
+        calibration_map: str = "isotonic",
+        **tuned: Any,
     ) -> None:
         self.alarms: list[Alarm] = []
         super().__init__()
-        self.tuning: Tuning = replace(DEFAULT, **tuned)
+        self.constants: MethodConstants = with_constants(DEFAULT, **tuned)
         self._settings: dict[str, Any] = {
             "name": _WORKLOAD,
             "fields": ("a", "b", "c", "d"),
             "target": {"micro_f1": TARGET, "safety": float(safety)},
             "cost": {"small": 1.0, "large": LARGE_COST},
+            "calibration_map": calibration_map,
             "sampling": {
                 "exploration_probability": float(exploration),
                 "label_probability_kept": LABELLED_KEPT,
                 "label_probability_escalated": LABELLED_ESCALATED,
             },
+            "detectors": detectors,
         }
         self.core = self._fresh()
-        self._grid = Grid(self.tuning.grid)
+        self._grid = Grid(self.constants.grid)
         self._watch = watch
         self._seen = 0
         self._known_alarms: dict[str, int] = {}
 
     def _fresh(self) -> Recalibrator:
-        return Recalibrator(WorkloadSettings.model_validate(self._settings), self.tuning)
+        return Recalibrator(WorkloadSettings.model_validate(self._settings), self.constants)
 
     @property
     def exploration(self) -> float:

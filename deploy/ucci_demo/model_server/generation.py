@@ -1,4 +1,4 @@
-"""Greedy generation with continuous batching: prompts flow in, finished token streams flow out.
+"""Greedy generation with continuous batching: each step adds one token to every running sequence.
 
 Sequences join the batch as slots fall free and leave it as they finish; a finished one records nothing more. What a
 sequence gets does not depend on its neighbours.
@@ -106,7 +106,7 @@ class ContinuousBatch:
         return True
 
     def abort(self) -> None:
-        """End every request with what it has got so far, as a server does that is told to stop."""
+        """End every request with what it has got so far, as a server does when it is stopped."""
         for generation in [*self._running.values(), *self._waiting]:
             generation.finish("abort")
         self._free.extend(self._running)

@@ -1,4 +1,4 @@
-"""Decoding held to a JSON Schema: an automaton of bytes and a vocabulary in, the tokens that may follow out.
+"""Decoding held to a JSON Schema: which tokens of a vocabulary may follow, by an automaton of bytes.
 
 A guided sequence can never hold a token that leaves the schema; where a single token is possible its probability is 1.
 """

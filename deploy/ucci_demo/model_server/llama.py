@@ -1,4 +1,4 @@
-"""A Llama forward pass in NumPy: token ids flow in, next-token log-probabilities flow out.
+"""A Llama forward pass in NumPy, from token ids to the log-probabilities of the next token.
 
 Float32 throughout, key-value cache by slot, so that sequences of different lengths share a batch and join or leave it
 between steps. Weights come from a Hugging Face checkpoint folder (safetensors, config.json).

@@ -1,4 +1,4 @@
-"""vLLM's OpenAI-compatible protocol, as measured on vLLM 0.32: bodies in, bodies out. Pure.
+"""vLLM's OpenAI-compatible protocol, as measured on vLLM 0.32: requests read, replies built. Pure.
 
 Shapes that clients trip over are kept: completions key the alternatives of a token by its text (so that tokens of
 equal text collide, unless ``return_tokens_as_token_ids``), chat lists them, cut with the chosen token first; the end
@@ -117,37 +117,55 @@ def error_body(error: ProtocolError) -> dict[str, Any]:
     return {"error": {"message": str(error), "type": kind, "param": None, "code": error.status}}
 
 
-def reply(
-    asked: Asked,
-    model: str,
-    tokens: Sequence[GeneratedToken],
-    finish_reason: FinishReason,
-    *,
-    request_id: str,
-    created: int,
-    prompt_tokens: int,
-    eos_id: int,
-    decode: Callable[[list[int]], str],
-    name_token: Callable[[int], str],
-) -> dict[str, Any]:
-    """Return the response body.
+@dataclass(frozen=True, slots=True)
+class TokenTexts:
+    """How tokens read as text.
 
     Parameters
     ----------
+    eos_id : int
+        The end of sequence, which has no text.
     decode : callable
         Token ids → text.
     name_token : callable
         Token id → its own text.
     """
 
-    def name(token_id: int) -> str:
-        return f"token_id:{token_id}" if asked.as_ids else name_token(token_id)
+    eos_id: int
+    decode: Callable[[list[int]], str]
+    name_token: Callable[[int], str]
 
-    text = decode([token.token_id for token in tokens if token.token_id != eos_id])
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What the model generated for one request, and the numbers that identify the reply.
+
+    Parameters
+    ----------
+    created : int
+        Seconds since 1970.
+    """
+
+    model: str
+    request_id: str
+    created: int
+    prompt_tokens: int
+    tokens: Sequence[GeneratedToken]
+    finish_reason: FinishReason
+
+
+def reply(asked: Asked, generated: Generated, texts: TokenTexts) -> dict[str, Any]:
+    """Return the response body."""
+    tokens, finish_reason = generated.tokens, generated.finish_reason
+
+    def name(token_id: int) -> str:
+        return f"token_id:{token_id}" if asked.as_ids else texts.name_token(token_id)
+
+    text = texts.decode([token.token_id for token in tokens if token.token_id != texts.eos_id])
     usage = {
-        "prompt_tokens": prompt_tokens,
+        "prompt_tokens": generated.prompt_tokens,
         "completion_tokens": len(tokens),
-        "total_tokens": prompt_tokens + len(tokens),
+        "total_tokens": generated.prompt_tokens + len(tokens),
     }
     choice: dict[str, Any] = {"index": 0, "finish_reason": finish_reason, "stop_reason": None}
     if asked.api == "chat":
@@ -158,8 +176,14 @@ def reply(
         choice["logprobs"] = None if asked.alternatives is None else _logprobs(tokens, asked.alternatives, name)
     kind = "chat.completion" if asked.api == "chat" else "text_completion"
     prefix = "chatcmpl" if asked.api == "chat" else "cmpl"
-    identity = {"id": f"{prefix}-{request_id}", "object": kind, "created": created, "model": model}
-    return {**identity, "choices": [choice], "usage": usage}
+    return {
+        "id": f"{prefix}-{generated.request_id}",
+        "object": kind,
+        "created": generated.created,
+        "model": generated.model,
+        "choices": [choice],
+        "usage": usage,
+    }
 
 
 def _logprobs(tokens: Sequence[GeneratedToken], count: int, name: Callable[[int], str]) -> dict[str, Any]:

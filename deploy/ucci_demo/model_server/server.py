@@ -14,10 +14,19 @@ from pydantic_core import from_json, to_json
 
 from ucci_demo.model_server.checkpoint import Checkpoint
 from ucci_demo.model_server.entity_schema import UnsupportedSchemaError
-from ucci_demo.model_server.generation import GeneratedToken, Generation
+from ucci_demo.model_server.generation import FinishReason, GeneratedToken, Generation
 from ucci_demo.model_server.guide import Grammars, Guide
 from ucci_demo.model_server.memo import ALTERNATIVES, Memo
-from ucci_demo.model_server.protocol import Api, Asked, ProtocolError, error_body, read_request, reply
+from ucci_demo.model_server.protocol import (
+    Api,
+    Asked,
+    Generated,
+    ProtocolError,
+    TokenTexts,
+    error_body,
+    read_request,
+    reply,
+)
 
 SLOTS = 32
 _MAX_BODY_BYTES = 4_000_000
@@ -148,21 +157,20 @@ class ModelServer:
             raise ProtocolError(400, f"the prompt of {len(prompt_ids)} tokens is longer than the context")
         guide = self._guide(asked.schema)
         tokens = self._remembered(asked)
-        reason = "stop"
+        reason: FinishReason = "stop"
         if tokens is None:
             generation = await self._live(prompt_ids, asked.max_tokens, guide)
             tokens, reason = generation.tokens, generation.finish_reason or "abort"
-        return reply(
-            asked,
-            self._model,
-            tokens,
-            reason,  # type: ignore[arg-type]  # one of the three words by construction
+        generated = Generated(
+            model=self._model,
             request_id=str(next(self._ids)),
             created=int(time.time()),
             prompt_tokens=len(prompt_ids),
-            eos_id=self._checkpoint.model.shape.eos_id,
-            decode=self._checkpoint.decode,
-            name_token=self._name,
+            tokens=tokens,
+            finish_reason=reason,
+        )
+        return reply(
+            asked, generated, TokenTexts(self._checkpoint.model.shape.eos_id, self._checkpoint.decode, self._name)
         )
 
     def _guide(self, schema: Any) -> Guide | None:

@@ -3,7 +3,7 @@
 Every recorded answer is computed again by the demo's own engine, which must give the same tokens; what is packed
 beside them (the runner-up of each token) comes from that run, so that the memo and a live answer are equal.
 
-Example: python -m ucci_demo.recorded.pack --data DIR --out ucci_stream/recorded
+Example: python -m ucci_demo.recorded.pack --data DIR --out deploy/ucci_demo/recorded
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from schemas.entities import count_pairs, equal
 from ucci_demo.model_server.checkpoint import Checkpoint
 from ucci_demo.model_server.generation import Generation
 from ucci_demo.model_server.memo import MEMO_NAME, pack_memo
-from ucci_demo.recorded.traffic import COLUMNS, NUMBERS, ROLES, TEXTS
-from ucci_stream.demo.scenario import OFFLINE_EXAMPLES
+from ucci_demo.recorded.traffic import COLUMNS, NUMBERS, OFFLINE_EXAMPLES, ROLES, TEXTS
 
 SETS = ("photo_eval", "photo_typos", "photo_new_names")
 MEMO_SHIFTS = ("none", "typos")
@@ -41,7 +40,7 @@ def main() -> int:
     options = parser.parse_args()
     rows = [row for name in SETS for row in pq.read_table(options.data / f"{name}.parquet").to_pylist()]
     _pack_traffic(rows, options.out)
-    # The demo never streams its offline set, and new names come by only when somebody asks.
+    # The demo never streams its offline set, and new names come only from an interactive query.
     memo_rows = [row for row in rows if row["shift"] in MEMO_SHIFTS][OFFLINE_EXAMPLES:]
     return max(_pack_model(role, memo_rows, options.out) for role in ROLES)
 

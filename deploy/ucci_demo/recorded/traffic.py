@@ -1,7 +1,7 @@
 """Recorded traffic of the two demo models: queries, gold entities and what both models answered.
 
-Packed files flow in (:mod:`ucci_demo.recorded.pack` makes them), frozen records flow out. Texts and gold are a
-compressed JSONL, numbers a compressed NumPy archive, row by row the same queries.
+Texts and gold lie in a compressed JSONL, numbers in a compressed NumPy archive; row by row they are the same queries.
+:mod:`ucci_demo.recorded.pack` makes both files.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ FOLDER = Path(__file__).parent
 TEXTS = FOLDER / "traffic.jsonl.gz"
 NUMBERS = FOLDER / "traffic.npz"
 ROLES = ("small", "large")
+OFFLINE_EXAMPLES = 4_000
+"""The first clean queries: the offline calibration set, which no stream shows."""
 COLUMNS = (
     "true_positives",
     "predicted",

@@ -7,6 +7,7 @@ plotted. The demo never looks inside a service: it knows what a user of the topi
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from dataclasses import dataclass
@@ -22,18 +23,19 @@ from schemas.query import QueryEvent
 from schemas.topics import QUERIES
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
 from ucci_stream.demo.live_view import LiveView
-from ucci_stream.demo.offline import offline_calibration
 from ucci_stream.demo.run_plot import plot_run
 from ucci_stream.demo.scenario import (
     TRUSTED_LABELER,
     PlannedQuery,
     Scenario,
+    offline_calibration,
     offline_examples,
     offline_set,
     plan_stream,
 )
 from ucci_stream.demo.summary import Summary, print_summary, summarise
 from ucci_stream.demo.watch import Watcher
+from ucci_stream.local.processes import unwound_by_signals
 from ucci_stream.local.stack import WORKLOAD, Stack, StackOptions
 from ucci_stream.offline.bootstrap import send_events
 from ucci_stream.topics.admin import client_properties
@@ -74,7 +76,11 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     scenario = Scenario(queries=options.queries or options.seconds * QUERIES_PER_SECOND, seed=options.seed)
     traffic = load_traffic()
     stream = plan_stream(traffic, scenario)
-    with Stack(stack_options, console) as stack, Watcher(stack.settings, stream, scenario) as watcher:
+    with (
+        unwound_by_signals(),
+        Stack(stack_options, console) as stack,
+        Watcher(stack.settings, stream, scenario) as watcher,
+    ):
         publish_offline(stack, offline_set(traffic), watcher, console)
         _stream(stack, stream, options, watcher, console)
         summary = summarise(stream, watcher.seen, scenario, stack_options.micro_f1)
@@ -108,7 +114,7 @@ def publish_offline(stack: Stack, offline: list[RecordedQuery], watcher: Watcher
     # The command goes first: folded before it, the examples alone would lead to a first version of the core's own.
     send_events(stack.settings, WORKLOAD, [command, *offline_examples(offline, WORKLOAD, moment)])
     first = watcher.await_first_version(_BOOTSTRAP_TIMEOUT_S)
-    # The stream begins when its past is told: versions that catch up with it are no answer to the stream.
+    # The stream begins once its past is folded in: versions made while catching up do not answer the stream.
     watcher.await_labels(len(offline), _BOOTSTRAP_TIMEOUT_S)
     console.print(
         f"[green]✓[/] {'calibrated':<14} offline, on {len(offline)} recorded queries: version {first.version}, "
@@ -194,9 +200,8 @@ def _report(summary: Summary, picture: Path, options: DemoOptions, console: Cons
 
 def _keep(stack: Stack, console: Console) -> None:
     console.print(f"left running until Ctrl-C: {stack.addresses.recalibrator}/", highlight=False)
-    try:
-        while True:
-            time.sleep(1.0)
-            stack.require_alive()
-    except KeyboardInterrupt:
-        return
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    while not stop.wait(1.0):
+        stack.require_alive()

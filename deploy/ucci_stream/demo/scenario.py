@@ -1,7 +1,7 @@
-"""What happens in the demo: which queries come when, and how people label them. Pure: a seed in, a plan out.
+"""What happens in the demo: its offline calibration, which queries come when, and how people label them.
 
-Recorded queries flow in; an offline calibration set, a stream that drifts half-way, and for each requested label a
-plan of its delay and faults flow out.
+Pure: the same recordings and seed give the same plan. The stream drifts part of the way through; each requested label
+has a plan of its delay and faults.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from schemas.calibration import ESCALATE_ALL, CalibrationMap
 from schemas.draws import uniform
 from schemas.labelled import LabelledExample, OutcomeCounts
-from ucci_demo.recorded.traffic import RecordedAnswer, RecordedQuery
+from ucci_demo.recorded.traffic import OFFLINE_EXAMPLES, RecordedAnswer, RecordedQuery
 
 CLEAN, TYPOS = "none", "typos"
-OFFLINE_EXAMPLES = 4_000
 LABELERS = ("ada", "bob", "cleo")
 TRUSTED_LABELER = "ada"
 """Who answers audits; the demo's workload names her in ``trusted_labelers``."""
@@ -119,6 +122,49 @@ def wrong_gold(gold: dict[str, str | None]) -> dict[str, str | None]:
     """Return the gold entities with the first one left out, as a hurried labeler would."""
     present = [name for name, value in gold.items() if value]
     return {**gold, present[0]: None} if present else {**gold, next(iter(gold)): "unknown"}
+
+
+def offline_calibration(queries: Sequence[RecordedQuery], target: float) -> tuple[CalibrationMap, float]:
+    """Fit g by isotonic regression and choose the cheapest threshold that meets the target (paper, section 4).
+
+    Parameters
+    ----------
+    queries : sequence of RecordedQuery
+        Both models' answers and the gold entities are known.
+    target : float
+        micro-F1 to reach on these very queries, without a margin, as the paper does.
+
+    Returns
+    -------
+    map : CalibrationMap
+    uncertainty_threshold : float
+        The largest u that meets the target; all escalate where none does.
+    """
+    answered = [(q.small.uncertainty, q) for q in queries if q.small.valid and q.small.uncertainty is not None]
+    ordered = sorted(answered, key=lambda pair: pair[0])
+    fitted = _isotonic_map([u for u, _ in ordered], [not q.small.exact for _, q in ordered])
+    gold = sum(q.gold_count for q in queries)
+    hits = sum(q.large.true_positives for q in queries)
+    named = sum(q.large.predicted for q in queries)
+    threshold = ESCALATE_ALL
+    # Query after query is kept instead of escalated, in order of u.
+    for index, (u, query) in enumerate(ordered):
+        hits += query.small.true_positives - query.large.true_positives
+        named += query.small.predicted - query.large.predicted
+        is_last_of_ties = index + 1 == len(ordered) or ordered[index + 1][0] > u
+        if is_last_of_ties and 2.0 * hits >= target * (named + gold):
+            threshold = float(u)
+    return fitted, threshold
+
+
+def _isotonic_map(uncertainty: Sequence[float], wrong: Sequence[bool]) -> CalibrationMap:
+    """Fit g by isotonic regression; of a run of equal values only the first and the last are kept as knots."""
+    places, where, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)
+    shares = np.bincount(where, weights=np.asarray(wrong, dtype=float)) / counts
+    levels = np.clip(isotonic_regression(shares, weights=counts).x, 0.0, 1.0)
+    changes = np.flatnonzero(np.diff(levels))
+    kept = np.union1d([0, len(levels) - 1], np.concatenate([changes, changes + 1])).astype(int)
+    return CalibrationMap(uncertainty=tuple(places[kept].tolist()), error_probability=tuple(levels[kept].tolist()))
 
 
 def offline_examples(

@@ -1,6 +1,6 @@
-"""The demo's account: what was observed → the numbers, the verdict, the table and the JSON.
+"""The demo's summary: the numbers and the verdict from what was observed, as a table and as JSON.
 
-Observations flow in, one :class:`Summary` flows out; no clock, no I/O but printing.
+No clock and no I/O but printing.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scen
     """Reduce what was observed to the demo's numbers.
 
     The static policy is the first version, as the paper's user would have kept it, on the very same queries; the
-    recorded answers tell what it would have served.
+    recorded answers show what it would have served.
     """
     static_version = seen.versions[0].version if seen.versions else None
     service, static = {}, {}

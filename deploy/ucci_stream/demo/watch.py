@@ -1,7 +1,7 @@
-"""The demo's eyes and its labelers: reads what the services commit, and answers label requests late, as people do.
+"""The demo's observer and its labelers: reads what the services commit, and answers label requests late, as people do.
 
-Committed results, versions, status snapshots and dead letters flow in; :class:`~ucci_stream.demo.summary.Observations`
-and feedback events flow out.
+It reads results, versions, status snapshots and dead letters, keeps :class:`~ucci_stream.demo.summary.Observations`
+and sends feedback events.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Watcher(threading.Thread):
             raise StackFailed(f"the demo's watcher failed: {self._failure!r}") from self._failure
 
     def run(self) -> None:
-        """Read until told to stop."""
+        """Read until :meth:`settle` or the end of the block."""
         try:
             while not self._stopping.is_set():
                 for message in self._consumer.consume(num_messages=500, timeout=_POLL_S):

@@ -1,4 +1,4 @@
-"""``ucci-stream label-studio``: arguments in, one call, its outcome printed."""
+"""``ucci-stream label-studio`` and ``label-files``: each command is one call and what it printed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ studio_app = typer.Typer(
     help="Label with Label Studio. Example: ucci-stream label-studio setup --url http://127.0.0.1:8090",
     no_args_is_help=True,
 )
+files_app = typer.Typer(
+    help="Label with any tool that reads and writes files. Example: ucci-stream label-files sync --folder labels",
+    no_args_is_help=True,
+)
 UrlOption = Annotated[str, typer.Option("--url", envvar="LABEL_STUDIO_URL", help="Address of Label Studio.")]
 TokenOption = Annotated[
     str,
@@ -30,6 +34,10 @@ WorkloadOption = Annotated[str | None, typer.Option(help="Needed where several a
 ProjectOption = Annotated[
     int | None, typer.Option(min=1, help="Number of an existing project; by default the one that setup makes.")
 ]
+EveryOption = Annotated[
+    float | None, typer.Option(min=1.0, max=86_400.0, help="Seconds between rounds, until SIGTERM; else one round.")
+]
+MostOption = Annotated[int, typer.Option(min=1, max=1_000_000, help="Tasks that may wait for an annotator.")]
 
 out = Console()
 
@@ -99,10 +107,8 @@ def sync(
     config: ConfigOption = None,
     workload: WorkloadOption = None,
     project: ProjectOption = None,
-    every: Annotated[
-        float | None, typer.Option(min=1.0, max=86_400.0, help="Seconds between rounds, until SIGTERM; else one round.")
-    ] = None,
-    most: Annotated[int, typer.Option(min=1, max=1_000_000, help="Tasks that may wait for an annotator.")] = 1_000,
+    every: EveryOption = None,
+    most: MostOption = 1_000,
     grace: Annotated[
         float, typer.Option(min=0.0, help="Seconds that a task stays whose request is over; somebody may have it open.")
     ] = 600.0,
@@ -115,10 +121,40 @@ def sync(
 
     Example: ucci-stream label-studio sync --url http://127.0.0.1:8090 --every 30
     """
+    from functools import partial
+
+    from ucci_stream.label_tools.label_studio_project import LabelStudioServer, connected_studio
+    from ucci_stream.label_tools.sync import Rounds, SyncOptions
+
+    settings = settings_of(config)
+    chosen = settings.workloads[workload_of(settings, workload)]
+    options = SyncOptions(most=most, grace_s=grace, every_s=every, as_json=as_json)
+    connect = partial(connected_studio, LabelStudioServer(url, token), chosen, project, prefill)
+    asyncio.run(Rounds(settings, chosen.name, options).run(connect))
+
+
+@files_app.command("sync")
+def sync_files(
+    folder: Annotated[Path, typer.Option(help="Where tasks.jsonl is written and answers*.jsonl are read.")],
+    config: ConfigOption = None,
+    workload: WorkloadOption = None,
+    every: EveryOption = None,
+    most: MostOption = 1_000,
+    prefill: Annotated[
+        bool, typer.Option("--prefill/--no-prefill", help="Whether each task's meta shows the served answer.")
+    ] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write what to label to tasks.jsonl, in Prodigy's format, and send the labels in answers*.jsonl.
+
+    Example: ucci-stream label-files sync --folder labels --every 30
+    """
+    from functools import partial
+
+    from ucci_stream.label_tools.label_files import opened_folder
     from ucci_stream.label_tools.sync import Rounds, SyncOptions
 
     settings = settings_of(config)
     chosen = workload_of(settings, workload)
-    options = SyncOptions(most=most, grace_s=grace, prefill=prefill)
-    rounds = Rounds(settings, chosen, options, project=project, every_s=every, as_json=as_json)
-    asyncio.run(rounds.run(url, token))
+    options = SyncOptions(most=most, grace_s=0.0, every_s=every, as_json=as_json)
+    asyncio.run(Rounds(settings, chosen, options).run(partial(opened_folder, folder, chosen, prefill)))

@@ -15,7 +15,8 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 
-from schemas.errors import ConfigError, UcciError
+from recalibrator.labelling.label_tool import Interrupted, LabelToolFailed
+from schemas.errors import ConfigError
 
 PAGE_SIZE = 200
 # The server picks by these names from tasks and from the annotations within them alike.
@@ -29,16 +30,8 @@ _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 _JWT_PARTS = 3
 
 
-class LabelStudioFailed(UcciError):
+class LabelStudioFailed(LabelToolFailed):
     """Label Studio did not answer, or not as it should; the line says what to look at."""
-
-    exit_code = 1
-
-
-class Interrupted(UcciError):
-    """The command was asked to end; what was done so far stays done."""
-
-    exit_code = 0
 
 
 class LabelStudio:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 from recalibrator.api.keys import Keys
 from recalibrator.errors import RequestRefused
-from recalibrator.labelling.label_studio import SOURCE
+from recalibrator.labelling.label_studio import SOURCE, LabelStudioReader
+from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelTool, Task, TaskId
 from schemas.entities import Entities
 from schemas.errors import ConfigError
+from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import ApiKey, Settings, WorkloadSettings
 from ucci_stream.label_tools.label_studio_client import LabelStudio, LabelStudioFailed
@@ -23,6 +28,101 @@ ACTIONS = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_DELETED")
 _KEY_HEADER = "X-Api-Key"
 _MAX_TITLE_CHARS = 50
 _MARK_CHARS = 8
+
+
+class LabelStudioProject:
+    """One project; a :class:`~recalibrator.labelling.label_tool.LabelTool`.
+
+    Parameters
+    ----------
+    studio : LabelStudio
+    number : int
+        Of the project.
+    fields : sequence of str
+        The workload's.
+    prefill : bool
+        Whether the served entities stand in the fields to begin with.
+    """
+
+    def __init__(self, studio: LabelStudio, number: int, fields: Sequence[str], *, prefill: bool) -> None:
+        self._studio = studio
+        self._number = number
+        self._fields = fields
+        self._prefill = prefill
+        self._reader = LabelStudioReader(number)
+
+    @property
+    def source(self) -> str:
+        """The name of this kind of tool."""
+        return self._reader.source
+
+    @property
+    def project(self) -> str:
+        """The project's number."""
+        return str(self._number)
+
+    def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
+        """Return the feedback of one webhook.
+
+        Raises
+        ------
+        InvalidAnnotation
+        """
+        return self._reader.feedback(hook)
+
+    def task(self, document: JsonDocument) -> Task:
+        """Return one task as Label Studio lists it."""
+        return self._reader.task(document)
+
+    def tasks(self, changed_since: datetime | None) -> AsyncIterator[JsonDocument]:
+        """Yield the tasks that have changed since a time; None: all of them."""
+        return self._studio.tasks(self._number, changed_since)
+
+    async def add(self, requests: Sequence[LabelRequested]) -> None:
+        """Import a task for each request."""
+        tasks = [task_of(request, self._fields, prefill=self._prefill) for request in requests]
+        await self._studio.create_tasks(self._number, tasks)
+
+    async def remove(self, tasks: Sequence[TaskId]) -> None:
+        """Delete tasks."""
+        await self._studio.delete_tasks(self._number, [int(task) for task in tasks])
+
+    async def has(self, annotation: AnnotationKey) -> bool:
+        """Return whether an annotation still exists."""
+        return await self._studio.has_annotation(int(annotation.annotation))
+
+
+@asynccontextmanager
+async def connected_studio(
+    server: LabelStudioServer, workload: WorkloadSettings, project: int | None, prefill: bool, closing: asyncio.Event
+) -> AsyncIterator[Callable[[], Awaitable[LabelTool]]]:
+    """Yield what opens a workload's project on a server.
+
+    Parameters
+    ----------
+    server : LabelStudioServer
+    workload : WorkloadSettings
+    project : int, optional
+        By default the one that setup made.
+    prefill : bool
+        Whether the served entities stand in the fields to begin with.
+    closing : asyncio.Event
+        When set, no further request is begun.
+    """
+    async with LabelStudio(server.url, server.token, closing) as studio:
+
+        async def open_project() -> LabelTool:
+            number = await require_project(studio, workload.name, project)
+            return LabelStudioProject(studio, number, workload.fields, prefill=prefill)
+
+        yield open_project
+
+
+class LabelStudioServer(NamedTuple):
+    """Where a server is, and by which token it knows us."""
+
+    url: str
+    token: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ _STOP_TIMEOUT_S = 20.0
 _ENVIRONMENT = {
     # Webhooks to this machine are refused otherwise.
     "SSRF_PROTECTION_ENABLED": "false",
-    # It tells its makers nothing of what runs here, and asks them nothing.
+    # It sends no telemetry and looks for no updates.
     "COLLECT_ANALYTICS": "false",
     "SENTRY_DSN": "",
     "FRONTEND_SENTRY_DSN": "",
@@ -80,13 +80,17 @@ class LabelStudioServer(RunsInBlock):
             "--internal-host": "127.0.0.1",
             "--port": str(self._port),
             "--data-dir": str(data.resolve()),
-            "--username": self.account.user,
-            "--password": self.account.password,
-            "--user-token": self.account.token,
+        }
+        # Every user of the machine can read a command line; an environment only its owner.
+        account = {
+            "LABEL_STUDIO_USERNAME": self.account.user,
+            "LABEL_STUDIO_PASSWORD": self.account.password,
+            "LABEL_STUDIO_USER_TOKEN": self.account.token,
         }
         command = [str(python.parent / "label-studio"), "start", "--no-browser", "--enable-legacy-api-token"]
         command += [word for option in options.items() for word in option]
-        self._process = ChildProcess("label-studio", command, self._directory / "label-studio.log", _ENVIRONMENT)
+        log = self._directory / "label-studio.log"
+        self._process = ChildProcess("label-studio", command, log, _ENVIRONMENT | account)
         self._process.start()
         self._process.await_http(f"{self.url}/health", _READY_TIMEOUT_S)
 

@@ -1,4 +1,4 @@
-"""What sync reads from Kafka and tells it: open label requests and labels told before in, acknowledged feedback out."""
+"""The topics behind a label tool's synchronisation: open label requests, feedback sent before, feedback to send."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from threading import Event
 
-from recalibrator.labelling.label_studio import SOURCE
 from recalibrator.labelling.queue import LabelQueue
-from recalibrator.labelling.reconcile import Author, note_told
+from recalibrator.labelling.reconcile import Author, Sent, note_sent
 from schemas.errors import DecodeError
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
@@ -18,23 +17,34 @@ from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_properties import reader_properties
 from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
-from ucci_stream.topics.admin import admin_client, partition_counts
+from ucci_stream.topics.admin import partition_counts
 from ucci_stream.topics.feed import send_events
 
-_MARK = SOURCE.encode()
+
+def reading_group(prefix: str, source: str, name: str) -> str:
+    """Return the name under which a tool's synchronisation reads; access rules of the broker may list it.
+
+    Examples
+    --------
+    >>> reading_group("ucci", "label-studio", "requests")
+    'ucci-label-studio-requests'
+    """
+    return f"{prefix}-{source}-{name}"
 
 
 class SyncTopics:
     """The topics as one project's synchronisation sees them; its calls block, and are made by one thread at a time.
 
-    The feedback topic is the record of what was told, whoever told it: nothing else need be remembered.
+    The feedback topic is the record of what was sent, by whichever process: nothing else need be remembered.
 
     Parameters
     ----------
     settings : Settings
     workload : str
-    project : int
-        Label Studio's number; what was told of other projects is left alone.
+    source : str
+        The tool; what others sent is left alone.
+    project : str
+        As the tool knows it; what was sent of other projects is left alone.
 
     Raises
     ------
@@ -42,20 +52,21 @@ class SyncTopics:
         When the broker does not answer, or the topics are missing.
     """
 
-    def __init__(self, settings: Settings, workload: str, project: int) -> None:
+    def __init__(self, settings: Settings, workload: str, source: str, project: str) -> None:
         prefix, options = settings.topics.prefix, settings.recalibrator
         check_topics(settings, (RESULTS, FEEDBACK, LABEL_REQUESTS), (FEEDBACK,))
         self._settings = settings
         self._workload = workload
+        self._source = source
         self._project = project
         self._closing = Event()
         self._queue = LabelQueue(
             [workload], prefix, retention_s=options.label_request_retention_s, most=options.label_requests_max
         )
-        self._told: dict[Author, FeedbackEvent] = {}
+        self._sent: dict[Author, Sent] = {}
         feedback = FEEDBACK.name(prefix)
         self._requests = self._reader("requests", LABEL_REQUESTS.name(prefix), 1)
-        self._feedback = self._reader("told", feedback, partition_counts(admin_client(settings))[feedback])
+        self._feedback = self._reader("told", feedback, partition_counts(settings)[feedback])
 
     def requests(self, now: datetime, most: int) -> tuple[LabelRequested, ...]:
         """Return the newest open label requests, newest first."""
@@ -63,16 +74,17 @@ class SyncTopics:
             self._queue.take(record.source.topic, record.key, record.value)
         return self._queue.page(self._workload, now, most).requests
 
-    def told(self) -> dict[Author, FeedbackEvent]:
-        """Return what was told with the highest revision, of each author and query; without the labels themselves."""
+    def sent(self) -> dict[Author, Sent]:
+        """Return what was sent with the highest revision, of each author and query; without the labels themselves."""
+        mark = self._source.encode()
         for record in self._feedback.up_to_end():
             value = record.value
             # Feedback of others is the most of a busy topic, and parsing it the most of the work.
-            if value is not None and _MARK in value:
+            if value is not None and mark in value:
                 self._take(value)
-        return self._told
+        return self._sent
 
-    def tell(self, events: Sequence[FeedbackEvent]) -> None:
+    def send(self, events: Sequence[FeedbackEvent]) -> None:
         """Send feedback and wait until the broker has it.
 
         Raises
@@ -97,13 +109,14 @@ class SyncTopics:
         except DecodeError:
             # The join makes it a dead letter; it says nothing here.
             return
-        note_told(self._told, event, self._project)
+        note_sent(self._sent, event, self._source, self._project)
 
     def _reader(self, name: str, topic: str, partitions: int) -> KafkaTopicReader:
+        group = reading_group(self._settings.topics.prefix, self._source, name)
         return KafkaTopicReader(
-            f"label-studio-{name}",
+            f"{self._source}-{name}",
             [topic],
-            reader_properties(self._settings, f"{self._settings.topics.prefix}-label-studio-{name}") | {"log_level": 2},
+            reader_properties(self._settings, group) | {"log_level": 2},
             _count_nothing,
             on_final=_raise,
             closing=self._closing,
@@ -112,7 +125,7 @@ class SyncTopics:
 
 
 def _count_nothing(name: str, amount: float = 1.0, **labels: str) -> None:
-    """Take no notice: each round says what it did."""
+    """Count nothing: each round reports what it did."""
 
 
 def _raise(error: BrokerError) -> None:

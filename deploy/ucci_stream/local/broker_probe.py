@@ -1,6 +1,6 @@
-"""Does a broker answer, and is it ours? The only judge of readiness is a metadata request answered by the node.
+"""Whether a broker answers, and whether it is ours: only a metadata request answered by the node counts as ready.
 
-An address flows in, yes or no flows out. A broker that merely sits on the expected port is never taken for ours.
+A broker that merely listens on the expected port is never taken for ours.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pick_port() -> int:
 
 
 def port_is_free(port: int) -> bool:
-    """Tell whether a server could listen on this loopback port now."""
+    """Return whether a server could listen on this loopback port now."""
     with socket.socket() as probe:
         # As the broker itself does: connections of a former run that the kernel still remembers are no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,6 +1,6 @@
 """The same one-node Kafka as a container, for machines with Docker and without Java.
 
-A folder for the log flows in, a bootstrap address flows out. The container holds its data itself and is removed when it
+The container holds its data itself and is removed when it
 stops. The image is fetched by the engine on first use. Tests cover the command line and its failures; they run where
 there is no engine, so the container's own start is not among them.
 """
@@ -13,8 +13,13 @@ import uuid
 from pathlib import Path
 
 from ucci_stream.local.broker_probe import await_cluster, pick_port
-from ucci_stream.local.broker_properties import broker_properties, container_environment, random_kafka_id
-from ucci_stream.local.kafka_install import KAFKA_VERSION, BrokerUnavailable
+from ucci_stream.local.kafka_install import (
+    KAFKA_VERSION,
+    BrokerUnavailable,
+    broker_properties,
+    container_environment,
+    random_kafka_id,
+)
 from ucci_stream.local.processes import ChildProcess, RunsInBlock
 
 IMAGE = f"apache/kafka:{KAFKA_VERSION}"
@@ -26,7 +31,7 @@ _STOP_TIMEOUT_S = 20.0
 
 
 def docker_answers() -> bool:
-    """Tell whether there is a Docker engine that answers."""
+    """Return whether there is a Docker engine that answers."""
     return _docker("version", "--format", "{{.Server.Version}}")
 
 

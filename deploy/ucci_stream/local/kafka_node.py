@@ -1,7 +1,7 @@
 """A real Apache Kafka on this machine: one KRaft node on free ports, with a data folder and a log of its own.
 
-A folder flows in, a bootstrap address flows out. A node is handed out only after it has answered as the cluster whose
-data lies in that folder, and it never outlives the process that started it.
+A node counts as started only once it has answered as the cluster whose data lies in its folder. It never outlives the
+process that started it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,17 @@ from pathlib import Path
 
 from schemas.errors import ConfigError
 from ucci_stream.local.broker_probe import await_cluster, cluster_at, pick_port, port_is_free
-from ucci_stream.local.broker_properties import broker_properties, meta_properties, properties_text, random_kafka_id
 from ucci_stream.local.kafka_container import DockerBroker, docker_answers
-from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, java_command, kafka_jars
+from ucci_stream.local.kafka_install import (
+    BrokerNotInstalled,
+    BrokerUnavailable,
+    broker_properties,
+    java_command,
+    kafka_jars,
+    meta_properties,
+    properties_text,
+    random_kafka_id,
+)
 from ucci_stream.local.processes import ChildProcess, RunsInBlock
 
 _START_TIMEOUT_S = 100.0
@@ -38,7 +46,7 @@ _ADDRESS = re.compile(r"[^\s:,]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker that answers; who started it is none of the user's concern."""
+    """A broker that answers; however it was started."""
 
     bootstrap: str
 

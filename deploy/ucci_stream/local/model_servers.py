@@ -43,7 +43,7 @@ def vllm_servers(logs: Path) -> tuple[ModelServer, ModelServer]:
     StackFailed
         When vLLM cannot be installed.
     """
-    from ucci_stream.local.vllm_install import VLLM_ENVIRONMENT, ensure_vllm
+    from ucci_stream.local.side_environment import VLLM_ENVIRONMENT, ensure_vllm
 
     python = ensure_vllm()
     small, large = (_vllm(role, logs, str(python), VLLM_ENVIRONMENT) for role in _ROLES)

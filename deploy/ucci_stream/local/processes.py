@@ -1,6 +1,7 @@
 """Child processes of the local stack: started with a log file each, awaited until ready, stopped in reverse order.
 
-A child never outlives its parent: the kernel ends it when the parent dies, however that happens.
+A child never outlives its parent: the kernel ends it when the parent dies, however that happens. Each child leads a
+process group of its own, which is ended with it: a vLLM server has an engine in a further process.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self
 
 from schemas.errors import UcciError
@@ -45,6 +47,27 @@ def _die_with_parent() -> None:
     """Run in the child before exec: ask the kernel to kill it when the parent goes (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@contextmanager
+def unwound_by_signals() -> Iterator[None]:
+    """Leave the block by :class:`SystemExit` on SIGTERM, SIGHUP or SIGINT, so that all that it started is stopped.
+
+    A second signal is ignored while that happens.
+    """
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        for each in former:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    signals = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    former = {number: signal.signal(number, leave) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 class RunsInBlock(ABC):
@@ -155,9 +178,10 @@ class ChildProcess:
         )
 
     def kill(self) -> None:
-        """End it with SIGKILL and reap it."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
+        """End it with SIGKILL, with all that it started, and reap it."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):  # all of it has ended
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def terminate(self) -> None:
@@ -166,13 +190,12 @@ class ChildProcess:
             self._process.terminate()
 
     def await_end(self, timeout_s: float) -> None:
-        """Wait until it has ended; kill it when the time is up."""
+        """Wait until it has ended; kill it when the time is up, and whatever it left running in any case."""
         if self._process is None:
             return
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        self.kill()
 
     def tail(self) -> str:
         """Return the last lines of the log."""

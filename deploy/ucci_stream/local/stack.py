@@ -1,7 +1,7 @@
 """The local stack: broker, two model servers, routers, recalibrator; started in order of need, stopped in reverse.
 
-A directory and a few options flow in; a running service with its ``ucci.toml`` in that directory flows out. Broker and
-model servers start side by side, then the topics are made, then the services start on them.
+Its ``ucci.toml`` lies in the directory of the stack. Broker and model servers start side by side, then the topics are
+made, then the services start on them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from schemas.settings import Settings
 from schemas.settings_text import load_settings
 from ucci_stream.local.kafka_node import open_broker
 from ucci_stream.local.model_servers import ModelServer, recorded_servers, vllm_servers
-from ucci_stream.local.processes import ChildProcess, free_port
+from ucci_stream.local.processes import ChildProcess, free_port, unwound_by_signals
 from ucci_stream.topics.admin import create_topics
 
 WORKLOAD = "photo-search"
@@ -103,7 +103,6 @@ class Stack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._console.print("stopping", style="dim")
-        self._stop_services()
         self._parts.close()
 
     def require_alive(self) -> None:
@@ -155,6 +154,7 @@ class Stack:
         self._services = [recalibrator]
         for index in range(self.options.routers):
             self._services.append(self._router(index, logs))
+        self._parts.callback(self._stop_services)
         for child in self._services:
             child.start()
         recalibrator.await_http(f"{self.addresses.recalibrator}/readyz", _READY_TIMEOUT_S)
@@ -224,9 +224,9 @@ def _stop(process: ChildProcess) -> None:
 def run_until_interrupted(options: StackOptions, console: Console) -> None:
     """Start the stack and keep it until SIGINT or SIGTERM."""
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with Stack(options, console) as stack:
+    with unwound_by_signals(), Stack(options, console) as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
         console.print(f"\nstatus page   {stack.addresses.recalibrator}/", highlight=False)
         console.print(f"configuration {stack.config_path}", highlight=False)
         console.print('try           ucci-stream ask "canon 5d f2.8 at night"\n', highlight=False)

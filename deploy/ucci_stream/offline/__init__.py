@@ -1,1 +1,1 @@
-"""Without a broker: files in, versions and plots out."""
+"""Work on files: replays, bootstraps, router files and plots of versions."""

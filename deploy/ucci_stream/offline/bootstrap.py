@@ -1,19 +1,19 @@
-"""``ucci-stream bootstrap``: an offline calibration → the commands that make it the first version.
+"""``ucci-stream bootstrap``: makes an offline calibration the first version of a workload.
 
-A JSONL file of labelled examples, or a ``router.json`` of the PyPI package ``ucci-router``, flows in; records on the
-observations topic flow out, ending with a ``bootstrap`` command. The fit stage, the only writer of versions,
-publishes.
+It reads a JSONL file of labelled examples or a ``router.json`` of the PyPI package ``ucci-router``, and writes records
+to the observations topic, a ``bootstrap`` command last. The fit stage, the only writer of versions, publishes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from recalibrator.core import Recalibrator
 from schemas.calibration import CalibrationMap
@@ -22,13 +22,13 @@ from schemas.errors import DecodeError
 from schemas.event import DEFAULT_SIGNAL
 from schemas.labelled import LabelledExample
 from schemas.settings import Settings, WorkloadSettings
-from schemas.status import Frontier
+from schemas.status import CostQualityCurve
 from schemas.topics import OBSERVATIONS
 from ucci_stream.offline.router_file import is_router_file, read_router_file
-from ucci_stream.topics.admin import client_properties
-from ucci_stream.topics.feed import FeedStopped, open_lines
+from ucci_stream.topics import admin
+from ucci_stream.topics.admin import broker_failures, client_properties, require_broker
+from ucci_stream.topics.feed import FeedStopped, Sends, open_lines
 
-_FLUSH_TIMEOUT_S = 60.0
 ISSUED_BY = "ucci-stream bootstrap"
 
 
@@ -111,7 +111,7 @@ def bootstrap_events(
 
 def preview(
     settings: WorkloadSettings, path: Path, issued_at: datetime
-) -> tuple[CalibrationMap, float, Frontier | None]:
+) -> tuple[CalibrationMap, float, CostQualityCurve | None]:
     """Return what the file would make the first version: its map, its threshold on u, and all thresholds weighed.
 
     Raises
@@ -126,10 +126,10 @@ def preview(
     for event in bootstrap_events(path, settings.name, settings.uncertainty, issued_at):
         version = core.observe(event) or version
     if version is None:
-        least = core.tuning.minimum_bootstrap_labels
+        least = core.constants.support.minimum_bootstrap_labels
         raise FeedStopped(f"{path}: makes no version: it needs {least} labels, some of them with both models run")
     weighed = version.evidence.details.get("frontier")
-    frontier = None if weighed is None else Frontier.model_validate(weighed)
+    frontier = None if weighed is None else CostQualityCurve.model_validate(weighed)
     return version.map, version.uncertainty_threshold, frontier
 
 
@@ -154,24 +154,28 @@ def send_events(settings: Settings, workload: str, events: Iterable[LabelledExam
     ------
     FeedStopped
         When no command is among them; whatever ``events`` raises aborts the transaction.
+    BrokerUnreachable, AccessDenied, Fenced
+        When the broker does not answer in time, or not to us.
     """
     topic = OBSERVATIONS.name(settings.topics.prefix)
     identity = f"{settings.topics.prefix}-bootstrap-{workload}"
+    require_broker(settings)
     producer = Producer(client_properties(settings, transactional_id=identity, transaction_timeout_ms=60_000))
-    producer.init_transactions(_FLUSH_TIMEOUT_S)
-    producer.begin_transaction()
-    try:
-        examples, command = _send_all(producer, topic, workload, events)
-        producer.commit_transaction(_FLUSH_TIMEOUT_S)
-    except BaseException:
-        producer.abort_transaction(_FLUSH_TIMEOUT_S)
-        raise
+    sends = Sends(producer, topic)
+    with broker_failures(settings):
+        producer.init_transactions(admin.ANSWER_TIMEOUT_S)
+        producer.begin_transaction()
+        try:
+            examples, command = _send_all(sends, workload, events)
+            producer.commit_transaction(admin.ANSWER_TIMEOUT_S)
+        except BaseException:
+            with suppress(KafkaException):  # the broker aborts it itself when the transaction has timed out
+                producer.abort_transaction(admin.ANSWER_TIMEOUT_S)
+            raise
     return Bootstrapped(topic, examples, command)
 
 
-def _send_all(
-    producer: Producer, topic: str, workload: str, events: Iterable[LabelledExample | Command]
-) -> tuple[int, Command]:
+def _send_all(sends: Sends, workload: str, events: Iterable[LabelledExample | Command]) -> tuple[int, Command]:
     command: Command | None = None
     examples = 0
     for event in events:
@@ -179,20 +183,11 @@ def _send_all(
             command = event
         else:
             examples += 1
-        _produce(producer, topic, workload, event)
+        sends.send(workload, event.to_json())
     if command is None:
         raise FeedStopped(f"{workload}: nothing to bootstrap from")
+    sends.finish()
     return examples, command
-
-
-def _produce(producer: Producer, topic: str, workload: str, event: LabelledExample | Command) -> None:
-    while True:
-        try:
-            producer.produce(topic, key=workload.encode(), value=event.to_json())
-        except BufferError:
-            producer.poll(0.1)
-        else:
-            return
 
 
 def _whole_document(path: Path) -> object:

@@ -25,7 +25,7 @@ _KINDS: dict[str, type[LabelledExample | TrafficSummary | Command]] = {
 
 
 def read_observations(path: Path) -> Iterator[tuple[int, Observation]]:
-    """Read a JSONL file of labelled examples; traffic summaries and commands are taken too, told apart by ``kind``.
+    """Read a JSONL file of labelled examples; traffic summaries and commands are taken too, distinguished by ``kind``.
 
     Raises
     ------

@@ -6,13 +6,12 @@ The file holds knots of g and a threshold theta on g; the service decides on u. 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE, CalibrationMap
+from schemas.calibration import CalibrationMap
 from schemas.errors import DecodeError
 from schemas.event import decode_error
 
@@ -47,7 +46,7 @@ class OfflineCalibration:
 
 
 def is_router_file(document: Any) -> bool:
-    """Tell whether a decoded JSON document is a ``router.json``."""
+    """Return whether a decoded JSON document is a ``router.json``."""
     return isinstance(document, dict) and document.get("format") == FORMAT
 
 
@@ -68,27 +67,7 @@ def read_router_file(text: str) -> OfflineCalibration:
         raise DecodeError("invalid_field", f"theta: must lie in [0, 1] (got {parsed.theta})", "theta")
     return OfflineCalibration(
         map=knots,
-        uncertainty_threshold=largest_kept(knots, parsed.theta),
+        uncertainty_threshold=knots.inverse(parsed.theta),
         error_probability_threshold=parsed.theta,
         cost_ratio=parsed.c_large / parsed.c_small,
     )
-
-
-def largest_kept(knots: CalibrationMap, theta: float) -> float:
-    """Return the largest u with ``g(u) <= theta``: -1 where none is, 1 where all are.
-
-    Examples
-    --------
-    >>> largest_kept(CalibrationMap(uncertainty=(0.1, 0.3), error_probability=(0.0, 1.0)), 0.25)
-    0.15
-    """
-    xs, ys = knots.uncertainty, knots.error_probability
-    if theta >= ys[-1]:
-        return ESCALATE_NONE
-    if theta < ys[0]:
-        return ESCALATE_ALL
-    right = next(i for i, y in enumerate(ys) if y > theta)
-    low, high = xs[right - 1], xs[right]
-    found = low + (theta - ys[right - 1]) / (ys[right] - ys[right - 1]) * (high - low)
-    # Rounding must not keep a query that theta escalates: g is continuous, one step down is enough.
-    return min(found, math.nextafter(high, low))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from schemas.calibration import CalibrationMap, CalibrationVersion
-from schemas.status import Frontier
+from schemas.status import CostQualityCurve
 
 _INK, _MAIN, _SECOND, _GOAL = "#1f2933", "#0b6e99", "#6b4fa0", "#b7472a"
 _LEAST_U = 1e-5
@@ -51,7 +51,11 @@ def plot_versions(versions: Sequence[tuple[int, CalibrationVersion]], path: Path
 
 
 def plot_calibration(
-    fitted: CalibrationMap, uncertainty_threshold: float, frontier: Frontier | None, target: float | None, path: Path
+    fitted: CalibrationMap,
+    uncertainty_threshold: float,
+    frontier: CostQualityCurve | None,
+    target: float | None,
+    path: Path,
 ) -> Path:
     """Draw the map g with the threshold on u, and where known micro-F1 against cost of all thresholds.
 
@@ -59,7 +63,7 @@ def plot_calibration(
     ----------
     fitted : CalibrationMap
     uncertainty_threshold : float
-    frontier : Frontier or None
+    frontier : CostQualityCurve or None
         A ``router.json`` holds none.
     target : float or None
     path : Path
@@ -86,7 +90,7 @@ def plot_calibration(
     return _written(plt, figure, row[0], path)
 
 
-def _draw_frontier(axes: Any, frontier: Frontier, target: float | None) -> None:
+def _draw_frontier(axes: Any, frontier: CostQualityCurve, target: float | None) -> None:
     across = frontier.sequential_cost or frontier.escalation_rate
     axes.plot(across, frontier.micro_f1, color=_MAIN, lw=1.8)
     if target is not None:

@@ -1,25 +1,32 @@
 """Topics: created where they are missing, checked where they exist.
 
-The table of :mod:`schemas.topics` flows in; topics on the broker, or one line for each fault, flow out. An existing
-topic is never altered: a wrong policy is the operator's to mend.
+:mod:`schemas.topics` holds the table. An existing topic is never altered: it is for the operator to correct a wrong
+policy, and every fault is one line.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from schemas.settings import Settings
 from schemas.topics import BROKERS_TIME, ROOMY_MAX_MESSAGE_BYTES, TIMESTAMP_TYPE, TOPICS, Topic
-from ucci_runtime.broker import kafka_topics as topic_check
-from ucci_runtime.broker.errors import TopicsUnusable
+from ucci_runtime.broker import kafka_topics
+from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, Fenced, TopicsUnusable
+from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import admin_properties, user_properties
+from ucci_runtime.broker.kafka_topics import connection_error
 
-REQUEST_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 10.0
+"""How long a command waits for one answer of the broker before it ends."""
+
 _SETTLE_TIMEOUT_S = 20.0
+_KAFKAS_RETENTION_MS = 7 * 24 * 3600 * 1000
 _COMPACTED = {
     # Only closed segments are compacted, and a segment closes at a write after this time.
     "segment.ms": "600000",
@@ -48,13 +55,37 @@ def client_properties(settings: Settings, **ours: str | float) -> dict[str, str 
     return quiet | user_properties(settings) | {key.replace("_", "."): value for key, value in ours.items()}
 
 
-def admin_client(settings: Settings) -> AdminClient:
-    """Return an admin client with the ``[kafka]`` properties."""
-    return AdminClient(admin_properties(settings))
+@contextmanager
+def broker_failures(settings: Settings) -> Iterator[None]:
+    """Turn what the Kafka client raises in the block into one clear line.
+
+    Raises
+    ------
+    BrokerUnreachable
+        When a call found no broker, no leader or no coordinator in time.
+    AccessDenied, Fenced
+        When the broker refuses us, or another process has taken our transactional id.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        found = translate(kafka_error(error), Side.PRODUCER)
+        if isinstance(found, AccessDenied | Fenced):
+            raise found from None
+        raise BrokerUnreachable(
+            f"the broker at {settings.kafka['bootstrap.servers']} did not do what was asked within "
+            f"{ANSWER_TIMEOUT_S:g} s ({kafka_error(error).str()}); the cluster may be failing over: run this again"
+        ) from None
 
 
-def topic_config(topic: Topic) -> dict[str, str]:
-    """Return the topic's configuration at creation."""
+def topic_config(topic: Topic, join_retention_s: float) -> dict[str, str]:
+    """Return the topic's configuration at creation.
+
+    Parameters
+    ----------
+    join_retention_s : float
+        What the join rebuilds its rows from is kept for so long, and no less than Kafka keeps records by default.
+    """
     config = {"cleanup.policy": topic.cleanup} | (_COMPACTED if "compact" in topic.policies else {})
     if topic.roomy:
         config["max.message.bytes"] = str(ROOMY_MAX_MESSAGE_BYTES)
@@ -62,12 +93,14 @@ def topic_config(topic: Topic) -> dict[str, str]:
         config[TIMESTAMP_TYPE] = BROKERS_TIME
     if topic.retention_ms is not None:
         config["retention.ms"] = str(topic.retention_ms)
+    if topic.joined:
+        config["retention.ms"] = str(max(int(join_retention_s * 1_000), _KAFKAS_RETENTION_MS))
     if topic.tombstone_retention_ms is not None:
         config["delete.retention.ms"] = str(topic.tombstone_retention_ms)
     return config
 
 
-def create_topics(settings: Settings, admin: AdminClient | None = None) -> Created:
+def create_topics(settings: Settings) -> Created:
     """Create the missing topics, then check all of them.
 
     Idempotent. Blocks until the broker has shown every new topic, at most 20 s.
@@ -76,22 +109,33 @@ def create_topics(settings: Settings, admin: AdminClient | None = None) -> Creat
     ------
     TopicsUnusable
         When a topic that exists already has a wrong policy or partition count, or the broker refuses to create one.
+    BrokerUnreachable, AccessDenied
+        When the broker does not answer, or not to us.
     """
-    admin = admin or admin_client(settings)
     prefix = settings.topics.prefix
-    present = partition_counts(admin)
+    present = partition_counts(settings)
     missing = [topic for topic in TOPICS if topic.name(prefix) not in present]
     requests = [
         NewTopic(
             topic.name(prefix),
             num_partitions=topic.partitions or settings.topics.partitions,
             replication_factor=settings.topics.replication_factor,
-            config=topic_config(topic),
+            config=topic_config(topic, settings.recalibrator.join_retention_s),
         )
         for topic in missing
     ]
+    if requests:
+        _create(settings, requests)
+    _await_topics(settings)
+    check_topics(settings)
+    names = tuple(topic.name(prefix) for topic in missing)
+    return Created(names, tuple(t.name(prefix) for t in TOPICS if t.name(prefix) not in names))
+
+
+def _create(settings: Settings, requests: list[NewTopic]) -> None:
+    admin = AdminClient(admin_properties(settings))
     faults = []
-    for name, future in (admin.create_topics(requests, request_timeout=REQUEST_TIMEOUT_S) if requests else {}).items():
+    for name, future in admin.create_topics(requests, request_timeout=ANSWER_TIMEOUT_S).items():
         try:
             future.result()
         except KafkaException as error:
@@ -99,10 +143,6 @@ def create_topics(settings: Settings, admin: AdminClient | None = None) -> Creat
                 faults.append(f"{name}: the broker did not create it: {error.args[0].str()}")
     if faults:
         raise TopicsUnusable(tuple(faults))
-    _await_topics(admin, settings)
-    check_topics(settings)
-    names = tuple(topic.name(prefix) for topic in missing)
-    return Created(names, tuple(t.name(prefix) for t in TOPICS if t.name(prefix) not in names))
 
 
 def check_topics(settings: Settings) -> tuple[str, ...]:
@@ -120,21 +160,44 @@ def check_topics(settings: Settings) -> tuple[str, ...]:
     BrokerUnreachable, AccessDenied
         When the broker does not answer, or not to us.
     """
-    return topic_check.check_topics(settings, TOPICS, TOPICS).warnings
+    return kafka_topics.check_topics(settings, TOPICS, TOPICS).warnings
 
 
-def partition_counts(admin: AdminClient) -> dict[str, int]:
-    """Return how many partitions each topic of the cluster has."""
-    metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+def require_broker(settings: Settings) -> None:
+    """Check that a broker answers: a client that is only given records waits minutes for one without a word.
+
+    Raises
+    ------
+    BrokerUnreachable, AccessDenied
+        When the broker does not answer, or not to us.
+    """
+    partition_counts(settings)
+
+
+def partition_counts(settings: Settings) -> dict[str, int]:
+    """Return how many partitions each topic of the cluster has.
+
+    Raises
+    ------
+    BrokerUnreachable, AccessDenied
+        When the broker does not answer, or not to us.
+    """
+    reported: list[KafkaError] = []
+    admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})
+    try:
+        metadata = admin.list_topics(timeout=ANSWER_TIMEOUT_S)
+    except KafkaException as error:
+        admin.poll(0)
+        raise connection_error(settings, error, reported, ANSWER_TIMEOUT_S) from None
     return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
 
 
-def _await_topics(admin: AdminClient, settings: Settings) -> None:
+def _await_topics(settings: Settings) -> None:
     """Wait until every topic is in the metadata: clients that subscribe at once would miss it otherwise."""
     wanted = {topic.name(settings.topics.prefix) for topic in TOPICS}
     deadline = time.monotonic() + _SETTLE_TIMEOUT_S
-    while wanted - set(partition_counts(admin)):
+    while wanted - set(partition_counts(settings)):
         if time.monotonic() > deadline:
-            missing = ", ".join(sorted(wanted - set(partition_counts(admin))))
+            missing = ", ".join(sorted(wanted - set(partition_counts(settings))))
             raise TopicsUnusable((f"{missing}: created, but not shown by the broker after {_SETTLE_TIMEOUT_S:g} s",))
         time.sleep(0.05)

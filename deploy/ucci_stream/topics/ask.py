@@ -1,25 +1,46 @@
-"""``ucci-stream ask``: one text → the committed result of the running service, and both models' answers.
+"""``ucci-stream ask``: one query through the running service, and both models' answers side by side.
 
 The query goes through the queries topic like any other. Where the service kept the small answer, the large model is
-asked directly as well, for comparison only: that answer is no part of the result.
+asked directly as well, for comparison only: that answer is not part of the result.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+from rich.console import Console
+from rich.table import Table
 
+from schemas.entities import EntityMapping, normalise
 from schemas.errors import DecodeError, UcciError
 from schemas.query import QueryEvent
-from schemas.routed import RoutedEvent
-from schemas.settings import Settings
+from schemas.routed import ModelRun, RoutedEvent
+from schemas.settings import Settings, WorkloadSettings
 from schemas.topics import QUERIES, RESULTS
-from ucci_stream.topics.admin import client_properties
+from stream_router.errors import CallError
+from stream_router.model_client.answer import failed_run, parse_answer
+from stream_router.model_client.http_client import ModelClient
+from stream_router.model_client.request import build_probe, build_request
+from stream_router.ports import ServerName
+from ucci_runtime.clock import SystemClock
+from ucci_stream.topics import admin
+from ucci_stream.topics.admin import broker_failures, client_properties, require_broker
 
-_METADATA_TIMEOUT_S = 10.0
+_REASONS = {
+    "threshold": "u lies above the threshold, so the large model was asked",
+    "exploration": "u lies below the threshold; the large model was asked to keep learning from both",
+    "cold_start": "no calibration yet, so both models are asked",
+    "infeasible": "no threshold meets the target; escalated because a gain is expected",
+    "small_failed": "the small model gave no usable answer",
+    "kept": "u lies below the threshold, so the small answer is served",
+    "degraded": "the large model failed, so the small answer is served",
+}
 
 
 class NoAnswer(UcciError):
@@ -48,7 +69,10 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
     ------
     NoAnswer
         When no result came in time, or the topics are missing.
+    BrokerUnreachable, AccessDenied
+        When the broker does not answer, or not to us.
     """
+    require_broker(settings)
     query = QueryEvent(query_id=f"ask-{uuid.uuid4()}", text=text, workload=workload)
     prefix = settings.topics.prefix
     consumer = Consumer(
@@ -61,7 +85,8 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
         )
     )
     try:
-        _follow_from_now(consumer, RESULTS.name(prefix))
+        with broker_failures(settings):
+            _follow_from_now(consumer, RESULTS.name(prefix))
         producer = Producer(client_properties(settings, linger_ms=0))
         sent = time.monotonic()
         producer.produce(QUERIES.name(prefix), key=query.query_id.encode(), value=query.to_json())
@@ -80,12 +105,12 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
 
 def _follow_from_now(consumer: Consumer, topic: str) -> None:
     """Assign every partition at its present end, so that nothing written from now on is missed."""
-    metadata = consumer.list_topics(topic, timeout=_METADATA_TIMEOUT_S).topics[topic]
+    metadata = consumer.list_topics(topic, timeout=admin.ANSWER_TIMEOUT_S).topics[topic]
     if metadata.error is not None:
         raise NoAnswer(f"{topic}: {metadata.error.str()}; run `ucci-stream topics create`")
     starts = []
     for partition in metadata.partitions:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_METADATA_TIMEOUT_S)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=admin.ANSWER_TIMEOUT_S)
         starts.append(TopicPartition(topic, partition, end if end >= 0 else OFFSET_END))
     consumer.assign(starts)
 
@@ -100,3 +125,100 @@ def _matching(consumer: Consumer, query_id: str, timeout_s: float) -> RoutedEven
         except DecodeError as error:
             raise NoAnswer(f"the result of {query_id} cannot be read: {error}") from None
     return None
+
+
+async def ask_large_directly(workload: WorkloadSettings, text: str) -> ModelRun | None:
+    """Ask the workload's large model, past the service.
+
+    Returns
+    -------
+    ModelRun or None
+        None where no large model is configured; a run with ``valid`` false where it did not answer.
+    """
+    endpoint = workload.large
+    if endpoint is None:
+        return None
+    server = ModelClient(
+        ServerName(workload.name, "large"),
+        endpoint,
+        build_probe(workload, endpoint),
+        max_tokens=workload.max_tokens,
+        clock=SystemClock(),
+    )
+    await server.start()
+    try:
+        answered = await server.call(build_request(workload, endpoint, text))
+    except CallError as error:
+        return failed_run(endpoint.model, str(error))
+    finally:
+        await server.close()
+    return parse_answer(endpoint.model, answered.reply, workload.fields, answered.latency_s)
+
+
+def show_answer(settings: Settings, asked: Asked, out: Console, *, as_json: bool) -> None:
+    """Print a result for people, or as JSON for scripts.
+
+    Where the large model did not run it is asked directly, for comparison; in JSON under ``comparison``.
+    """
+    routed = asked.routed
+    comparison = None
+    if routed.large is None:
+        comparison = asyncio.run(ask_large_directly(settings.workloads[routed.workload], routed.text))
+    if as_json:
+        document: dict[str, Any] = {
+            **json.loads(routed.to_json()),
+            "seconds": round(asked.seconds, 4),
+            "comparison": None if comparison is None else {"large": json.loads(comparison.model_dump_json())},
+        }
+        out.print_json(data=document)
+        return
+    _print_decision(asked, out)
+    out.print(_answers(routed, comparison))
+    if comparison is not None:
+        out.print("large: asked directly for comparison, no part of the result", style="dim")
+
+
+def _print_decision(asked: Asked, out: Console) -> None:
+    routed, decision = asked.routed, asked.routed.decision
+    facts = [
+        ("decision", f"{'escalated' if decision.escalated else 'kept'}: {_REASONS[decision.reason]}"),
+        ("answered by", f"{routed.answered_by}, {asked.seconds * 1000:.0f} ms from query to committed result"),
+        ("u", "none" if decision.uncertainty is None else f"{decision.uncertainty:.5f}"),
+    ]
+    if decision.error_probability is not None:
+        facts.append(("error probability", f"{decision.error_probability:.1%}"))
+    if decision.threshold is not None:
+        facts.append(("theta", f"{decision.threshold:.1%}, of calibration version {decision.calibration_version}"))
+    facts.append(("cost", f"{routed.cost.sequential:g} sequential, {routed.cost.paper:g} paper (small call = 1)"))
+    facts.append(("label", f"requested ({routed.label.reason})" if routed.label.requested else "not requested"))
+    for name, value in facts:
+        out.print(f"[bold]{name:>18}[/]  {value}", highlight=False)
+
+
+def _answers(routed: RoutedEvent, comparison: ModelRun | None) -> Table:
+    """Lay both answers out by field, the served one marked, differences in colour."""
+    small, large = routed.small, routed.large or comparison
+    table = Table("field", "small", "large", title=None)
+    for field in routed.entities:
+        left, right = _cell(small, field), _cell(large, field)
+        style = None if normalise(left) == normalise(right) else "yellow"
+        table.add_row(field, left, right, style=style)
+    table.add_section()
+    table.add_row("latency", _latency(small), _latency(large))
+    return table
+
+
+def _cell(run: ModelRun | None, field: str) -> str:
+    if run is None:
+        return "not asked"
+    if not run.valid:
+        return f"failed: {run.error}"
+    entities: EntityMapping = run.entities or {}
+    value = entities.get(field)
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else ", ".join(value)
+
+
+def _latency(run: ModelRun | None) -> str:
+    return "–" if run is None else f"{run.latency_s * 1000:.0f} ms"

@@ -1,13 +1,13 @@
-"""``ucci-stream send`` and ``label``: a file of events → a topic, acknowledged, with a progress bar.
+"""``ucci-stream send`` and ``label``: send a file of events to a topic and wait until the broker acknowledges them.
 
-Lines flow in, acknowledged records flow out. A bad line stops the feed and is named by its number; the good ones
-before it stay sent.
+A bad line stops the feed and is named by its number; the good ones before it stay sent.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,10 @@ from schemas.feedback import FeedbackEvent
 from schemas.query import QueryEvent
 from schemas.settings import Settings
 from schemas.topics import FEEDBACK, QUERIES, Topic
+from ucci_stream.topics import admin
 from ucci_stream.topics.admin import client_properties
 
-_FLUSH_TIMEOUT_S = 60.0
-_POLL_EVERY = 100
+_POLL_S = 0.1
 
 
 class FeedStopped(UcciError):
@@ -73,29 +73,17 @@ def send_events(settings: Settings, topic: Topic, events: Iterable[tuple[str, Ev
     FeedStopped
         When one was not acknowledged; it may have come in all the same.
     """
-    name = topic.name(settings.topics.prefix)
-    producer = Producer(client_properties(settings, enable_idempotence=True, linger_ms=20))
-    acknowledged = _Acknowledgements()
+    sends = _new_sends(settings, topic)
     for key, event in events:
-        _produce(producer, name, key, event, acknowledged)
-        producer.poll(0)
-    _require_acknowledged(producer, name, acknowledged)
-    return acknowledged.count
-
-
-def _require_acknowledged(producer: Producer, topic: str, acknowledged: _Acknowledgements) -> None:
-    left = producer.flush(_FLUSH_TIMEOUT_S)
-    if acknowledged.refused is not None or left:
-        reason = acknowledged.refused or f"{left} records were not acknowledged within {_FLUSH_TIMEOUT_S:g} s"
-        raise FeedStopped(f"{topic}: {reason}; {acknowledged.count} records were acknowledged")
+        sends.send(key, event.to_json())
+    sends.finish()
+    return sends.acknowledged
 
 
 def _feed(
     settings: Settings, path: Path, topic: Topic, kind: type[QueryEvent | FeedbackEvent], console: Console
 ) -> Fed:
-    name = topic.name(settings.topics.prefix)
-    producer = Producer(client_properties(settings, enable_idempotence=True, linger_ms=20))
-    acknowledged = _Acknowledgements()
+    sends = _new_sends(settings, topic)
     stopped: FeedStopped | None = None
     with open_lines(path) as lines, _progress(path, console) as advance:
         for number, line in lines:
@@ -107,39 +95,85 @@ def _feed(
             except DecodeError as error:
                 stopped = FeedStopped(f"{path}:{number}: {error}")
                 break
-            _produce(producer, name, event.query_id, event, acknowledged)
-            if number % _POLL_EVERY == 0:
-                producer.poll(0)
-    _require_acknowledged(producer, name, acknowledged)
+            sends.send(event.query_id, event.to_json())
+    sends.finish()
     if stopped is not None:
-        raise FeedStopped(f"{stopped}; the {acknowledged.count} records before it stay sent")
-    return Fed(name, acknowledged.count)
+        raise FeedStopped(f"{stopped}; the {sends.acknowledged} records before it stay sent")
+    return Fed(sends.topic, sends.acknowledged)
 
 
-def _produce(producer: Producer, topic: str, key: str, event: Event, acknowledged: _Acknowledgements) -> None:
-    """Produce one record, waiting for room when the client's queue is full."""
-    value = event.to_json()
-    while True:
+def _new_sends(settings: Settings, topic: Topic) -> Sends:
+    admin.require_broker(settings)
+    producer = Producer(client_properties(settings, enable_idempotence=True, linger_ms=20))
+    return Sends(producer, topic.name(settings.topics.prefix))
+
+
+class Sends:
+    """Records on their way to one topic; counts what the broker acknowledged.
+
+    Parameters
+    ----------
+    producer : Producer
+    topic : str
+    """
+
+    def __init__(self, producer: Producer, topic: str) -> None:
+        self.topic = topic
+        self.acknowledged = 0
+        self._producer = producer
+        self._refused: str | None = None
+        self._reports = 0
+
+    def send(self, key: str, value: bytes) -> None:
+        """Hand one record to the client, waiting for room when its queue is full.
+
+        Raises
+        ------
+        FeedStopped
+            When the queue stays full because nothing is acknowledged.
+        """
+        self._await(lambda: self._has_taken(key, value))
+        self._producer.poll(0)
+
+    def finish(self) -> None:
+        """Wait until the broker has acknowledged every record.
+
+        Raises
+        ------
+        FeedStopped
+            When it refused one, or acknowledges nothing any more; what was not acknowledged may have come in.
+        """
+        self._await(lambda: self._producer.flush(_POLL_S) == 0)
+        if self._refused is not None:
+            raise FeedStopped(f"{self.topic}: {self._refused}; {self.acknowledged} records were acknowledged")
+
+    def _has_taken(self, key: str, value: bytes) -> bool:
         try:
-            producer.produce(topic, key=key.encode(), value=value, on_delivery=acknowledged)
+            self._producer.produce(self.topic, key=key.encode(), value=value, on_delivery=self._report)
         except BufferError:
-            producer.poll(0.1)
-        else:
-            return
+            self._producer.poll(_POLL_S)
+            return False
+        return True
 
+    def _await(self, done: Callable[[], bool]) -> None:
+        """Repeat a call until it returns true, as long as acknowledgements come in meanwhile."""
+        since, reports = time.monotonic(), self._reports
+        while not done():
+            if self._reports != reports:
+                since, reports = time.monotonic(), self._reports
+            elif time.monotonic() - since > admin.ANSWER_TIMEOUT_S:
+                self._producer.purge()
+                raise FeedStopped(
+                    f"{self.topic}: no acknowledgement for {admin.ANSWER_TIMEOUT_S:g} s; {self.acknowledged} records "
+                    "were acknowledged, and the cluster may be failing over"
+                )
 
-class _Acknowledgements:
-    """Counts delivery reports and keeps the first refusal."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.refused: str | None = None
-
-    def __call__(self, error: KafkaError | None, _message: Message) -> None:
+    def _report(self, error: KafkaError | None, _message: Message) -> None:
+        self._reports += 1
         if error is None:
-            self.count += 1
-        elif self.refused is None:
-            self.refused = error.str()
+            self.acknowledged += 1
+        elif self._refused is None:
+            self._refused = error.str()
 
 
 @contextmanager
@@ -161,7 +195,7 @@ def open_lines(path: Path) -> Iterator[Iterator[tuple[int, bytes]]]:
 
 @contextmanager
 def _progress(path: Path, console: Console) -> Iterator[Advance]:
-    """Show how much of the file is sent; nothing is drawn where nobody looks."""
+    """Show how much of the file is sent; nothing is drawn where the output is no terminal."""
     size = path.stat().st_size if str(path) != "-" else None
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

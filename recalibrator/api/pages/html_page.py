@@ -1,10 +1,11 @@
-"""The page: the view flows in, HTML flows out. Everything is made here; nothing is loaded from another host."""
+"""The page for people: HTML made of the read model. Nothing on it is loaded from another host."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import JsonValue
@@ -131,6 +132,7 @@ class Page:
             "percent": _percent,
             "number": _number,
             "words": _words,
+            "segment": _segment,
         }
         self._environment.globals |= {"tones": TONES, "actions": ACTIONS}
 
@@ -147,7 +149,7 @@ class Page:
         Parameters
         ----------
         asked : str
-            The act that was just asked for, to be told.
+            The act that was just requested, to be confirmed on the page.
         version : int, optional
             Its version.
         """
@@ -214,6 +216,11 @@ def _value(name: str, value: JsonValue) -> str:
 
 def _words(value: str) -> str:
     return value.replace("_", " ")
+
+
+def _segment(name: str) -> str:
+    """Encode a name for a segment of a path: a slash within it would end the segment."""
+    return quote(name, safe="")
 
 
 def _time(moment: datetime | None) -> str:

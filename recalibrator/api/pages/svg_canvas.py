@@ -109,7 +109,7 @@ def time_axis(axes: Any, first: datetime, last: datetime) -> None:
     form = "%H:%M:%S" if step_s < _MINUTE_S else "%H:%M" if step_s < _DAY_S else "%d %b"
     texts = [tick.strftime(form) for tick in shown]
     if step_s < _DAY_S:
-        # The day is told once, where it begins to hold.
+        # The day is written once, at its first tick.
         days = [None, *(tick.date() for tick in shown)]
         texts = [
             text if tick.date() == day else f"{text}\n{tick.strftime('%d %b')}"

@@ -1,4 +1,4 @@
-"""The drawings of each workload, kept until what they show has changed: statuses flow in, markup flows out."""
+"""The drawings of each workload, cached until what they show has changed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from recalibrator.api.pages.svg_plots import (
 )
 from recalibrator.api.read_model.topic_cache import TopicCache
 from schemas.calibration import CalibrationVersion
-from schemas.status import Frontier, UncertaintyHistogram, WorkloadStatus
+from schemas.status import CostQualityCurve, UncertaintyHistogram, WorkloadStatus
 
 _REDRAWN_EVERY_S = 5.0
-"""What drifts slowly, the lines over time, is drawn anew no oftener, unless the version changed."""
+"""What drifts slowly, the lines over time, is redrawn at most this often, unless the version changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class _AtFit:
-    frontier: Frontier | None = None
+    frontier: CostQualityCurve | None = None
     uncertainty: UncertaintyHistogram | None = None
 
 
@@ -109,7 +109,7 @@ class FigureStore:
         details = CalibrationVersion.from_json(record).evidence.details
         try:
             found = _AtFit(
-                Frontier.model_validate(details["frontier"]),
+                CostQualityCurve.model_validate(details["frontier"]),
                 UncertaintyHistogram.model_validate(details["uncertainty"]),
             )
         except (KeyError, ValidationError):

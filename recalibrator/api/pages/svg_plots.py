@@ -1,4 +1,4 @@
-"""How true the map is, and whether u is still distributed as it was: reliability and the histogram of u."""
+"""The five plots of a workload: reliability, histogram of u, cost against quality, quality and escalation over time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from recalibrator.api.pages.svg_canvas import (
     time_axis,
 )
 from recalibrator.api.read_model.history import HistoryPoint
-from schemas.status import Frontier, ReliabilityBin, UncertaintyHistogram
+from schemas.status import CostQualityCurve, ReliabilityBin, UncertaintyHistogram
 
 _TICKS = ((1e-5, "10⁻⁵"), (1e-4, "10⁻⁴"), (1e-3, ".001"), (0.01, ".01"), (0.1, ".1"), (0.5, ".5"), (0.9, ".9"))
 _LEAST_SHARE = 0.001
@@ -133,7 +133,9 @@ def _logit(u: float) -> float:
 _CURVE_ROOM = 0.01
 
 
-def frontier_plot(now: Frontier | None, at_fit: Frontier | None, target: float, large_only: float | None) -> Markup:
+def frontier_plot(
+    now: CostQualityCurve | None, at_fit: CostQualityCurve | None, target: float, large_only: float | None
+) -> Markup:
     """Draw micro-F1 against sequential cost, or escalation while the costs are unknown."""
     description = (
         "Expected micro-F1 of every threshold against its cost; the dot is the threshold in force, "
@@ -176,7 +178,7 @@ def frontier_plot(now: Frontier | None, at_fit: Frontier | None, target: float, 
     return drawn(SQUARE, description, draw)
 
 
-def _across(frontier: Frontier, *, has_cost: bool) -> tuple[float, ...]:
+def _across(frontier: CostQualityCurve, *, has_cost: bool) -> tuple[float, ...]:
     return frontier.sequential_cost if has_cost else frontier.escalation_rate
 
 

@@ -1,6 +1,6 @@
-"""The latest dead letters: records of their topic flow in, counts by reason and the letters themselves flow out.
+"""The latest dead letters, and their counts by reason.
 
-Bounded in number and in time, whatever comes; of a letter's content only what the services said of it is kept.
+Bounded in number and in time; of each letter only the services' own headers are kept, not its content.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WINDOW = timedelta(hours=24)
 _MAX_PARSED_BYTES = 65_536
 _MAX_CHARS = 300
 _UNKNOWN = ""
-"""In place of the workload of a letter whose workload cannot be told."""
+"""In place of the workload of a letter whose workload is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class DeadLetter:
     ----------
     at : datetime
     workload : str or None
-        None where it cannot be told.
+        None where it is unknown.
     stage, reason, error : str
         Who set it aside, in a word why, and in a sentence.
     source : str
@@ -92,7 +92,7 @@ class DeadLetterLog:
         workload : str or None
             None: of all.
         now : datetime
-            Counted anew once a minute, and when letters have come.
+            Counts are renewed once a minute, and when letters have arrived.
         """
         minute = now.replace(second=0, microsecond=0)
         with self._lock:

@@ -1,7 +1,7 @@
-"""How a workload stood over time: statuses and versions flow in, a bounded line of points flows out.
+"""The history of a workload: a bounded series of points, from its statuses and versions.
 
-Statuses are compacted away, versions are kept: where no status is left to read, as after a restart long after, the
-versions' own evidence stands in, so that the past never begins at the last restart.
+Compaction removes statuses but keeps versions: where no status is left to read, as after a restart, the versions'
+evidence takes its place, so that the history never begins at the last restart.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Literal
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from schemas.calibration import CalibrationVersion, CostRate, Interval
+from schemas.calibration import CalibrationVersion, Interval
+from schemas.costs import CostRate
 from schemas.event import rfc3339
 from schemas.status import WorkloadStatus
 

@@ -1,6 +1,6 @@
-"""What is served of a workload: its status from the topic, completed by what other topics tell of it.
+"""The status documents that are served: a workload's status from its topic, completed from the other topics.
 
-The view, the dead letters and a time flow in, documents flow out; what has not changed is not put together again.
+Documents are cached as bytes and assembled again only when a part of them has changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.topics import QUERIES
 
 SILENT_AFTER = timedelta(seconds=30)
-"""An instance tells its status every 2 s."""
+"""An instance sends its status every 2 s."""
 
 GONE_AFTER = timedelta(hours=1)
 """From then on a silent instance is left out of a workload's status; the list of all still has it."""
@@ -34,7 +34,7 @@ _COMPLETED = frozenset({"labels", "lag", "version", "routers", "dead_letters"})
 
 
 class RouterNow(NamedTuple):
-    """A router's status, typed and as JSON values, and whether it is still heard of."""
+    """A router's status, typed and as JSON values, and whether it has stopped sending."""
 
     status: RouterStatus
     document: dict[str, Any]
@@ -48,7 +48,7 @@ class RouterNow(NamedTuple):
 
 
 class _Own(NamedTuple):
-    """What the workload's own topics tell, encoded but for the lag; ``status`` and ``labels`` are left open."""
+    """What the workload's own topics hold, encoded but for the lag; ``status`` and ``labels`` are left open."""
 
     status: bytes
     labels: bytes
@@ -121,7 +121,7 @@ class StatusDocuments:
         )
 
     def _own(self, workload: str) -> _Own:
-        """Return what the workload's own status and versions tell; made anew when one of them has come."""
+        """Return the part from the workload's own status and versions, cached until one of them arrives."""
         revision = self._cache.revision_of(workload)
         known = self._owns.get(workload)
         if known is not None and known[0] == revision:
@@ -144,7 +144,7 @@ class StatusDocuments:
         return made
 
     def _rest(self, workload: str, around: _Around) -> _Rest:
-        """Return what routers, labelers and dead letters add; made anew when one of them has told something."""
+        """Return the part from routers, labelers and dead letters, cached until one of them changes."""
         known = self._rests.get(workload)
         if known is not None and known[0] is around:
             return known[1]
@@ -159,13 +159,13 @@ class StatusDocuments:
     def _surroundings(self, now: datetime) -> _Around:
         """Return what every workload's document rests on; time counts as far as it silences someone."""
         routers, recalibrators = self._cache.routers(), self._cache.recalibrators()
-        heard = [*(one.status.updated_at for one in routers), *(one.status.updated_at for one in recalibrators)]
-        quiet = tuple((now - at > SILENT_AFTER) + (now - at > GONE_AFTER) for at in heard)
+        last_seen = [*(one.status.updated_at for one in routers), *(one.status.updated_at for one in recalibrators)]
+        quiet = tuple((now - at > SILENT_AFTER) + (now - at > GONE_AFTER) for at in last_seen)
         key = (self._cache.instances_revision, self._letters.revision, now.replace(second=0, microsecond=0), quiet)
         known = self._around
         if known is not None and known.key == key:
             return known
-        told = [
+        known_routers = [
             RouterNow(one.status, one.document, is_silent=now - one.status.updated_at > SILENT_AFTER)
             for one in routers
             if now - one.status.updated_at <= GONE_AFTER
@@ -174,9 +174,9 @@ class StatusDocuments:
         self._around = _Around(
             key=key,
             now=now,
-            routers=told,
+            routers=known_routers,
             labelers=[one.document for one in _joining(live) or _joining(recalibrators)],
-            lag=self._lag([one.status for one in told if not one.is_silent], [one.status for one in live]),
+            lag=self._lag([one.status for one in known_routers if not one.is_silent], [one.status for one in live]),
             instances=b",".join(
                 (
                     b'"routers":' + to_json([one.document for one in routers]),
@@ -206,7 +206,7 @@ class StatusDocuments:
 
 
 def _joining(recalibrators: Sequence[Instance[RecalibratorStatus]]) -> list[Instance[RecalibratorStatus]]:
-    """Return those that run a join: whoever takes over from one that is gone counts its labelers again."""
+    """Return those that run a join: the one that takes over from one that is gone counts its labelers again."""
     return [one for one in recalibrators if "join" in one.status.stages]
 
 
@@ -214,9 +214,9 @@ def labelers(recalibrators: Sequence[dict[str, Any]], workload: str) -> list[dic
     """Return a workload's labelers, the busiest first, summed over all recalibrators; all as JSON values."""
     found: dict[str | None, dict[str, Any]] = {}
     for one in recalibrators:
-        for told in one.get("labelers", {}).get(workload, ()):
-            known = found.get(told["labeler"])
-            found[told["labeler"]] = dict(told) if known is None else _sum(known, told)
+        for counts in one.get("labelers", {}).get(workload, ()):
+            known = found.get(counts["labeler"])
+            found[counts["labeler"]] = dict(counts) if known is None else _sum(known, counts)
     return sorted(found.values(), key=lambda counts: (-counts["labels"], counts["labeler"] or ""))[:_MOST_LABELERS]
 
 

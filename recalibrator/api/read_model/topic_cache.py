@@ -1,7 +1,7 @@
-"""The compacted topics → what the API shows: statuses, instances, versions. A fold; no I/O, no clock.
+"""What the compacted topics hold, kept for the API: statuses, instances, versions. A fold; no I/O, no clock.
 
-Records flow in from one thread; readers take immutable documents from any thread. Of versions only the bytes are
-kept, packed: ten thousand of them must fit beside each other.
+One thread adds records; any thread reads immutable documents. Versions are kept as compressed bytes, since ten thousand
+of them must fit in memory.
 """
 
 from __future__ import annotations
@@ -191,10 +191,10 @@ class TopicCache:
 
 
 def _keep(known: dict[str, Instance[_Status]], instance_id: str, kind: type[_Status], value: bytes | None) -> None:
-    told = None if value is None else Instance(kind.from_json(value), from_json(value))
+    latest = None if value is None else Instance(kind.from_json(value), from_json(value))
     known.pop(instance_id, None)
-    if told is not None:
-        known[instance_id] = told
+    if latest is not None:
+        known[instance_id] = latest
     while len(known) > MOST_INSTANCES:
         # Taken out and put in again with every record, the first is the longest silent.
         del known[next(iter(known))]

@@ -1,6 +1,6 @@
 """Versions as lines of a table, and what one changed against its parent. Pure.
 
-Of a version only its line is kept at hand; its record stays packed, since ten thousand must fit beside each other.
+Only the line of a version is kept parsed; its record stays compressed, since ten thousand must fit in memory.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from datetime import datetime
 import numpy as np
 from pydantic import JsonValue
 
-from schemas.calibration import CalibrationVersion, CostRate, Interval
+from schemas.calibration import CalibrationVersion, Interval
+from schemas.costs import CostRate
 from schemas.status import VersionSummary
 
 _SAMPLED_U = (1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 0.95)
 _NOTABLE = 0.005
-"""Smallest change of g(u) worth telling."""
+"""Smallest change of g(u) that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class VersionLine:
     Parameters
     ----------
     sampled : tuple of float
-        g at a few u, to tell how far the map moved.
+        g at a few u, from which follows how far the map moved.
     content_of : int or None
         The version whose content a roll-back or pin published again.
     """
@@ -76,7 +77,7 @@ def version_line(version: CalibrationVersion) -> VersionLine:
 def changes(line: VersionLine, parent: VersionLine | None) -> dict[str, tuple[JsonValue, JsonValue]]:
     """Return what a version changed, by name: the value before and after; empty without a known parent.
 
-    The map is told by the u at which g moved furthest, as ``error_probability at u = …``.
+    The map is described by the u at which g moved furthest, as ``error_probability at u = …``.
     """
     if parent is None:
         return {}
@@ -102,7 +103,7 @@ def changes(line: VersionLine, parent: VersionLine | None) -> dict[str, tuple[Js
 
 
 def summary(line: VersionLine, parent: VersionLine | None) -> VersionSummary:
-    """Return what the status tells of the version in force."""
+    """Return what the status says of the version in force."""
     return VersionSummary(
         version=line.version,
         created_at=line.created_at,

@@ -1,8 +1,8 @@
-"""Exponentially forgotten sums: contributions in order of time flow in, their weighted sums by group flow out.
+"""Decayed sums: what labels add up to, those of queries routed long ago weighing less.
 
-A label counts half for every ``half_life`` labels routed after it. Instead of weighing all anew at each look, a label
+A label counts half for every ``half_life`` labels routed after it. Instead of weighing all anew at each refit, a label
 weighs 2^(rank / half life), its rank being the number of labels routed before it: later ones leave that as it is, and
-one factor makes the weight of the newest label 1. Sums over the older labels are kept from look to look and go on
+one factor makes the weight of the newest label 1. Sums over the older labels are kept from refit to refit and go on
 from there. Additions are made one by one in the order of time, wherever they go on from, so that the sums are the same
 bytes as those of a window that was filled at once.
 """
@@ -13,17 +13,25 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalibrator.fit.data.table import COUNTS, ERROR, GROUP, LABEL_PROBABILITY, OUTCOMES, PAIR, ROUTED_US
-
-Floats = NDArray[np.float64]
+from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.data.label_columns import (
+    ERROR,
+    GROUP,
+    LABEL_PROBABILITY,
+    OUTCOMES,
+    PAIR,
+    PREDICTED,
+    ROUTED_US,
+    STANDING,
+)
+from recalibrator.fit.data.label_table import LabelTable
 
 LEAST_PROPENSITY = 1e-3
 """A label weighs no more than a thousand queries, however seldom it was asked for."""
 
 _OPEN_ROWS = 256
-"""The latest contributions, among which late labels still fall, are added up anew at each look."""
+"""The latest contributions, among which late labels still fall, are added up anew at each refit."""
 
 _MARKS = 4
 _ROWS_AT_ONCE = 4_096
@@ -39,6 +47,66 @@ SUMS = 2 * OUTCOMES + 6
 weights, their squares, and the fast weights by inverse propensity; labels and errors by the weights of the map."""
 
 
+class Order:
+    """The slots of a table sorted by one of its columns, equal keys by slot.
+
+    Parameters
+    ----------
+    room : int
+        Rows of the table.
+
+    Examples
+    --------
+    >>> order, keys = Order(4), np.array([3.0, 1.0, 2.0, 1.0])
+    >>> order.merge(keys[:2]).tolist(), order.merge(keys).tolist()
+    ([1, 0], [1, 3, 2, 0])
+    """
+
+    def __init__(self, room: int) -> None:
+        self._slots = np.empty(room, dtype=np.intp)
+        self._keys = np.empty(room)
+        self._known = 0
+
+    def forget(self) -> None:
+        """Sort anew next time: keys have changed or rows have moved."""
+        self._known = 0
+
+    def merge(self, column: Floats) -> Ints:
+        """Return all slots in order; costs what lies behind the first of those that came since the last call.
+
+        Parameters
+        ----------
+        column : ndarray, shape (rows,)
+            The keys; NaN comes last. Those known before have not changed.
+
+        Returns
+        -------
+        ndarray of int, shape (rows,)
+            Valid until the next call.
+        """
+        known, count = self._known, len(column)
+        if known < count:
+            fresh = column[known:]
+            slots = np.argsort(fresh, kind="stable")
+            fresh, slots = fresh[slots], slots + known
+            places = np.searchsorted(self._keys[:known], fresh, side="right")
+            first = int(places[0])
+            places += np.arange(len(places)) - first
+            stays = np.ones(count - first, dtype=bool)
+            stays[places] = False
+            for ordered, newcomers in ((self._slots, slots), (self._keys, fresh)):
+                former = ordered[first:known].copy()
+                tail = ordered[first:count]
+                tail[stays], tail[places] = former, newcomers
+            self._known = count
+        return self._slots[:count]
+
+    @property
+    def keys(self) -> Floats:
+        """The keys in order, as of the last :meth:`merge`."""
+        return self._keys[: self._known]
+
+
 class HalfLives(NamedTuple):
     """In labels: of the outcome curves, of what is recent, and of the map g."""
 
@@ -48,7 +116,7 @@ class HalfLives(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class DecayedSums:
     """Sums over all contributions that count, those routed before a change apart from those since.
 
     Parameters
@@ -82,59 +150,102 @@ class _Mark:
     sums: Floats
 
 
-class Forgetting:
-    """The sums of one window, kept from look to look.
+class LabelSums:
+    """The order of a table's labels and their decayed sums, kept from refit to refit.
 
     Parameters
     ----------
-    groups : int
-        As many as the column ``GROUP`` tells apart.
+    labels : LabelTable
+        No other object may clear its ``changes``.
     """
 
-    def __init__(self, groups: int) -> None:
-        self._groups = groups
-        self._rows_of_sums = np.arange(SUMS)[:, None] * groups
+    def __init__(self, labels: LabelTable) -> None:
+        self.labels = labels
+        self._rows_of_sums = np.arange(SUMS)[:, None] * labels.groups
+        self._by_time, self._by_prediction = Order(labels.room), Order(labels.room)
         self._marks: list[_Mark] = []
         self._made_for: tuple[HalfLives, int | None, int] | None = None
+        self._touched_us = np.inf
 
-    def forget(self) -> None:
-        """Keep nothing: rows have moved or left."""
-        self._marks.clear()
+    def _refresh(self) -> None:
+        """Take note of what has changed in the table."""
+        changes = self.labels.changes
+        if changes.reordered:
+            self._by_time.forget()
+        if changes.replaced:
+            self._by_prediction.forget()
+        routed_us = self.labels.table[:, ROUTED_US]
+        self._touched_us = min(self._touched_us, float(routed_us[changes.rows :].min(initial=changes.earliest_us)))
+        changes.clear(len(routed_us))
 
-    def look(
-        self,
-        table: Floats,
-        order: NDArray[np.intp],
-        labels: int,
-        half_lives: HalfLives,
-        changed_us: int | None,
-        touched_us: float,
-    ) -> Forgotten:
-        """Return the sums as of now.
+    def by_time(self) -> Ints:
+        """Return the labels by routing time, shape (labels,)."""
+        self._refresh()
+        return self._by_time.merge(self.labels.table[:, ROUTED_US])
+
+    def by_prediction(self) -> Ints:
+        """Return the labels by g(u) as routed, those where it is unknown last; shape (labels,)."""
+        self._refresh()
+        return self._by_prediction.merge(self.labels.table[:, PREDICTED])
+
+    def routed_since(self, instant_us: float) -> Ints:
+        """Return the labels of queries routed at or after a time, by that time."""
+        order = self.by_time()
+        return order[int(np.searchsorted(self._by_time.keys, instant_us, side="left")) :]
+
+    def newer(self) -> Ints:
+        """Return for each label how many that count were routed after it, shape (labels,)."""
+        order, table, counting = self.by_time(), self.labels.table, self.labels.counting
+        counts = np.ones(len(order)) if counting == len(order) else table[order, STANDING] > 0.0
+        after = counting - np.cumsum(counts, dtype=np.intp)
+        times = self._by_time.keys
+        last = np.append(times[1:] != times[:-1], True)
+        if not last.all():  # equal times share the age of the newest among them, so that their order is irrelevant
+            after = after[last][np.cumsum(last) - last]
+        result = np.empty(len(order), dtype=np.intp)
+        result[order] = after
+        return result
+
+    def recent_weight(self, since_us: float, half_life: float) -> Floats:
+        """Return by group the decayed weight of what was routed since a time: of all that counts, and of pairs.
 
         Parameters
         ----------
-        table : ndarray, shape (contributions, ``COLUMNS``)
-        order : ndarray of int, shape (contributions,)
-            Slots by routing time.
-        labels : int
-            Contributions that count.
+        since_us : float
+        half_life : float
+            In labels; the newest one weighs 1.
+
+        Returns
+        -------
+        ndarray, shape (2, groups)
+        """
+        rows = self.labels.table.take(self.routed_since(since_us), axis=0)
+        rows = rows[rows[:, STANDING] > 0.0]
+        weight = np.exp2((_ranks(rows[:, ROUTED_US]) - (len(rows) - 1)) / half_life)
+        group, groups = rows[:, GROUP].astype(np.intp), self.labels.groups
+        return np.stack([np.bincount(group, mass, groups) for mass in (weight, weight * rows[:, PAIR])])
+
+    def decayed_sums(self, half_lives: HalfLives, changed_us: int | None) -> DecayedSums:
+        """Return the sums by group of all that counts, older labels weighing less.
+
+        Parameters
+        ----------
         half_lives : HalfLives
         changed_us : int or None
-            From when on the world is another; contributions are told apart there.
-        touched_us : float
-            The earliest routing time of what came, changed or was withdrawn since the last look.
+            Labels of queries routed before then are added up apart.
         """
+        order, table, counting_labels = self.by_time(), self.labels.table, self.labels.counting
         step = int(_HALVINGS_MOST * min(half_lives))
-        origin = max(0, labels - 1) // step * step
+        origin = max(0, counting_labels - 1) // step * step
         if self._made_for != (half_lives, changed_us, origin):
             self._made_for = (half_lives, changed_us, origin)
             self._marks.clear()
-        while self._marks and self._marks[-1].last_us >= touched_us:
+        while self._marks and self._marks[-1].last_us >= self._touched_us:
             self._marks.pop()
+        self._touched_us = np.inf
         mark = self._marks[-1] if self._marks else self._start(changed_us)
         rows = table.take(order[mark.rows :], axis=0)
-        counts = rows[:, COUNTS] > 0.0
+        counts = rows[:, STANDING] > 0.0
         counting, begins = rows if counts.all() else rows[counts], mark.rows
         rank = _ranks(counting[:, ROUTED_US]) + (mark.labels - origin)
         weight = np.exp2(np.array([[1.0 / half_life] for half_life in half_lives]) * rank)
@@ -159,7 +270,7 @@ class Forgetting:
 
     def _start(self, changed_us: int | None) -> _Mark:
         parts = 1 if changed_us is None else 2
-        return _Mark(0, -np.inf, 0, 0, 0, None, np.zeros((parts, SUMS, self._groups)))
+        return _Mark(0, -np.inf, 0, 0, 0, None, np.zeros((parts, SUMS, self.labels.groups)))
 
     def _advance(
         self, mark: _Mark, rows: int, last_us: float, counting: Floats, weight: Floats, changed_us: int | None
@@ -189,31 +300,9 @@ class Forgetting:
         np.divide(fast, np.maximum(columns[LABEL_PROBABILITY], LEAST_PROPENSITY), out=values[FAST_QUERIES])
         values[MAP_LABELS] = of_map
         np.multiply(of_map, columns[ERROR], out=values[MAP_ERRORS])
-        # One addition after the other, in order: the sums do not tell where a look went on from.
+        # One addition after the other, in order: the sums do not depend on where they went on from.
         places = self._rows_of_sums + columns[GROUP].astype(np.intp)
         np.add.at(sums.reshape(-1), places.reshape(-1), values.reshape(-1))
-
-
-def latest(rows: Floats, half_life: float, groups: int) -> Floats:
-    """Return the forgotten weight of the newest contributions by group.
-
-    Parameters
-    ----------
-    rows : ndarray, shape (contributions, ``COLUMNS``)
-        By routing time, the newest of all last.
-    half_life : float
-        In labels; the newest one weighs 1.
-    groups : int
-
-    Returns
-    -------
-    ndarray, shape (2, groups)
-        Of all that count, and of those where both models ran.
-    """
-    rows = rows[rows[:, COUNTS] > 0.0]
-    weight = np.exp2((_ranks(rows[:, ROUTED_US]) - (len(rows) - 1)) / half_life)
-    group = rows[:, GROUP].astype(np.intp)
-    return np.stack([np.bincount(group, mass, groups) for mass in (weight, weight * rows[:, PAIR])])
 
 
 def _ranks(routed_us: Floats) -> Floats:
@@ -223,7 +312,7 @@ def _ranks(routed_us: Floats) -> Floats:
     return np.arange(len(routed_us), dtype=np.float64)
 
 
-def _relative(whole: _Mark, half_lives: HalfLives, origin: int) -> Forgotten:
+def _relative(whole: _Mark, half_lives: HalfLives, origin: int) -> DecayedSums:
     """Make the weight of the newest label 1."""
     newest = max(0, whole.labels - 1) - origin
     slow, fast, of_map = (2.0 ** (-newest / half_life) for half_life in half_lives)
@@ -233,7 +322,7 @@ def _relative(whole: _Mark, half_lives: HalfLives, origin: int) -> Forgotten:
     scale[[MAP_LABELS, MAP_ERRORS]] = of_map
     sums = whole.sums
     sums *= scale[:, None]
-    return Forgotten(
+    return DecayedSums(
         before=sums[0] if len(sums) > 1 else None,
         since=sums[-1],
         labels=whole.labels,

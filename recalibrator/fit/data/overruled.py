@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import pack, unpack
-from recalibrator.fit.data.table import COLUMNS, LABELER, REVISION
+from recalibrator.fit.arrays import Floats, pack, unpack
+from recalibrator.fit.data.label_columns import COLUMNS, LABELER, REVISION
 
 
 class Contribution(NamedTuple):
     """One label as the window keeps it: its row of the table, and its counts by field."""
 
-    row: NDArray[np.float64]
+    row: Floats
     per_field: NDArray[np.int32]
 
     @property
@@ -71,7 +71,7 @@ class Overruled:
         """Return the queries of which something is kept."""
         return list(self._by_query)
 
-    def rows(self) -> NDArray[np.float64]:
+    def rows(self) -> Floats:
         """Return all rows, shape (labels, ``COLUMNS``)."""
         if not self._by_query:
             return np.zeros((0, COLUMNS))

@@ -1,23 +1,18 @@
 """Prequential scores: every label is held against the version that routed its query, before any fit saw it.
 
-The columns of the label window flow in; calibration error, Brier score and realised quality flow out. In-sample, an
-isotonic map has no calibration error at all, so that nothing here ever looks at the current map.
+In-sample, an isotonic map has no calibration error at all, so that nothing here ever looks at the current map.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
-from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY
-from recalibrator.fit.data.label_table import LabelWindow, weights
-from recalibrator.fit.data.table import (
-    COUNTS,
-    ERROR,
-    LABEL_PROBABILITY,
-    LABELLED_US,
-    ROUTED_US,
-    WITHDRAWN,
-)
+from recalibrator.fit.arrays import Bools, Floats, Ints
+from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY, LabelSums
+from recalibrator.fit.data.label_columns import ERROR, LABEL_PROBABILITY, LABELLED_US, ROUTED_US, STANDING, Standing
+from recalibrator.fit.data.label_table import LabelTable
 from schemas.calibration import Interval
 from schemas.status import CalibrationError, DelayQuantiles, ReliabilityBin
 
@@ -26,12 +21,12 @@ _BINS = 10
 _LEAST_LABELS = 20
 
 
-def calibration_error(window: LabelWindow, half_life: float) -> CalibrationError:
+def calibration_error(sums: LabelSums, half_life: float) -> CalibrationError:
     """Return expected calibration error and Brier score of recently routed queries, with 95 % intervals.
 
     Parameters
     ----------
-    window : LabelWindow
+    sums : LabelSums
     half_life : float
         In labels.
 
@@ -41,16 +36,17 @@ def calibration_error(window: LabelWindow, half_life: float) -> CalibrationError
         Labels are weighted by inverse propensity, so that the figures are those of all routed queries with u. Ten
         bins of equal mass; ECE is the mean over bins of |observed - predicted|. Empty below 20 labels.
     """
+    table = sums.labels.table
     # One pass over the rows, which lie far apart, instead of one a column.
-    counts, predicted, propensity = np.ascontiguousarray(window.table[:, COUNTS : LABEL_PROBABILITY + 1].T)
+    counts, predicted, propensity = np.ascontiguousarray(table[:, STANDING : LABEL_PROBABILITY + 1].T)
     scored = (counts > 0.0) & ~np.isnan(predicted)
     if np.count_nonzero(scored) < _LEAST_LABELS:
         return CalibrationError()
-    weight = weights(window.newer(), scored, half_life) / np.maximum(propensity, LEAST_PROPENSITY)
-    order = window.by_prediction()
+    weight = weights(sums.newer(), scored, half_life) / np.maximum(propensity, LEAST_PROPENSITY)
+    order = sums.by_prediction()
     if not scored.all():
         order = order[scored[order]]
-    weight, predicted, error = (column.take(order) for column in (weight, predicted, window.table[:, ERROR].copy()))
+    weight, predicted, error = (column.take(order) for column in (weight, predicted, table[:, ERROR].copy()))
     weight /= weight.sum()
     miss = error - predicted
     loss = np.square(miss)
@@ -61,10 +57,10 @@ def calibration_error(window: LabelWindow, half_life: float) -> CalibrationError
     bounds[-1] = len(weight)
     count = bounds[1:] - bounds[:-1]
     filled = np.flatnonzero(count)
-    sums = np.zeros((5, _BINS))
+    totals = np.zeros((5, _BINS))
     values = np.array((weight, weight * predicted, weight * error, np.square(weight * miss), np.square(weight)))
-    sums[:, filled] = np.add.reduceat(values, bounds[filled], axis=1)
-    mass, forecast, seen, variance, squares = sums
+    totals[:, filled] = np.add.reduceat(values, bounds[filled], axis=1)
+    mass, forecast, seen, variance, squares = totals
     bias = seen - forecast
     share_of_one = np.divide(squares, np.square(mass), out=np.zeros(_BINS), where=mass > 0.0)
     variance = np.maximum(variance - np.square(bias) * share_of_one, 0.0)
@@ -86,11 +82,11 @@ def _unit(value: float) -> float:
     return float(min(1.0, max(0.0, value)))
 
 
-def label_delay(window: LabelWindow) -> DelayQuantiles:
+def label_delay(labels: LabelTable) -> DelayQuantiles:
     """Return the median and the 90th percentile of the time from routing to label, in seconds."""
-    table = window.table
+    table = labels.table
     # Examples of an offline file carry one time twice; they have waited for nobody.
-    delay = (table[:, LABELLED_US] - table[:, ROUTED_US])[table[:, COUNTS] != WITHDRAWN] / 1e6
+    delay = (table[:, LABELLED_US] - table[:, ROUTED_US])[table[:, STANDING] != Standing.WITHDRAWN] / 1e6
     delay = delay[delay > 0.0]
     if not len(delay):
         return DelayQuantiles()
@@ -98,17 +94,47 @@ def label_delay(window: LabelWindow) -> DelayQuantiles:
     return DelayQuantiles(p50=float(p50), p90=float(p90))
 
 
-def served_per_field(window: LabelWindow, half_life: float) -> dict[str, float]:
+def served_per_field(sums: LabelSums, half_life: float) -> dict[str, float]:
     """Return micro-F1 of the served answers in each field over recent labels, by inverse propensity.
 
     A field in which nothing was predicted and nothing was to be found is left out.
     """
-    table = window.table
-    counting = table[:, COUNTS] > 0.0
-    weight = weights(window.newer(), counting, half_life) / np.maximum(table[:, LABEL_PROBABILITY], LEAST_PROPENSITY)
-    sums = np.einsum("n,nfk->fk", weight, window.per_field.astype(np.float64))
+    labels = sums.labels
+    table = labels.table
+    counting = table[:, STANDING] > 0.0
+    weight = weights(sums.newer(), counting, half_life) / np.maximum(table[:, LABEL_PROBABILITY], LEAST_PROPENSITY)
+    counts = np.einsum("n,nfk->fk", weight, labels.per_field.astype(np.float64))
     return {
         name: _unit(2.0 * float(hits) / float(predicted + gold))
-        for name, (hits, predicted, gold) in zip(window.fields, sums, strict=True)
+        for name, (hits, predicted, gold) in zip(labels.fields, counts, strict=True)
         if predicted + gold > 0.0
     }
+
+
+def weights(newer: Ints, counting: Bools, half_life: float) -> Floats:
+    """Return exponentially forgetting weights: 1 for the newest, one half ``half_life`` labels before it.
+
+    Parameters
+    ----------
+    newer : ndarray of int, shape (contributions,)
+        Ages in labels, from :meth:`~recalibrator.fit.data.decayed_sums.LabelSums.newer`.
+    counting : ndarray of bool, shape (contributions,)
+        The others weigh nothing.
+    half_life : float
+        In labels.
+
+    Examples
+    --------
+    >>> weights(np.array([0, 2, 4]), np.array([True, True, False]), 2.0).tolist()
+    [1.0, 0.5, 0.0]
+    """
+    by_age = _weights_by_age(int(newer.max(initial=0)).bit_length(), half_life)
+    return np.where(counting, by_age[newer], 0.0)
+
+
+@lru_cache(maxsize=64)
+def _weights_by_age(bits: int, half_life: float) -> Floats:
+    """Return the weight of every age of so many bits; a table for each power of two serves all refits."""
+    table: Floats = np.exp2(np.arange(2**bits) / -half_life)
+    table.flags.writeable = False
+    return table

@@ -9,9 +9,8 @@ is held against is moved by the ratio of their odds.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from recalibrator.fit.arrays import Floats
 
 _PRIOR_COUNTS = np.array([[2.0], [1.0], [1.0]])
 """One label of either outcome: a handful of labels must not make the ratio extreme."""
@@ -149,16 +148,3 @@ class Revisions:
         self._labels, self._first, self._standing = list(labels), list(first), list(standing)
         self._scale, self.serial = scale, serial
         self._waiting = {number: label for number, *label in waiting}
-
-
-def multiplied(chance: Floats, odds: Floats) -> Floats:
-    """Return chances whose odds are multiplied.
-
-    Examples
-    --------
-    >>> multiplied(np.array([0.5, 0.2]), np.array([1.0, 4.0])).tolist()
-    [0.5, 0.5]
-    """
-    scaled = chance * odds
-    moved: Floats = scaled / (1.0 - chance + scaled)
-    return moved

@@ -1,4 +1,4 @@
-"""What unlabelled traffic looks like now: summaries flow in, the current distribution of u and of agreement flow out.
+"""What unlabelled traffic looks like now: the current distribution of u and of agreement, from summaries.
 
 Summaries come from several join instances in any order; they are kept by their routing time, and the oldest leave
 once enough later queries are known. Counts are whole numbers, so that what is added can be taken out again exactly.
@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recalibrator.fit.arrays import Floats, Ints
 from recalibrator.fit.data.call_failures import CallFailures
-from recalibrator.fit.data.instants import to_us
 from recalibrator.grid import Grid
+from schemas.event import to_us
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 
 COUNT, PAIRS, AGREEING = range(3)
@@ -50,7 +51,7 @@ class Batch:
     last_us: int
     first_us: int
     serial: int
-    cell: NDArray[np.intp] = field(compare=False)
+    cell: Ints = field(compare=False)
     counts: NDArray[np.int64] = field(compare=False)
     sums: dict[str, float] = field(compare=False)
 
@@ -71,7 +72,7 @@ class TrafficWindow:
         self._wanted = queries
         self._batches: list[Batch] = []
         self._serial = 0
-        self._moves: dict[GridSpec, NDArray[np.intp]] = {}
+        self._moves: dict[GridSpec, Ints] = {}
         self.counts = np.zeros((3, grid.cells), dtype=np.int64)
         self._rows = np.arange(3)[:, None] * grid.cells
         self.recent = dict.fromkeys(_SUMS, 0.0)
@@ -139,7 +140,7 @@ class TrafficWindow:
         last, first = to_us(summary.last_routed_at), to_us(summary.first_routed_at)
         return Batch(last, first, self._serial, filled, counts, sums)
 
-    def _move(self, spec: GridSpec) -> NDArray[np.intp]:
+    def _move(self, spec: GridSpec) -> Ints:
         if spec not in self._moves:
             self._moves[spec] = self.grid.indices(Grid(spec).centres)
         return self._moves[spec]
@@ -201,7 +202,7 @@ class TrafficWindow:
         self.small_failures, self.large_failures = (CallFailures(*values) for values in state["failures"])
 
 
-def _counts(part: VersionTraffic) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+def _counts(part: VersionTraffic) -> tuple[Ints, NDArray[np.int64]]:
     """Return the cells of one version's traffic, and how many queries, pairs and agreeing pairs fell into each."""
     filled = len(part.cell)
     counts = np.empty((3, filled), dtype=np.int64)
@@ -210,7 +211,7 @@ def _counts(part: VersionTraffic) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
     return np.fromiter(part.cell, np.intp, filled), np.minimum(counts, _COUNT_MOST)
 
 
-def distribution(traffic: TrafficWindow, labelled: NDArray[np.float64], wanted: float) -> NDArray[np.float64]:
+def distribution(traffic: TrafficWindow, labelled: Floats, wanted: float) -> Floats:
     """Return the share of current queries with u in each cell, summing to 1 over queries that have a u.
 
     Parameters
@@ -233,5 +234,5 @@ def distribution(traffic: TrafficWindow, labelled: NDArray[np.float64], wanted: 
     if total > 0.0 and missing > 0.0:
         counted = counted + labelled * (missing / total)
     whole = counted.sum()
-    shares: NDArray[np.float64] = counted / whole if whole > 0.0 else counted
+    shares: Floats = counted / whole if whole > 0.0 else counted
     return shares

@@ -1,4 +1,4 @@
-"""Certified thresholds: labels flow in, the largest threshold that is proven to meet the target flows out.
+"""Certified thresholds: the largest threshold that labels prove to meet the target.
 
 For every threshold t a gambler bets against "F(t) ≤ 0", that is "serving by t misses the target". Bets are fair or
 worse while that is true, so that wealth of 1/δ at any time, however often one looks, has a chance of at most δ
@@ -6,8 +6,8 @@ worse while that is true, so that wealth of 1/δ at any time, however often one 
 on until one fails, which needs no correction for their number (fixed-sequence testing; Maurer et al., 1995).
 
 The proof holds for the mean over the queries since :attr:`Certifier.since_us`, if labels are right, if requests for
-labels and exploration were drawn as told, and if no answer holds more than one value a field. It begins anew when a
-detector believes that outcomes have changed: no proof about what was says anything of what is.
+labels and exploration were drawn with the probabilities on record, and if no answer holds more than one value a field.
+It begins anew when a detector finds that outcomes have changed: no proof about what was says anything of what is.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from typing import Any, Self
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.fit.arrays import pack, unpack
-from recalibrator.fit.data.instants import from_us
+from recalibrator.fit.arrays import Floats, pack, unpack
 from recalibrator.fit.decide.threshold import Choice
-from recalibrator.fit.estimate.smoothing import Floats
 from recalibrator.fit.micro_f1 import score
+from schemas.event import from_us
 from schemas.labelled import LabelledExample, OutcomeCounts
 
 _BOLDEST = 0.75
@@ -223,7 +222,7 @@ class Certifier:
         if example.large is not None and ran:
             seen = min(example.large_probability, example.label_probability)
             return kept, self._score(example.large, example.gold_count) * self._weight(seen)
-        # A call that failed ends with the small answer, whoever makes it; one that was not drawn says nothing.
+        # A call that failed ends with the small answer under any policy; one that was not drawn says nothing.
         return kept, kept if example.large_probability >= 1.0 else 0.0
 
     def _weight(self, propensity: float) -> float:

@@ -1,4 +1,4 @@
-"""Publish or wait: a new choice and the one in force flow in, the reason to publish (or none) flows out.
+"""Publish or wait, and how much to explore: a new candidate against the version in force.
 
 A publication reaches all routers within tens of milliseconds and costs next to nothing, so that only moves too small to
 matter are kept back. Waiting for larger ones, or for those beyond their noise, was measured to cost more than it saves.
@@ -6,23 +6,54 @@ matter are kept back. Waiting for larger ones, or for those beyond their noise, 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from recalibrator.fit.decide.threshold import Choice, Policies
-from recalibrator.fit.method_constants import Tuning
+from recalibrator.fit.estimate.estimate import Estimate
+from recalibrator.fit.method_constants import PublishConstants
 from schemas.calibration import CalibrationVersion
 
 _DRIFT_SHARE = 0.25
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a version made now would rest on: the estimate, the exploration, all policies, and the one chosen."""
+
+    estimate: Estimate
+    exploration: float
+    policies: Policies
+    choice: Choice
+
+
+def exploration_probability(most: float, constants: PublishConstants, *, is_quiet: bool, is_certified: bool) -> float:
+    """Return the exploration probability of the next version.
+
+    Exploration is paid with every query and needed where outcomes have changed: there the large model's answers below
+    the threshold must be learnt anew. While nothing changes, labels that age slowly still show them. Proofs rest on
+    explored queries at any time.
+
+    Parameters
+    ----------
+    most : float
+        As configured.
+    constants : PublishConstants
+    is_quiet : bool
+        Whether nothing has changed lately, and nothing is suspected to.
+    is_certified : bool
+        Whether thresholds are to be proven.
+    """
+    return most * constants.quiet_exploration if is_quiet and not is_certified else most
+
+
 def reason_to_publish(
     current: CalibrationVersion,
-    policies: Policies,
-    choice: Choice,
+    candidate: Candidate,
+    constants: PublishConstants,
     *,
     map_moved: float,
-    exploration: float,
     age_s: float,
     drifted: bool,
-    tuning: Tuning,
 ) -> str | None:
     """Return the trigger of a new version, or None to leave the one in force.
 
@@ -30,18 +61,14 @@ def reason_to_publish(
     ----------
     current : CalibrationVersion
         In force.
-    policies : Policies
-        All thresholds, weighed now.
-    choice : Choice
+    candidate : Candidate
+    constants : PublishConstants
     map_moved : float
         Mean over current traffic of the change of g(u).
-    exploration : float
-        Share of kept queries that are to be explored from now on.
     age_s : float
         Event time since ``current``, in seconds.
     drifted : bool
         Whether a detector has just fired.
-    tuning : Tuning
 
     Returns
     -------
@@ -49,17 +76,18 @@ def reason_to_publish(
         ``feasibility_changed``, ``drift``, ``threshold_moved``, ``map_moved``, ``exploration_changed`` or
         ``maximum_age``.
     """
+    policies, choice = candidate.policies, candidate.choice
     if choice.feasible != (current.state != "infeasible"):
         return "feasibility_changed"
     old = policies.index(current.uncertainty_threshold)
     rates = policies.escalation_rate
     move = float(rates[choice.index] - rates[old])
-    if drifted and abs(move) >= _DRIFT_SHARE * tuning.move_least:
+    if drifted and abs(move) >= _DRIFT_SHARE * constants.move_least:
         return "drift"
-    if abs(move) > tuning.move_least:
+    if abs(move) > constants.move_least:
         return "threshold_moved"
-    if map_moved > tuning.map_move_least:
+    if map_moved > constants.map_move_least:
         return "map_moved"
-    if exploration != current.exploration_probability:
+    if candidate.exploration != current.exploration_probability:
         return "exploration_changed"
-    return "maximum_age" if age_s >= tuning.maximum_age_s else None
+    return "maximum_age" if age_s >= constants.maximum_age_s else None

@@ -1,4 +1,4 @@
-"""The threshold rule: expected scores over u flow in, the cheapest threshold that meets the target flows out."""
+"""The threshold rule: expected scores over u → the cheapest threshold that meets the target."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from recalibrator.fit.estimate.estimate import Outlook
-from recalibrator.fit.estimate.smoothing import Floats
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.estimate.estimate import Estimate
 from recalibrator.fit.micro_f1 import micro_f1
 from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE
 
@@ -60,12 +60,12 @@ class Choice:
     feasible: bool
 
 
-def weigh(outlook: Outlook, edges: Floats, target: float, exploration: float = 0.0) -> Policies:
+def weigh(estimate: Estimate, edges: Floats, target: float, exploration: float = 0.0) -> Policies:
     """Weigh all thresholds by the current traffic.
 
     Parameters
     ----------
-    outlook : Outlook
+    estimate : Estimate
     edges : ndarray, shape (cells - 1,)
         Upper edges of all cells but the last.
     target : float
@@ -80,8 +80,8 @@ def weigh(outlook: Outlook, edges: Floats, target: float, exploration: float = 0
         latter. The standard error holds the curves' noise, that of both corrections, and that of the traffic as a
         sample.
     """
-    shares, kept, escalated, failed = outlook.traffic, outlook.kept, outlook.escalated, outlook.failed
-    small, large = outlook.shift.jacobian
+    shares, kept, escalated, failed = estimate.traffic, estimate.kept, estimate.escalated, estimate.failed
+    small, large = estimate.shift.jacobian
     # Each policy keeps one cell more than the one before it: what changes there, added up, is what all of them expect.
     sums = np.empty((7, len(shares) + 1))
     sums[:, 0] = (
@@ -104,8 +104,8 @@ def weigh(outlook: Outlook, edges: Floats, target: float, exploration: float = 0
     np.add.accumulate(sums, axis=1, out=sums)
     value, size, square, level, slope, variance, below = sums
     # Where the largest is left of large numbers, rounding must not make it negative.
-    variance = np.maximum(variance, 0.0) + _correction_variance(outlook, level, slope, below)
-    variance += np.maximum(square - value * value, 0.0) / outlook.traffic_queries
+    variance = np.maximum(variance, 0.0) + _correction_variance(estimate, level, slope, below)
+    variance += np.maximum(square - value * value, 0.0) / estimate.traffic_queries
     return Policies(
         thresholds=_thresholds(edges.tobytes()),
         value=value,
@@ -123,16 +123,16 @@ def _thresholds(edges: bytes) -> Floats:
     return thresholds
 
 
-def _correction_variance(outlook: Outlook, level: Floats, slope: Floats, below: Floats) -> Floats:
+def _correction_variance(estimate: Estimate, level: Floats, slope: Floats, below: Floats) -> Floats:
     """Return what the rectifier and the agreement tilt add to Var F(t).
 
     Parameters
     ----------
-    outlook : Outlook
+    estimate : Estimate
     level, slope, below : ndarray, shape (cells + 1,)
         Of each policy: how F changes with the tilt's two parameters, and the share of queries kept.
     """
-    rectifier, whole = outlook.rectifier, float(below[-1])
+    rectifier, whole = estimate.rectifier, float(below[-1])
     near = float(below[rectifier.split + 1])
     near_kept = np.minimum(below, near)
     far_kept = below - near_kept
@@ -140,7 +140,7 @@ def _correction_variance(outlook: Outlook, level: Floats, slope: Floats, below: 
     variance: Floats = np.square(near_kept) * small_below + np.square(far_kept) * small_above
     variance += np.square(near - near_kept) * large_below
     variance += np.square((whole - near) - far_kept) * large_above
-    (level_variance, covariance), (_, slope_variance) = outlook.tilt.covariance.tolist()
+    (level_variance, covariance), (_, slope_variance) = estimate.tilt.covariance.tolist()
     variance += level * (level_variance * level + (2.0 * covariance) * slope)
     variance += slope_variance * np.square(slope)
     return variance

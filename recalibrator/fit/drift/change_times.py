@@ -8,7 +8,7 @@ _FRESH_LABELS_BETWEEN_CHANGES = 200
 
 
 class Change:
-    """When something is believed to have changed last, and how many labels tell of it since.
+    """When something is believed to have changed last, and the number of labels since.
 
     Attributes
     ----------
@@ -47,8 +47,8 @@ class OutcomeChange(Change):
         self._before_us: int | None = None
         self.settled = True
 
-    def is_news(self, began_us: int) -> bool:
-        """Whether an alarm tells of another change: soon after the last, it is the same one seen once more."""
+    def is_new(self, began_us: int) -> bool:
+        """Whether an alarm reports another change: soon after the last, it is the same one seen once more."""
         return (self.began_us is None or self._fresh >= _FRESH_LABELS_BETWEEN_CHANGES) and began_us > (
             self.began_us or 0
         )
@@ -62,21 +62,21 @@ class OutcomeChange(Change):
         fresh : int
             Labels that are known of queries routed since.
         now_us : int
-            When it was told.
+            When it was reported.
         by_labels : bool
-            Whether labels told it, so that it falls when they are found to be wrong.
+            Whether labels reported it, so that it is retracted when they are found to be wrong.
         settled : bool
         """
         self._before_us, self.settled = self.began_us, settled
         self.began_us, self._fresh, self._seen_us, self._by_labels = began_us, fresh, now_us, by_labels
 
-    def was_told(self, since_us: int) -> bool:
-        """Whether labels have told the last change, and since a time."""
+    def reported_by_labels(self, since_us: int) -> bool:
+        """Whether labels have reported the last change, and did so since a time."""
         return self.began_us is not None and self._by_labels and self._seen_us >= since_us
 
-    def told_wrongly(self, since_us: int) -> bool:
-        """Go back to the change before, when labels have told the last one since a time; whether they had."""
-        if not self.was_told(since_us):
+    def retract(self, since_us: int) -> bool:
+        """Go back to the change before, if labels have reported the last one since a time; returns whether they had."""
+        if not self.reported_by_labels(since_us):
             return False
         self.began_us, self._before_us = self._before_us, None
         return True

@@ -1,34 +1,30 @@
-"""Drift detectors: outcomes against what was predicted flow in, alarms with the time of the change flow out.
+"""CUSUM detectors: sums of log likelihood ratios that restart at zero (Page, 1954).
 
-All are sums of log likelihood ratios that restart at zero (CUSUM; Page, 1954), of "the odds are k times those
-predicted, or a k-th of them" against "as predicted". While the predictions are right, an alarm comes on average
-after no fewer than exp(bound) observations (Lorden, 1971), however rare the errors and whatever their order.
+Each compares "the odds are k times those predicted, or a k-th of them" with "as predicted". While the predictions are
+right, an alarm comes on average after no fewer than exp(bound) observations (Lorden, 1971), however rare the errors
+and whatever their order.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalibrator.fit.data.instants import from_us
+from recalibrator.fit.drift.detector import Alarm, Channel, Outcomes
+from schemas.event import from_us
 from schemas.status import DetectorStatus, DriftState
 
 _SUSPECTED_SHARE = 0.6
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """What a detector looks for.
+class CusumRules(NamedTuple):
+    """What a CUSUM is set to.
 
     Parameters
     ----------
-    name, watches : str
-        For people.
-    needs_labels : bool
     odds : float
         k > 1, the change in odds that is found fastest.
     bound : float
@@ -39,9 +35,6 @@ class Watch:
         Observations without suspicion after which an alarm is over.
     """
 
-    name: str
-    watches: str
-    needs_labels: bool
     odds: float
     bound: float
     both_ways: bool
@@ -49,17 +42,21 @@ class Watch:
 
 
 @dataclass(slots=True)
-class Detector:
+class Cusum:
     """One CUSUM in both directions.
 
     Examples
     --------
-    >>> detector = Detector(Watch("errors", "errors", True, odds=2.0, bound=5.0, both_ways=True, settled=100))
-    >>> [detector.observe(0.1, wrong, second) for second, wrong in enumerate([0, 1, 1, 1, 1, 1, 1, 1, 1, 1])][-1]
-    1
+    >>> channel = Channel("errors", needs_labels=True, meaning="outcomes")
+    >>> detector = Cusum("errors", channel, CusumRules(odds=2.0, bound=5.0, both_ways=True, settled=100))
+    >>> seen = [Outcomes(0.1, 1.0, wrong, second) for second, wrong in enumerate([0.0, *[1.0] * 9])]
+    >>> [alarm.began_us for alarm in map(detector.update, seen) if alarm]
+    [1]
     """
 
-    watch: Watch
+    name: str
+    channel: Channel
+    rules: CusumRules
     up: float = 0.0
     down: float = 0.0
     up_since_us: int | None = None
@@ -71,76 +68,43 @@ class Detector:
     _log_odds: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._log_odds = log(self.watch.odds)
+        self._log_odds = log(self.rules.odds)
 
-    def observe(self, predicted: float, outcome: float, now_us: int) -> int | None:
-        """Take one outcome in.
-
-        Parameters
-        ----------
-        predicted : float
-            Its probability, inside (0, 1).
-        outcome : float
-            1 or 0.
-        now_us : int
-
-        Returns
-        -------
-        int or None
-            When the change began, if this outcome raises the alarm.
-        """
-        odds = self.watch.odds
-        gain = self._log_odds * outcome
-        rising = gain - log(1.0 - predicted + odds * predicted)
-        falling = -gain - log(1.0 - predicted + predicted / odds)
-        return self._step(rising, falling, 1, now_us)
-
-    def observe_ratio(self, gain: float, now_us: int) -> int | None:
-        """Take one outcome in by its log likelihood ratio of after the change over before; see :meth:`observe`."""
-        return self._step(gain, -gain, 1, now_us)
-
-    def observe_many(
-        self, predicted: NDArray[np.float64], trials: NDArray[np.float64], hits: NDArray[np.float64], now_us: int
-    ) -> int | None:
-        """Take outcomes in as counts by cell, shape (cells,) each; see :meth:`observe`."""
-        odds, total = self.watch.odds, float(hits.sum())
-        rising = self._log_odds * total - float(trials @ np.log(1.0 - predicted + odds * predicted))
-        falling = -self._log_odds * total - float(trials @ np.log(1.0 - predicted + predicted / odds))
-        return self._step(rising, falling, int(trials.sum()), now_us)
-
-    def observe_share(self, predicted: float, trials: float, hits: float, now_us: int) -> int | None:
-        """Take so many outcomes of one probability in; see :meth:`observe`."""
-        odds = self.watch.odds
-        rising = self._log_odds * hits - trials * log(1.0 - predicted + odds * predicted)
-        falling = -self._log_odds * hits - trials * log(1.0 - predicted + predicted / odds)
-        return self._step(rising, falling, int(trials), now_us)
-
-    def _step(self, rising: float, falling: float, observations: int, now_us: int) -> int | None:
+    def update(self, seen: Outcomes) -> Alarm | None:
+        """Take outcomes in; return an alarm if they raise one."""
+        rising, falling, observations = self._gains(seen)
         self.observed += observations
         self.since_alarm += observations
-        up = self.up + rising
-        if up <= 0.0:
-            up, self.up_since_us = 0.0, None
-        elif self.up_since_us is None:
-            self.up_since_us = now_us
-        self.up = up
-        if self.watch.both_ways:
-            down = self.down + falling
-            if down <= 0.0:
-                down, self.down_since_us = 0.0, None
-            elif self.down_since_us is None:
-                self.down_since_us = now_us
-            self.down = down
-        if self.up < self.watch.bound and self.down < self.watch.bound:
+        self.up, self.up_since_us = _added(self.up, rising, self.up_since_us, seen.at_us)
+        if self.rules.both_ways:
+            self.down, self.down_since_us = _added(self.down, falling, self.down_since_us, seen.at_us)
+        if self.up < self.rules.bound and self.down < self.rules.bound:
             return None
-        began = self.up_since_us if self.up >= self.down else self.down_since_us
+        began_us = self.up_since_us if self.up >= self.down else self.down_since_us
         self.alarms += 1
-        self.alarmed_us, self.since_alarm = now_us, 0
+        self.alarmed_us, self.since_alarm = seen.at_us, 0
         self.restart()
-        return now_us if began is None else began
+        return Alarm(self.name, self.channel, seen.at_us if began_us is None else began_us)
+
+    def _gains(self, seen: Outcomes) -> tuple[float, float, int]:
+        """Return what both sums gain, and the number of observations."""
+        expected, trials, hits, odds = seen.expected, seen.trials, seen.hits, self.rules.odds
+        if seen.log_ratio is not None:
+            return seen.log_ratio, -seen.log_ratio, int(np.sum(trials))
+        if isinstance(expected, float):
+            # Plain arithmetic for a single label: many times faster than arrays of one value.
+            assert isinstance(trials, float)
+            assert isinstance(hits, float)
+            rising = self._log_odds * hits - trials * log(1.0 - expected + odds * expected)
+            falling = -self._log_odds * hits - trials * log(1.0 - expected + expected / odds)
+            return rising, falling, int(trials)
+        total = float(np.sum(hits))
+        rising = self._log_odds * total - float(trials @ np.log(1.0 - expected + odds * expected))
+        falling = -self._log_odds * total - float(trials @ np.log(1.0 - expected + expected / odds))
+        return rising, falling, int(np.sum(trials))
 
     def restart(self) -> None:
-        """Forget the sums, not the alarms: what was predicted has changed."""
+        """Forget the sums, not the alarms."""
         self.up = self.down = 0.0
         self.up_since_us = self.down_since_us = None
 
@@ -150,36 +114,43 @@ class Detector:
         return max(self.up, self.down)
 
     @property
-    def state(self) -> DriftState:
+    def drift_state(self) -> DriftState:
         """``drifted`` for a while after an alarm, ``suspected`` near the bound, else ``ok``."""
-        if self.alarmed_us is not None and self.since_alarm < self.watch.settled:
+        if self.alarmed_us is not None and self.since_alarm < self.rules.settled:
             return "drifted"
-        return "suspected" if self.statistic >= _SUSPECTED_SHARE * self.watch.bound else "ok"
+        return "suspected" if self.statistic >= _SUSPECTED_SHARE * self.rules.bound else "ok"
 
     def status(self) -> DetectorStatus:
-        """Return what people see of it."""
-        state = self.state
-        since = self.up_since_us if self.up >= self.down else self.down_since_us
-        shown = self.alarmed_us if state == "drifted" else since if state == "suspected" else None
+        """Return its state, and the larger sum beside the bound at which it fires."""
+        state = self.drift_state
+        since_us = self.up_since_us if self.up >= self.down else self.down_since_us
+        if state == "drifted":
+            since_us = self.alarmed_us
         return DetectorStatus(
-            name=self.watch.name,
-            watches=self.watch.watches,
-            needs_labels=self.watch.needs_labels,
+            name=self.name,
+            watches=self.channel.watches,
+            needs_labels=self.channel.needs_labels,
             state=state,
             statistic=self.statistic,
-            bound=self.watch.bound,
-            since=None if shown is None else from_us(shown),
+            bound=self.rules.bound,
+            since=None if state == "ok" or since_us is None else from_us(since_us),
             alarms=self.alarms,
         )
 
-    def dump(self) -> list[Any]:
-        """Return the state as JSON values, exact."""
-        return [
-            *(self.up, self.down, self.up_since_us, self.down_since_us),
-            *(self.alarms, self.alarmed_us, self.since_alarm, self.observed),
-        ]
+    def state(self) -> dict[str, Any]:
+        """Return sums and alarms as JSON values, exact."""
+        return {name: getattr(self, name) for name in _STATE}
 
-    def load(self, values: list[Any]) -> None:
-        """Take a former :meth:`dump` back."""
-        self.up, self.down, self.up_since_us, self.down_since_us = values[:4]
-        self.alarms, self.alarmed_us, self.since_alarm, self.observed = values[4:]
+    def load(self, state: dict[str, Any]) -> None:
+        """Take a former :meth:`state` back."""
+        for name in _STATE:
+            setattr(self, name, state[name])
+
+
+_STATE = tuple(one.name for one in fields(Cusum) if one.init)[3:]
+
+
+def _added(before: float, gain: float, since_us: int | None, at_us: int) -> tuple[float, int | None]:
+    """Return a sum that restarts at zero, and since when it is positive."""
+    after = before + gain
+    return (0.0, None) if after <= 0.0 else (after, at_us if since_us is None else since_us)

@@ -1,25 +1,31 @@
-"""The agreement tilt: how much more or less the two models agree now than when the labels were made.
+"""What the agreement of both models says: the tilt, and how often the small answer is wrong given agreement.
 
 Agreement is free, undelayed and known wherever both models ran. Curves given agreement change slowly, so that a
-change of agreement shifts the outcome curves at once, long before labels tell.
+change of agreement shifts the outcome curves at once, long before labels show it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.data.decayed_sums import SLOW, SLOW_SQUARE
+from recalibrator.fit.data.label_columns import ERROR, PAIR
 from recalibrator.fit.estimate.logistic import line_basis, newton_step
-from recalibrator.fit.estimate.outcome_curves import Smoothed
-from recalibrator.fit.estimate.smoothing import Floats
+from recalibrator.fit.estimate.outcome_curves import Smoothed, cell_sums
+from recalibrator.fit.estimate.smoothing import Family, shrunk_local_linear
+from recalibrator.fit.method_constants import SmoothingConstants
 
 _NEWTON_STEPS = 6
 _SETTLED = 1e-9
 """The covariance is that before the last step."""
 _OF_SMALL = np.array((0, 1, 4))
 _LEAST_BLAME = 0.5
-"""A cell whose disagreements are mostly the large model's fault tells too little to be scaled up further."""
+"""A cell whose disagreements are mostly the large model's fault says too little to be scaled up further."""
+_LEAST_ERROR = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +143,90 @@ def shift_by(
         error_given=error_given,
         jacobian=jacobian,
     )
+
+
+def error_given_agreement(groups: Floats, constants: SmoothingConstants) -> Floats:
+    """Return P(the small answer is wrong | u, the answers differ), and the same where they are equal.
+
+    Parameters
+    ----------
+    groups : ndarray, shape (``SUMS``, groups)
+        Of labels, in the groups of :class:`~recalibrator.fit.data.label_table.LabelTable`.
+    constants : SmoothingConstants
+
+    Returns
+    -------
+    ndarray, shape (2, cells)
+        In [0.005, 0.995].
+    """
+    sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
+    related, wide = sums.by_relation[1:], constants.wide_bandwidth_cells
+    family = Family(
+        constants.related_bandwidth_cells, related[:, :, PAIR], sums.square[1:], related[:, :, ERROR], np.arange(2)
+    )
+    return inside(shrunk_local_linear((family,), wide, constants.shrink_labels)[0].curves)
+
+
+def inside(chance: Floats) -> Floats:
+    """Return chances clipped to [0.005, 0.995]: what was never seen is not impossible."""
+    clipped: Floats = np.minimum(np.maximum(chance, _LEAST_ERROR), 1.0 - _LEAST_ERROR)
+    return clipped
+
+
+def multiply_odds(chance: Floats, factor: float | Floats) -> Floats:
+    """Return chances whose odds are multiplied.
+
+    Examples
+    --------
+    >>> multiply_odds(np.array([0.5, 0.2]), np.array([1.0, 4.0])).tolist()
+    [0.5, 0.5]
+    """
+    scaled = chance * factor
+    moved: Floats = scaled / (1.0 - chance + scaled)
+    return moved
+
+
+class Chances(NamedTuple):
+    """P(error) of each label when the odds of some errors are multiplied: rest + weight · that of these errors.
+
+    Parameters
+    ----------
+    rest : ndarray
+        P(an error outside the kind of queries whose errors are multiplied).
+    weight : ndarray
+        P(the query is of that kind): 1 where it is known to be, else by P(agree | u).
+    error : ndarray
+        P(error | that kind), inside (0, 1).
+    """
+
+    rest: Floats
+    weight: Floats
+    error: Floats
+
+    def at(self, log_odds: float | Floats) -> Floats:
+        """Return P(error)."""
+        odds = self.error * np.exp(log_odds)
+        return np.asarray(self.rest + self.weight * odds / (1.0 - self.error + odds))
+
+
+def chances_of(agreement: Floats, error_given: Floats, cell: Any, agree: bool | None, *, agreeing: bool) -> Chances:
+    """Return the chances of labels of queries in some cells, all with the same known or unknown agreement.
+
+    Parameters
+    ----------
+    agreement : ndarray, shape (cells,)
+        P(agree | u).
+    error_given : ndarray, shape (2, cells)
+        P(error | u, the answers differ), and where they are equal.
+    cell : int or ndarray of int
+    agree : bool or None
+        None: one model alone has answered.
+    agreeing : bool
+        Whether the errors of equal answers are multiplied, rather than those of different ones.
+    """
+    error = error_given[int(agreeing)][cell]
+    if agree is not None:
+        return Chances(np.zeros_like(error), np.ones_like(error), error)
+    equal = agreement[cell]
+    weight = equal if agreeing else 1.0 - equal
+    return Chances((1.0 - weight) * error_given[int(not agreeing)][cell], weight, error)

@@ -1,15 +1,17 @@
-"""The outlook: everything known now, as curves over u that are ready to be weighed.
+"""The estimate: everything known now, as curves over u that are ready to be weighed.
 
-The label window, the current traffic and the serving threshold flow in; corrected curves of both models, their
-standard errors and the map g flow out. A pure function of what the windows hold, whatever order it came in.
+The curves of both models, corrected by agreement and by recent labels, their standard errors and the map g: a pure
+function of the labels, of the current traffic and of what is believed to have changed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from recalibrator.fit.arrays import Floats
 from recalibrator.fit.data.decayed_sums import (
     FAST,
     FAST_QUERIES,
@@ -20,19 +22,25 @@ from recalibrator.fit.data.decayed_sums import (
     SLOW_SQUARE,
     SLOW_SQUARE_PAIR,
     SUMS,
-    Forgotten,
+    DecayedSums,
     HalfLives,
+    LabelSums,
 )
-from recalibrator.fit.data.label_table import LabelWindow
-from recalibrator.fit.data.table import ERROR, ONE, PAIR
+from recalibrator.fit.data.label_columns import ERROR, ONE, PAIR, STANDING
 from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, TrafficWindow, distribution
-from recalibrator.fit.estimate.agreement import Shift, Tilt, fit_tilt, shift_by
-from recalibrator.fit.estimate.calibration_map import fit_map
-from recalibrator.fit.estimate.given import error_given_agreement, inside
-from recalibrator.fit.estimate.outcome_curves import CellSums, Stratified, cell_sums, smooth_outcomes, stratify
+from recalibrator.fit.estimate.agreement import Shift, Tilt, error_given_agreement, fit_tilt, inside, shift_by
+from recalibrator.fit.estimate.calibration_map import ErrorCells, MapFitter
+from recalibrator.fit.estimate.outcome_curves import (
+    CellSums,
+    Smoothed,
+    Stratified,
+    cell_sums,
+    smooth_outcomes,
+    stratify,
+)
 from recalibrator.fit.estimate.rectifier import Rectifier, centred, rectify
-from recalibrator.fit.estimate.smoothing import Floats, kernel_mean
-from recalibrator.fit.method_constants import Tuning
+from recalibrator.fit.estimate.smoothing import kernel_mean
+from recalibrator.fit.method_constants import DecayConstants, EstimateConstants, TiltConstants
 from recalibrator.grid import Grid
 from schemas.calibration import CalibrationMap
 
@@ -91,7 +99,7 @@ class Support:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Estimate:
     """What is expected of each way of serving at each u, now.
 
     Parameters
@@ -123,81 +131,96 @@ class Outlook:
     error_given: Floats
 
 
-def look_out(
-    window: LabelWindow,
-    traffic: TrafficWindow,
-    serving_threshold: float | None,
-    changed_us: int | None,
-    discounted: bool,
-    tuning: Tuning,
-    *,
-    settled: bool = True,
-    drift_scale: float | None = None,
-    tilt_ridge: float | None = None,
-) -> Outlook:
-    """Estimate the outlook.
+class Circumstances(NamedTuple):
+    """What is believed of the world when an estimate is made.
 
     Parameters
     ----------
-    window : LabelWindow
-    traffic : TrafficWindow
     serving_threshold : float or None
         On u; the rectifier works on either side of it. None before the first version.
     changed_us : int or None
-        When a detector believes that the world changed: what recent labels add is measured on those since.
+        From when on the world is believed to be another: what recent labels add is measured on those since.
     discounted : bool
         Whether labels routed before then are to count for little.
-    tuning : Tuning
     settled : bool
-        Whether labels from before the change are to count for little in ``error_given`` too.
-    drift_scale, tilt_ridge : float, optional
-        Instead of those of ``tuning``.
+        Whether they are to count for little in ``error_given`` too.
+    is_quiet : bool
+        Whether nothing has changed lately, and nothing is suspected to.
+    is_new_mix : bool
+        Whether few labels are known of a new mix of queries.
     """
-    grid, target = window.grid, window.target
-    forgotten = window.forgotten(_half_lives(tuning), changed_us)
-    groups = _discounted(forgotten, tuning, discounted)
+
+    serving_threshold: float | None
+    changed_us: int | None = None
+    discounted: bool = True
+    settled: bool = True
+    is_quiet: bool = False
+    is_new_mix: bool = False
+
+
+def estimate_outcomes(
+    label_sums: LabelSums,
+    traffic: TrafficWindow,
+    fitter: MapFitter,
+    circumstances: Circumstances,
+    constants: EstimateConstants,
+) -> Estimate:
+    """Estimate what is expected of each way of serving.
+
+    Parameters
+    ----------
+    label_sums : LabelSums
+    traffic : TrafficWindow
+    fitter : MapFitter
+        Of the map g.
+    circumstances : Circumstances
+    constants : EstimateConstants
+    """
+    labels, changed_us = label_sums.labels, circumstances.changed_us
+    grid, target = labels.grid, labels.target
+    decayed = label_sums.decayed_sums(_half_lives(constants.decay), changed_us)
+    groups = _discounted(decayed, constants.decay, circumstances.discounted)
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
-    smoothed = smooth_outcomes(sums, tuning)
-    split = _last_kept(grid, serving_threshold)
-    fitted = stratify(sums, smoothed, target, tuning)
-    curves = centred(fitted, sums, target, split) if tuning.centred else fitted
-    pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
-    tilt = fit_tilt(curves.agreement, pairs, agreeing, grid.standard_logits, tilt_ridge or tuning.tilt_ridge)
-    unlabelled = _unlabelled(window, traffic, tuning.labels_present)
-    shift = shift_by(tilt, curves.agreement, grid.standard_logits, smoothed, target, unlabelled=unlabelled)
+    smoothed = smooth_outcomes(sums, constants.smoothing)
+    split = _last_kept(grid, circumstances.serving_threshold)
+    curves = stratify(sums, smoothed, target, constants.smoothing)
+    if constants.smoothing.centred:
+        curves = centred(curves, sums, target, split)
+    tilt, shift = _tilt(curves, smoothed, label_sums, traffic, constants.tilt, is_quiet=circumstances.is_quiet)
+    widening = constants.rectifier.mix_drift_factor if circumstances.is_new_mix else 1.0
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
         (curves.small.value, curves.large.value),
         (shift.small_value, shift.large_value),
-        _tilted(window, traffic, changed_us, tuning.half_life_fast),
+        _tilted(label_sums, traffic, changed_us, constants.decay.half_life_fast),
         target=target,
         split=split,
-        drift_scale=tuning.drift_scale if drift_scale is None else drift_scale,
+        drift_scale=constants.rectifier.drift_scale * widening,
     )
     shares, failed_share = _traffic(groups[FAST_QUERIES], traffic)
-    kept, escalated = _expected(curves, shift, rectifier, shares, tuning.bandwidth_cells)
-    return Outlook(
+    kept, escalated = _expected(curves, shift, rectifier, shares, constants.smoothing.bandwidth_cells)
+    return Estimate(
         traffic=shares,
-        traffic_queries=max(traffic.recent["queries"], 1.0) if traffic.recent["queries"] else float(len(window)),
+        traffic_queries=max(traffic.recent["queries"], 1.0) if traffic.recent["queries"] else float(len(labels)),
         kept=kept,
         escalated=escalated,
         failed=Failed(failed_share, curves.failed_value, curves.failed_size, curves.failed_variance),
         rectifier=rectifier,
         tilt=tilt,
         shift=shift,
-        map=_map(grid, groups, shift.error, shares, tuning),
-        support=_support(forgotten, groups, sums),
+        map=fitter.fit(_error_cells(grid, groups, shift.error, shares)),
+        support=_support(decayed, groups, sums),
         error_given=inside(shift.error_given)
-        if settled or forgotten.before is None
-        else error_given_agreement(forgotten.before + forgotten.since, tuning),
+        if circumstances.settled or decayed.before is None
+        else error_given_agreement(decayed.before + decayed.since, constants.smoothing),
     )
 
 
-def _half_lives(tuning: Tuning) -> HalfLives:
-    return HalfLives(tuning.half_life_slow, tuning.half_life_fast, tuning.half_life_map)
+def _half_lives(constants: DecayConstants) -> HalfLives:
+    return HalfLives(constants.half_life_slow, constants.half_life_fast, constants.half_life_map)
 
 
-def errors_before(window: LabelWindow, instant_us: int, tuning: Tuning) -> Floats:
+def errors_before(label_sums: LabelSums, instant_us: int, constants: EstimateConstants) -> Floats:
     """Return P(the small answer is wrong | u, the answers differ), and where they are equal, by labels before a time.
 
     Returns
@@ -205,12 +228,31 @@ def errors_before(window: LabelWindow, instant_us: int, tuning: Tuning) -> Float
     ndarray, shape (2, cells)
         Inside (0, 1).
     """
-    before = window.forgotten(_half_lives(tuning), instant_us).before
+    before = label_sums.decayed_sums(_half_lives(constants.decay), instant_us).before
     assert before is not None
-    return error_given_agreement(before, tuning)
+    return error_given_agreement(before, constants.smoothing)
 
 
-def _unlabelled(window: LabelWindow, traffic: TrafficWindow, enough: float) -> float:
+def _tilt(
+    curves: Stratified,
+    smoothed: Smoothed,
+    label_sums: LabelSums,
+    traffic: TrafficWindow,
+    constants: TiltConstants,
+    *,
+    is_quiet: bool,
+) -> tuple[Tilt, Shift]:
+    """Fit the agreement tilt to recent unlabelled pairs; returns what it does to each curve, too."""
+    labels = label_sums.labels
+    place = labels.grid.standard_logits
+    pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
+    ridge = constants.quiet_tilt_ridge if is_quiet else constants.tilt_ridge
+    tilt = fit_tilt(curves.agreement, pairs, agreeing, place, ridge)
+    missing = _unlabelled(label_sums, traffic, constants.labels_present)
+    return tilt, shift_by(tilt, curves.agreement, place, smoothed, labels.target, unlabelled=missing)
+
+
+def _unlabelled(label_sums: LabelSums, traffic: TrafficWindow, enough: float) -> float:
     """Return the share of the labels that the current traffic should have and has not, in [0, 1].
 
     Some are always on their way: a share of ``enough`` of those asked for counts as all.
@@ -218,19 +260,20 @@ def _unlabelled(window: LabelWindow, traffic: TrafficWindow, enough: float) -> f
     begins_us, asked = traffic.begins_us, traffic.recent["labels_requested"]
     if begins_us is None or asked <= 0.0:
         return 0.0
-    return max(0.0, 1.0 - window.labels_since(begins_us) / (enough * asked))
+    standing = label_sums.labels.table[label_sums.routed_since(begins_us), STANDING]
+    return max(0.0, 1.0 - np.count_nonzero(standing > 0.0) / (enough * asked))
 
 
-def _tilted(window: LabelWindow, traffic: TrafficWindow, changed_us: int | None, half_life: float) -> Floats:
+def _tilted(label_sums: LabelSums, traffic: TrafficWindow, changed_us: int | None, half_life: float) -> Floats:
     """Return the weight of the recent labels to which the tilt applies, shape (2, cells): of all, and of pairs.
 
-    The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it tells, and
+    The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it says, and
     would cancel it, all the more when labels are late or have stopped coming.
     """
     begins_us = traffic.begins_us
     if begins_us is None:
-        return np.zeros((2, window.grid.cells))
-    found = window.latest(max(begins_us, changed_us or begins_us), half_life)
+        return np.zeros((2, label_sums.labels.grid.cells))
+    found = label_sums.recent_weight(max(begins_us, changed_us or begins_us), half_life)
     return np.asarray(found[:, :-1].reshape(2, 3, -1).sum(axis=1))
 
 
@@ -240,7 +283,7 @@ def _last_kept(grid: Grid, threshold: float | None) -> int:
     return -1 if threshold < 0.0 else grid.index(threshold)
 
 
-def _discounted(forgotten: Forgotten, tuning: Tuning, discounted: bool) -> Floats:
+def _discounted(decayed: DecayedSums, constants: DecayConstants, discounted: bool) -> Floats:
     """Let all labels from before a change together weigh no more than a prior that new labels use up.
 
     Returns
@@ -248,10 +291,10 @@ def _discounted(forgotten: Forgotten, tuning: Tuning, discounted: bool) -> Float
     ndarray, shape (``SUMS``, groups)
         Before and since taken together; what is recent was routed since the change.
     """
-    before = forgotten.before
+    before = decayed.before
     if before is None:
-        return forgotten.since
-    allowed = max(tuning.old_labels_least, tuning.old_labels_most - forgotten.fresh) if discounted else float("inf")
+        return decayed.since
+    allowed = max(constants.old_labels_least, constants.old_labels_most - decayed.fresh) if discounted else float("inf")
     slow, of_map = (
         min(1.0, allowed / total) if total > 0.0 else 1.0
         for total in (float(before[SLOW][ONE].sum()), float(before[MAP_LABELS].sum()))
@@ -260,7 +303,7 @@ def _discounted(forgotten: Forgotten, tuning: Tuning, discounted: bool) -> Float
     share[SLOW] = slow
     share[[SLOW_SQUARE, SLOW_SQUARE_PAIR]] = slow * slow
     share[[MAP_LABELS, MAP_ERRORS]] = of_map
-    return before * share[:, None] + forgotten.since
+    return before * share[:, None] + decayed.since
 
 
 def _traffic(labelled: Floats, traffic: TrafficWindow) -> tuple[Floats, float]:
@@ -299,42 +342,43 @@ def _expected(
     return kept, escalated
 
 
-def degraded(outlook: Outlook, share: float) -> Outlook:
+def degraded(estimate: Estimate, share: float) -> Estimate:
     """Return what is served while a share of the large model's calls ends with the small answer.
 
     Parameters
     ----------
-    outlook : Outlook
+    estimate : Estimate
     share : float
         In [0, 1].
 
     Returns
     -------
-    Outlook
+    Estimate
         For the status, which says what is served; thresholds are chosen without it.
     """
-    kept, large = outlook.kept, outlook.escalated
+    kept, large = estimate.kept, estimate.escalated
     escalated = replace(
         large,
         value=(1.0 - share) * large.value + share * kept.value,
         size=(1.0 - share) * large.size + share * kept.size,
     )
-    return replace(outlook, escalated=escalated)
+    return replace(estimate, escalated=escalated)
 
 
-def _map(grid: Grid, groups: Floats, shift: Floats, shares: Floats, tuning: Tuning) -> CalibrationMap:
+def _error_cells(grid: Grid, groups: Floats, shift: Floats, shares: Floats) -> ErrorCells:
+    """Return what g is fitted to, with the errors moved by the agreement tilt."""
     count, wrong = groups[[MAP_LABELS, MAP_ERRORS], :-1].reshape(2, 3, -1).sum(axis=1)
-    return fit_map(grid, wrong, count, shift, shares, tuning.map_prior_labels)
+    return ErrorCells(grid.logits, np.minimum(np.maximum(wrong + shift * count, 0.0), count), count, shares)
 
 
-def _support(forgotten: Forgotten, groups: Floats, sums: CellSums) -> Support:
+def _support(decayed: DecayedSums, groups: Floats, sums: CellSums) -> Support:
     agreeing = float(sums.by_relation[2, :, ONE].sum())
     return Support(
-        labels=forgotten.labels,
-        pairs=forgotten.pairs,
+        labels=decayed.labels,
+        pairs=decayed.pairs,
         effective_labels=kish(groups[SLOW][ONE], groups[SLOW_SQUARE]),
         effective_pairs=kish(groups[SLOW][PAIR], groups[SLOW_SQUARE_PAIR]),
-        window_us=forgotten.window_us,
+        window_us=decayed.window_us,
         error_given_agreement=float(sums.by_relation[2, :, ERROR].sum()) / agreeing if agreeing > 0.0 else None,
     )
 

@@ -6,7 +6,7 @@ from math import log
 
 import numpy as np
 
-from recalibrator.fit.estimate.smoothing import Floats
+from recalibrator.fit.arrays import Floats
 
 _NEWTON_STEPS = 8
 _RIDGE_LEVEL, _RIDGE_SLOPE = 0.01, 0.05

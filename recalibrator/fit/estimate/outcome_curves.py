@@ -1,4 +1,4 @@
-"""Post-stratification: labelled contributions flow in, curves of both models' outcomes over u flow out.
+"""Post-stratification: curves of both models' outcomes over u, from labels within each cell.
 
 Which queries are escalated, explored and labelled depends on u and on hashes alone, so that within a cell of u the
 labelled are a fair sample of all. Means are therefore taken within cells, smoothed over neighbours, and only later
@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.data.table import (
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.data.label_columns import (
     ERROR,
     HITS_LARGE,
     HITS_SMALL,
@@ -23,8 +24,8 @@ from recalibrator.fit.data.table import (
     SQUARE_LARGE,
     SQUARE_SMALL,
 )
-from recalibrator.fit.estimate.smoothing import Family, Floats, kernel_mass, shrunk_local_linear
-from recalibrator.fit.method_constants import Tuning
+from recalibrator.fit.estimate.smoothing import Family, kernel_mass, shrunk_local_linear
+from recalibrator.fit.method_constants import SmoothingConstants
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ class CellSums:
 
 
 def cell_sums(outcomes: Floats, square: Floats) -> CellSums:
-    """Tell apart by cell and relation what is summed by group.
+    """Return by cell and relation what is summed by group.
 
     Parameters
     ----------
     outcomes : ndarray, shape (OUTCOMES, groups)
-        Weighted sums; groups as in :class:`~recalibrator.fit.data.label_table.LabelWindow`.
+        Weighted sums; groups as in :class:`~recalibrator.fit.data.label_table.LabelTable`.
     square : ndarray, shape (groups,)
         Sums of squared weights.
     """
@@ -136,21 +137,21 @@ class Smoothed(NamedTuple):
     is_related: bool
 
 
-def smooth_outcomes(sums: CellSums, tuning: Tuning) -> Smoothed:
+def smooth_outcomes(sums: CellSums, constants: SmoothingConstants) -> Smoothed:
     """Smooth all outcomes over u at once: those of all labels, and, more widely, those of pairs given agreement.
 
     Parameters
     ----------
     sums : CellSums
-    tuning : Tuning
+    constants : SmoothingConstants
     """
     (unknown, apart, alike), every = sums.by_relation.transpose(0, 2, 1), sums.by_cell.T
-    square, wide = sums.square, tuning.wide_bandwidth_cells
+    square, wide = sums.square, constants.wide_bandwidth_cells
     # Squared weights are not kept apart for pairs of unknown agreement: these are scaled by their share of weight.
     share = np.divide(unknown[PAIR], unknown[ONE], out=np.zeros(len(square[0])), where=unknown[ONE] > 0.0)
     known_square = square[1] + square[2]
     whole = Family(
-        tuning.bandwidth_cells,
+        constants.bandwidth_cells,
         np.array((every[ONE], every[PAIR], apart[ONE] + alike[ONE])),
         np.array((known_square + square[0], known_square + share * square[0], known_square)),
         np.array(
@@ -164,13 +165,13 @@ def smooth_outcomes(sums: CellSums, tuning: Tuning) -> Smoothed:
     )
     responses = np.concatenate((apart[_RELATED], alike[_RELATED]))
     weight = np.array((apart[PAIR], alike[PAIR]))
-    related = Family(tuning.related_bandwidth_cells, weight, square[1:], responses, _OWNERS[1])
-    fits = shrunk_local_linear((whole, related), wide, tuning.shrink_labels)
+    related = Family(constants.related_bandwidth_cells, weight, square[1:], responses, _OWNERS[1])
+    fits = shrunk_local_linear((whole, related), wide, constants.shrink_labels)
     curves = fits[1].curves.reshape(2, len(_RELATED), -1)
     return Smoothed(fits[0].curves, fits[0].effective, curves, bool(weight.any(axis=1).all()))
 
 
-def stratify(sums: CellSums, smoothed: Smoothed, target: float, tuning: Tuning) -> Stratified:
+def stratify(sums: CellSums, smoothed: Smoothed, target: float, constants: SmoothingConstants) -> Stratified:
     """Make curves of both models' answers.
 
     Parameters
@@ -180,7 +181,7 @@ def stratify(sums: CellSums, smoothed: Smoothed, target: float, tuning: Tuning) 
         Of the same sums.
     target : float
         τ, in (0, 1).
-    tuning : Tuning
+    constants : SmoothingConstants
 
     Returns
     -------
@@ -188,7 +189,7 @@ def stratify(sums: CellSums, smoothed: Smoothed, target: float, tuning: Tuning) 
         Where no answer of a model is known at all, its curve is 0 with next to no labels behind it.
     """
     every, curves, effective = np.add.reduce(sums.by_cell, axis=0).tolist(), smoothed.curves, smoothed.effective
-    mass = kernel_mass(curves.shape[1], tuning.bandwidth_cells)
+    mass = kernel_mass(curves.shape[1], constants.bandwidth_cells)
     small = _curve(
         curves[:3], effective[0], _variance(every, ONE, (HITS_SMALL, SIZE_SMALL, SQUARE_SMALL), target), target, mass
     )
@@ -196,7 +197,7 @@ def stratify(sums: CellSums, smoothed: Smoothed, target: float, tuning: Tuning) 
         curves[4:7], effective[1], _variance(every, PAIR, (HITS_LARGE, SIZE_LARGE, SQUARE_LARGE), target), target, mass
     )
     error, agreement = np.minimum(np.maximum(curves[3], 0.0), 1.0), np.minimum(np.maximum(curves[7], 0.01), 0.99)
-    value, size, variance = _failed(sums, every, target, tuning.shrink_labels)
+    value, size, variance = _failed(sums, every, target, constants.shrink_labels)
     return Stratified(small, large, error, agreement, value, size, variance)
 
 

@@ -6,10 +6,12 @@ One correction for all of u would be steadier, but fails when u loses its signal
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.data.table import (
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.data.label_columns import (
     HITS_LARGE,
     HITS_SMALL,
     ONE,
@@ -20,7 +22,6 @@ from recalibrator.fit.data.table import (
     SQUARE_SMALL,
 )
 from recalibrator.fit.estimate.outcome_curves import CellSums, Stratified
-from recalibrator.fit.estimate.smoothing import Floats
 
 _ALONE = 1.0 + 1e-9
 """In labels: the newest one by itself, whatever its weight is rounded to, has no spread."""
@@ -46,6 +47,31 @@ class Rectifier:
     split: int
 
 
+class _Model(NamedTuple):
+    """The columns of one model's answers: how many there are, and the sums of a, d and z²."""
+
+    answers: int
+    hits: int
+    size: int
+    squares: int
+
+
+_SMALL = _Model(ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL)
+_LARGE = _Model(PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE)
+
+
+def _sides(split: int) -> tuple[slice, slice]:
+    """Return the cells below the serving threshold, and those above it."""
+    return slice(0, split + 1), slice(split + 1, None)
+
+
+def _residual(sums: Floats, curve: Floats, model: _Model, target: float) -> tuple[Floats, Floats, Floats]:
+    """Return by cell the number of answers of one model, their summed score, and what it lies above the curve."""
+    count = sums[:, model.answers]
+    value = sums[:, model.hits] - target * sums[:, model.size]
+    return count, value, value - count * curve
+
+
 def centred(curves: Stratified, sums: CellSums, target: float, split: int) -> Stratified:
     """Take out of both curves what smoothing has put in: their mean residual on either side of the serving threshold.
 
@@ -65,14 +91,10 @@ def centred(curves: Stratified, sums: CellSums, target: float, split: int) -> St
         Where a curve bends, a kernel's mean lies below or above it; the mean of the labels themselves does not.
     """
     moved = []
-    for curve, weight, hits, size in (
-        (curves.small, ONE, HITS_SMALL, SIZE_SMALL),
-        (curves.large, PAIR, HITS_LARGE, SIZE_LARGE),
-    ):
-        count = sums.by_cell[:, weight]
-        residual = sums.by_cell[:, hits] - target * sums.by_cell[:, size] - count * curve.value
+    for curve, model in ((curves.small, _SMALL), (curves.large, _LARGE)):
+        count, _, residual = _residual(sums.by_cell, curve.value, model, target)
         value = curve.value.copy()
-        for cells in (slice(0, split + 1), slice(split + 1, None)):
+        for cells in _sides(split):
             total = float(count[cells].sum())
             if total > _ALONE:
                 value[cells] += float(residual[cells].sum()) / total
@@ -117,33 +139,25 @@ def rectify(
         Without labels it is m², so that the margin widens when they stop coming. A cut-off at one standard error
         instead (James and Stein's positive part) would ignore a moderate change on all four parts at once.
     """
-    every = recent.by_cell
     pair_square = recent.square[1] + recent.square[2]
     corrections = np.zeros((2, len(curves[0])))
     variance = np.zeros((2, 2))
-    for model, (curve, shift, weight, hits, size, squares, kish) in enumerate(
-        (
-            (curves[0], shifts[0], ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, recent.square.sum(axis=0)),
-            (curves[1], shifts[1], PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE, pair_square),
-        )
-    ):
-        count = every[:, weight]
-        value = every[:, hits] - target * every[:, size]
-        expected = count * curve
-        residual = value - expected - shifted[model] * shift
-        rows = np.array(
-            (count, residual, every[:, squares] - 2.0 * curve * value + expected * curve, kish), dtype=np.float64
-        )
-        prior = (drift_scale * float(every[:, size].sum()) / max(float(count.sum()), 1e-12)) ** 2
-        for side, cells in enumerate((slice(0, split + 1), slice(split + 1, None))):
+    for place, (model, kish) in enumerate(((_SMALL, recent.square.sum(axis=0)), (_LARGE, pair_square))):
+        curve = curves[place]
+        count, value, residual = _residual(recent.by_cell, curve, model, target)
+        squares = recent.by_cell[:, model.squares] - 2.0 * curve * value + count * curve * curve
+        rows = np.array((count, residual - shifted[place] * shifts[place], squares, kish), dtype=np.float64)
+        size = float(recent.by_cell[:, model.size].sum())
+        prior = (drift_scale * size / max(float(count.sum()), 1e-12)) ** 2
+        for side, cells in enumerate(_sides(split)):
             total, summed, squared, weight_square = rows[:, cells].sum(axis=1).tolist()
             if total <= _ALONE:
-                variance[model, side] = prior
+                variance[place, side] = prior
                 continue
             mean = summed / total
             spread = max(squared / total - mean * mean, 1e-4)
             squared_error = spread * weight_square / (total * total)
             share = prior / (prior + squared_error)
-            corrections[model, cells] = share * mean
-            variance[model, side] = share * squared_error
+            corrections[place, cells] = share * mean
+            variance[place, side] = share * squared_error
     return Rectifier(corrections[0], corrections[1], variance, split)

@@ -1,4 +1,4 @@
-"""Local-linear smoothing on the grid: weighted sums by cell flow in, curves over the cells flow out.
+"""Local-linear smoothing on the grid: weighted sums by cell → curves over the cells.
 
 Curves of outcomes are not monotone (the large model's score among disagreements first rises with u), so that they are
 smoothed, never forced into an order. Two passes of a moving mean give a triangular kernel, each by a few additions of
@@ -14,9 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from recalibrator.fit.arrays import Floats, Ints
 
 _LEAST_MASS = 1e-9
 _LEAST_SQUARE = 1e-12
@@ -123,7 +122,7 @@ class Family:
     weight: Floats
     weight_square: Floats
     responses: Floats
-    owner: NDArray[np.intp]
+    owner: Ints
 
 
 class Fitted(NamedTuple):

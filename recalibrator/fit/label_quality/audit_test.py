@@ -1,30 +1,31 @@
-"""What trusted answers say of suspected labels: errors and what was expected of them flow in, a verdict flows out.
+"""Wald's sequential test on trusted answers: whether they refute or confirm the labels that are under suspicion.
 
-Two hypotheses are compared by their likelihood ratio, one answer after another (Wald's sequential test, 1945): that
-errors are as frequent as before the suspicion, and that their odds are multiplied by what the labels say. How much that
-is, labels know no better than their number allows: the ratio is averaged over what remains possible.
+Two hypotheses are compared by their likelihood ratio, one answer after another (Wald, 1945): that errors are as
+frequent as before the suspicion, and that their odds are multiplied by a factor that the suspected labels suggest. The
+labels know this factor only up to a posterior distribution, so the ratio is averaged over it.
 """
 
 from __future__ import annotations
 
 from math import log
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.estimate.agreement import Chances
+
 Verdict = Literal["refuted", "confirmed", "unanswered", "unfounded"]
 
 _SIZES = np.linspace(log(1.25), log(8.0), 16)
-"""Logs of the factors on the odds that are thought possible: one suspects no less, and a few labels tell no more."""
-_BELIEVED = -0.5 * ((_SIZES - log(2.0)) / 0.5) ** 2
-_BELIEVED -= np.logaddexp.reduce(_BELIEVED)
-"""Ln of how probable each is before any label is seen: suspected are twice the odds, give or take a factor of 1.6."""
+"""Logs of the factors on the odds that are considered: less is not suspected, and a few labels cannot show more."""
+_PRIOR = -0.5 * ((_SIZES - log(2.0)) / 0.5) ** 2
+_PRIOR -= np.logaddexp.reduce(_PRIOR)
+"""Ln of each factor's prior probability: twice the odds, give or take a factor of 1.6."""
 
 _SUPPORT = 2.0
-"""Ln of the odds at which labels since an alarm contradict by themselves. While they do not, a value so large comes up
-in one of seven false alarms at most (Ville), and then true labels would be set aside."""
+"""Ln of the likelihood ratio from which labels since an alarm count as contradicting by themselves. Where they do not
+contradict, a value so large comes up in one of seven false alarms at most (Ville); true labels are then set aside."""
 
 
 class AuditRules(NamedTuple):
@@ -35,9 +36,9 @@ class AuditRules(NamedTuple):
     bound : float
         Of the log likelihood ratio, either way.
     answers : int
-        Most answers that are waited for; the likelier hypothesis is then taken.
+        Most answers to wait for; the likelier hypothesis is then taken.
     least : int
-        Answers below which an audit that ran out of time says nothing.
+        Answers below which an audit that ran out of time decides nothing.
     """
 
     bound: float
@@ -45,40 +46,17 @@ class AuditRules(NamedTuple):
     least: int
 
 
-class Chances(NamedTuple):
-    """P(error) of each label when the odds of some errors are multiplied: rest + weight · that of these errors.
-
-    Parameters
-    ----------
-    rest : ndarray
-        P(an error of the kind that is not suspected).
-    weight : ndarray
-        P(the query is of the suspected kind): 1 where it is known to be, else by what is known of agreement.
-    error : ndarray
-        P(error | the suspected kind), as before the suspicion, inside (0, 1).
-    """
-
-    rest: Floats
-    weight: Floats
-    error: Floats
-
-    def at(self, log_odds: float | Floats) -> Floats:
-        """Return P(error)."""
-        odds = self.error * np.exp(log_odds)
-        return np.asarray(self.rest + self.weight * odds / (1.0 - self.error + odds))
-
-
-class Told(NamedTuple):
-    """What labels say of the factor on the odds.
+class OddsPosterior(NamedTuple):
+    """Posterior distribution of the factor on the odds, given suspected labels.
 
     Parameters
     ----------
     log_odds : ndarray, shape (factors,)
         Logs of factors.
     log_probability : ndarray, shape (factors,)
-        Ln of how probable each is, if labels speak for one at all.
+        Ln of each factor's posterior probability, given that there is one.
     support : float
-        Ln of P(labels | some factor) over P(labels | none): whether they do.
+        Ln of P(labels | some factor) over P(labels | none).
     """
 
     log_odds: Floats
@@ -87,31 +65,8 @@ class Told(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Of the log of the factor."""
+        """Posterior mean of the log of the factor."""
         return float(self.log_odds @ np.exp(self.log_probability))
-
-
-def chances_of(agreement: Floats, error_given: Floats, cell: Any, agree: bool | None, *, agreeing: bool) -> Chances:
-    """Return the chances of labels of queries in some cells, all with the same known or unknown agreement.
-
-    Parameters
-    ----------
-    agreement : ndarray, shape (cells,)
-        P(agree | u).
-    error_given : ndarray, shape (2, cells)
-        P(error | u, the answers differ), and where they are equal.
-    cell : int or ndarray of int
-    agree : bool or None
-        None: one model alone has answered.
-    agreeing : bool
-        Whether errors of equal answers are suspected, rather than of different ones.
-    """
-    error = error_given[int(agreeing)][cell]
-    if agree is not None:
-        return Chances(np.zeros_like(error), np.ones_like(error), error)
-    equal = agreement[cell]
-    weight = equal if agreeing else 1.0 - equal
-    return Chances((1.0 - weight) * error_given[int(not agreeing)][cell], weight, error)
 
 
 def log_likelihood_ratios(chances: Chances, errors: Floats, log_odds: Floats) -> Floats:
@@ -136,11 +91,11 @@ def log_likelihood_ratios(chances: Chances, errors: Floats, log_odds: Floats) ->
     return found
 
 
-def told_by(chances: Chances, errors: Floats, *, rising: bool) -> Told:
-    """Return what labels say of the factor on the odds, by Bayes' rule.
+def odds_posterior(chances: Chances, errors: Floats, *, rising: bool) -> OddsPosterior:
+    """Return the posterior of the factor on the odds, by Bayes' rule.
 
-    The labels that raised an alarm were the worst of a while and overstate the factor: without what was thought of it
-    beforehand, answers that speak for a smaller one would count as speaking for none.
+    The labels that raised an alarm are the worst of a while and overstate the factor: without the prior, answers that
+    support a smaller factor would count as supporting none.
 
     Parameters
     ----------
@@ -152,63 +107,65 @@ def told_by(chances: Chances, errors: Floats, *, rising: bool) -> Told:
     Examples
     --------
     >>> few = Chances(np.zeros(3), np.ones(3), np.full(3, 0.1))
-    >>> round(float(np.exp(told_by(few, np.ones(3), rising=True).mean)), 2)
+    >>> round(float(np.exp(odds_posterior(few, np.ones(3), rising=True).mean)), 2)
     3.38
     """
     log_odds = _SIZES if rising else -_SIZES
-    belief = log_likelihood_ratios(chances, errors, log_odds) + _BELIEVED
-    support = float(np.logaddexp.reduce(belief))
-    return Told(log_odds, belief - support, support)
+    joint = log_likelihood_ratios(chances, errors, log_odds) + _PRIOR
+    support = float(np.logaddexp.reduce(joint))
+    return OddsPosterior(log_odds, joint - support, support)
 
 
-def mixed_ratio(chances: Chances, errors: Floats, told: Told) -> float:
-    """Return ln of P(errors | odds multiplied by what is told) over P(errors | as before), the factor averaged out."""
-    return float(np.logaddexp.reduce(told.log_probability + log_likelihood_ratios(chances, errors, told.log_odds)))
+def mixed_ratio(chances: Chances, errors: Floats, posterior: OddsPosterior) -> float:
+    """Return ln of P(errors | odds multiplied) over P(errors | as before), the factor averaged over its posterior."""
+    ratios = log_likelihood_ratios(chances, errors, posterior.log_odds)
+    return float(np.logaddexp.reduce(posterior.log_probability + ratios))
 
 
 def verdict(
-    chances: Chances, errors: Floats, told: Told, rules: AuditRules, *, ended: bool, carried: float = 0.0
+    chances: Chances, errors: Floats, posterior: OddsPosterior, rules: AuditRules, *, ended: bool, carried: float = 0.0
 ) -> tuple[Verdict | None, float]:
-    """Return what the answers so far say, and the log likelihood ratio behind it.
+    """Return the verdict of the answers so far, and the log likelihood ratio behind it.
 
     Parameters
     ----------
     chances : Chances
     errors : ndarray, shape (answers,)
-        What trusted people found.
-    told : Told
-        What the suspected labels say.
+        By trusted answers.
+    posterior : OddsPosterior
+        Of the factor, given the suspected labels.
     rules : AuditRules
     ended : bool
-        Whether no more answers are waited for.
+        Whether to wait for no more answers.
     carried : float
-        Log odds that labels are right before the first answer: by judgement, or by earlier audits of the suspicion.
+        Log odds that labels are right before the first answer: the prior, or the result of earlier audits.
 
     Returns
     -------
     verdict : str or None
-        ``refuted``: errors are as before, so that the labels are wrong. ``confirmed``: the labels are right.
-        ``unanswered``: waited for in vain. ``unfounded``: errors are as before, and so they are by labels since the
-        alarm, which was a false one. None: more answers, or more labels, are needed.
+        ``refuted``: errors are as before, so the labels are wrong. ``confirmed``: the labels are right.
+        ``unanswered``: too few answers came. ``unfounded``: errors are as before, also by the labels since the alarm,
+        which was a false one. None: more answers, or more labels, are needed.
     ratio : float
         Within the bound unless it is conclusive.
 
     Examples
     --------
     >>> rules, known = AuditRules(bound=3.0, answers=40, least=10), Chances(np.zeros(5), np.ones(5), np.full(5, 0.1))
-    >>> told = told_by(known, np.ones(5), rising=True)
-    >>> verdict(known, np.ones(5), told, rules, ended=False)[0]
+    >>> posterior = odds_posterior(known, np.ones(5), rising=True)
+    >>> verdict(known, np.ones(5), posterior, rules, ended=False)[0]
     'confirmed'
-    >>> verdict(known, np.zeros(5), told, rules, ended=False)[0] is None
+    >>> verdict(known, np.zeros(5), posterior, rules, ended=False)[0] is None
     True
     """
     answers = len(errors)
-    ratio = mixed_ratio(chances, errors, told) + carried
+    ratio = mixed_ratio(chances, errors, posterior) + carried
     if not (abs(ratio) >= rules.bound or answers >= rules.answers or (ended and answers >= rules.least)):
         return ("unanswered" if ended else None), ratio
     if ratio > 0.0:
         return "confirmed", ratio
-    # An alarm selects its labels. Only later ones can show that labels are wrong rather than the alarm.
-    if told.support >= _SUPPORT:
+    # The labels that raised the alarm are a biased sample. Only later ones can show that the labels are wrong rather
+    # than the alarm.
+    if posterior.support >= _SUPPORT:
         return "refuted", ratio
     return ("unfounded" if ended else None), ratio

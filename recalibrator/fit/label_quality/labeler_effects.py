@@ -4,8 +4,8 @@ The score z of an answer, as one labels it, is modelled as additive: what is usu
 whether both models agree, when they were routed), plus an effect of the labeler, plus noise. Effects are fitted by
 weighted least squares, for the small model's score and for the large one's. The median of all labelers' effects counts
 as right, one vote each however much they label, or that of trusted labelers where they have labelled enough. A labeler
-whose effect lies many standard errors away is set aside; one whose effect cannot be told from noise moves micro-F1 by
-less than that noise times their share of the labels. This is what bounds the influence of one labeler.
+whose effect lies many standard errors away is set aside; one whose effect is indistinguishable from noise moves
+micro-F1 by less than that noise times their share of the labels. This is what bounds the influence of one labeler.
 
 The model is that of Dawid and Skene (1979) reduced to what the fit uses: means of z rather than confusion matrices,
 and queries related by strata, since most are labelled by one person only.
@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from recalibrator.fit.arrays import Floats
+
 Ints = NDArray[np.intp]
 
 LEAST_LABELS = 30

@@ -1,4 +1,4 @@
-"""Which labelers are set aside: judged every so many labels, from the labels that the window holds."""
+"""Which labelers are set aside: compared with each other every so many labels, on the labels that the table holds."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.fit.data.label_table import LabelWindow
-from recalibrator.fit.data.table import (
-    COUNTS,
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.data.label_columns import (
     GROUP,
     HITS_LARGE,
     HITS_SMALL,
@@ -19,14 +18,14 @@ from recalibrator.fit.data.table import (
     ROUTED_US,
     SIZE_LARGE,
     SIZE_SMALL,
-    UNREQUESTED,
-    WITHDRAWN,
+    STANDING,
+    Standing,
 )
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.label_quality.labeler_effects import (
     LEAST_LABELS,
     ByLabeler,
     Deviation,
-    Floats,
     Ints,
     deviations,
     labeler_effects,
@@ -58,24 +57,21 @@ class LabelerWatch:
         self._since_look = 0
         self._distances: dict[str, tuple[float, float]] = {}
 
-    def on_label(self, window: LabelWindow) -> bool:
-        """Take note of a label that the window has taken in; whether somebody was set aside or believed again."""
+    def on_label(self, labels: LabelTable) -> frozenset[int] | None:
+        """Count a label; return the numbers of the labelers to set aside from now on, or None for no change."""
         self._since_look += 1
-        if self._since_look < _LABELS_BETWEEN or len(window.labelers) < (1 if self._trusted else 2):
-            return False
+        if self._since_look < _LABELS_BETWEEN or len(labels.labelers) < (1 if self._trusted else 2):
+            return None
         self._since_look = 0
-        found = self._judge(window)
-        former = {number + 1 for number, name in enumerate(window.labelers) if name in window.distrusted}
-        if found == former:
-            return False
-        window.distrust(frozenset(found))
-        return True
+        found = self._judge(labels)
+        former = {number + 1 for number, name in enumerate(labels.labelers) if name in labels.distrusted}
+        return None if found == former else frozenset(found)
 
-    def _judge(self, window: LabelWindow) -> set[int]:
+    def _judge(self, labels: LabelTable) -> set[int]:
         """Return the numbers of the labelers to be set aside."""
-        rows = _rows(window)
-        names = window.labelers
-        former = [number for number, name in enumerate(names) if name in window.distrusted]
+        rows = _rows(labels)
+        names = labels.labelers
+        former = [number for number, name in enumerate(names) if name in labels.distrusted]
         trusted = [number for number, name in enumerate(names) if name in self._trusted]
         found: set[int] = set()
         self._distances = {}
@@ -83,9 +79,9 @@ class LabelerWatch:
         for part, hits, sizes in ((rows, HITS_SMALL, SIZE_SMALL), (pairs, HITS_LARGE, SIZE_LARGE)):
             if len(part) < LEAST_LABELS:
                 continue
-            score, size = part[:, hits] - window.target * part[:, sizes], float(part[:, sizes].mean())
-            labels = ByLabeler(part[:, LABELER].astype(np.intp) - 1, *_strata(part, window.grid.cells), score)
-            deviation = deviations(labeler_effects(labels, len(names)), trusted)
+            score, size = part[:, hits] - labels.target * part[:, sizes], float(part[:, sizes].mean())
+            scores = ByLabeler(part[:, LABELER].astype(np.intp) - 1, *_strata(part, labels.grid.cells), score)
+            deviation = deviations(labeler_effects(scores, len(names)), trusted)
             if deviation is not None:
                 found.update(number + 1 for number in set_aside(deviation, size, former))
                 self._remember(names, deviation, size)
@@ -96,17 +92,17 @@ class LabelerWatch:
             if errors > self._distances.get(name, (0.0, 0.0))[1]:
                 self._distances[name] = (float(distance) / max(size, 1e-12), float(errors))
 
-    def details(self, window: LabelWindow) -> dict[str, JsonValue]:
+    def details(self, labels: LabelTable) -> dict[str, JsonValue]:
         """Return who is set aside: how many labels, how far they move micro-F1, and that in standard errors."""
         found: dict[str, JsonValue] = {}
-        for name, labels in window.distrusted_labels().items():
+        for name, count in labels.distrusted_labels().items():
             distance, errors = self._distances.get(name, (0.0, 0.0))
-            found[name] = {"labels": labels, "micro_f1": distance, "errors": errors}
+            found[name] = {"labels": count, "micro_f1": distance, "errors": errors}
         return found
 
-    def sentence(self, window: LabelWindow) -> str:
+    def sentence(self, labels: LabelTable) -> str:
         """Say in one sentence who is set aside, or nothing."""
-        counts = window.distrusted_labels()
+        counts = labels.distrusted_labels()
         names = list(counts)
         if not names:
             return ""
@@ -126,11 +122,16 @@ class LabelerWatch:
         self._distances = {name: (distance, errors) for name, (distance, errors) in state["distances"].items()}
 
 
-def _rows(window: LabelWindow) -> Floats:
+def _rows(labels: LabelTable) -> Floats:
     """Return the latest labels of named labelers, those set aside or overruled included, by routing time."""
-    table = np.concatenate((window.table, window.overruled.rows()))
-    counts = table[:, COUNTS]
-    known = (counts != WITHDRAWN) & (counts != UNREQUESTED) & (table[:, LABELER] != NOBODY) & (table[:, LABELER] > 0.0)
+    table = np.concatenate((labels.table, labels.overruled.rows()))
+    counts = table[:, STANDING]
+    known = (
+        (counts != Standing.WITHDRAWN)
+        & (counts != Standing.UNREQUESTED)
+        & (table[:, LABELER] != NOBODY)
+        & (table[:, LABELER] > 0.0)
+    )
     rows = table[known]
     latest: Floats = rows[np.argsort(rows[:, ROUTED_US], kind="stable")[-_LABELS_MOST:]]
     return latest

@@ -1,18 +1,19 @@
-"""The numbers behind a version: what was estimated flows in, what a reader may check flows out."""
+"""The evidence of a version: the estimates behind it, so that a reader can check them."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.data.instants import from_us
 from recalibrator.fit.data.traffic_window import TrafficWindow
-from recalibrator.fit.decide.threshold import Choice, Policies
-from recalibrator.fit.estimate.estimate import Outlook, Support
-from schemas.calibration import Evidence, Interval, ModelCosts
-from schemas.costs import expected_cost
+from recalibrator.fit.decide.publish_policy import Candidate
+from recalibrator.fit.decide.threshold import Policies
+from recalibrator.fit.estimate.estimate import Support
+from schemas.calibration import Evidence, Interval
+from schemas.costs import ModelCosts, expected_cost
+from schemas.event import from_us
 from schemas.settings import WorkloadSettings
-from schemas.status import CalibrationError, Frontier, UncertaintyHistogram
+from schemas.status import CalibrationError, CostQualityCurve, UncertaintyHistogram
 
 _Z95 = 1.959963984540054
 _FRONTIER_POINTS = 48
@@ -47,14 +48,11 @@ def micro_f1_interval(policies: Policies, index: int, errors: float) -> Interval
 
 def evidence(
     trigger: str,
-    outlook: Outlook,
-    policies: Policies,
-    choice: Choice,
+    candidate: Candidate,
     scores: CalibrationError,
     settings: WorkloadSettings,
     model_costs: ModelCosts | None,
     drift_state: str,
-    exploration: float,
 ) -> Evidence:
     """Put the evidence of a fitted version together.
 
@@ -63,11 +61,13 @@ def evidence(
     Evidence
         The interval of micro-F1 is as wide as the margin of the choice: ``target.safety`` standard errors.
     """
+    estimate, policies, choice = candidate.estimate, candidate.policies, candidate.choice
+    exploration = candidate.exploration
     rate = float(policies.escalation_rate[choice.index])
     cost = None if model_costs is None else expected_cost(model_costs, rate, exploration)
-    return Evidence._trusted(  # noqa: SLF001 - its parts are validated, and what is not finite has no digest
+    return Evidence(
         trigger=trigger,
-        **support_fields(outlook.support),
+        **support_fields(estimate.support),
         ece=scores.ece,
         brier=scores.brier,
         micro_f1=micro_f1_interval(policies, choice.index, settings.target.safety),
@@ -77,20 +77,20 @@ def evidence(
         drift_state=drift_state,
         details={
             "standard_error": float(policies.error[choice.index] / max(float(policies.size[choice.index]), 1e-9)),
-            "traffic_queries": outlook.traffic_queries,
-            "failed_share": outlook.failed.share,
-            "agreement_tilt": [outlook.tilt.level, outlook.tilt.slope],
-            "error_given_agreement": outlook.support.error_given_agreement,
+            "traffic_queries": estimate.traffic_queries,
+            "failed_share": estimate.failed.share,
+            "agreement_tilt": [estimate.tilt.level, estimate.tilt.slope],
+            "error_given_agreement": estimate.support.error_given_agreement,
             "micro_f1_95": micro_f1_interval(policies, choice.index, _Z95).model_dump(),
             "frontier": frontier(policies, choice.index, model_costs, exploration).model_dump(mode="json"),
-            "uncertainty": uncertainty_histogram(outlook.traffic, policies.thresholds[1:-1]).model_dump(mode="json"),
+            "uncertainty": uncertainty_histogram(estimate.traffic, policies.thresholds[1:-1]).model_dump(mode="json"),
         },
     )
 
 
 def frontier(
     policies: Policies, chosen: int | None, model_costs: ModelCosts | None, exploration: float = 0.0
-) -> Frontier:
+) -> CostQualityCurve:
     """Return some 48 of all policies, evenly spaced by escalation rate, the chosen one among them.
 
     Parameters
@@ -110,10 +110,10 @@ def frontier(
     places = np.unique(np.append(places, [] if chosen is None else [chosen])).astype(np.intp)
     cost: NDArray[np.float64] = np.zeros(0)
     if model_costs is not None:
-        # The cost is linear in the rate: its ends tell it all.
+        # The cost is linear in the rate, so its ends determine it.
         none, every = (expected_cost(model_costs, end, exploration).sequential for end in (0.0, 1.0))
         cost = none + rate[places] * (every - none)
-    return Frontier(
+    return CostQualityCurve(
         threshold=_rounded(policies.thresholds[places], _DIGITS_OF_U),
         escalation_rate=_rounded(rate[places]),
         micro_f1=_rounded(policies.micro_f1[places]),

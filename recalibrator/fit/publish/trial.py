@@ -1,4 +1,4 @@
-"""The trial of a version beside the one in force: commands, traffic and labels flow in, a comparison flows out.
+"""The trial of a version beside the one in force, and the comparison of both on the same traffic and labels.
 
 A trial changes nothing about what is fitted: its queries carry their own propensities, and its map's predictions are
 kept from the scores of the versions in force.
@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY
-from recalibrator.fit.data.instants import from_us, to_us
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.publish.evidence import micro_f1_interval
-from schemas.calibration import CalibrationVersion, CostRate, Interval, ModelCosts
+from schemas.calibration import CalibrationVersion, Interval
 from schemas.command import Command
-from schemas.costs import expected_cost
-from schemas.event import MAX_INTEGER
+from schemas.costs import CostRate, ModelCosts, expected_cost
+from schemas.event import MAX_INTEGER, from_us, to_us
 from schemas.labelled import LabelledExample
 from schemas.traffic import TrafficSummary
 from schemas.trial import CalibrationTrial, TrialArm, TrialStatus
@@ -28,7 +27,7 @@ KEPT_LABELS = 5_000
 """Labelled queries of both arms that are compared, the latest to arrive."""
 
 KEPT_NUMBERS = 64
-"""Former trials whose late labels are still told from those of versions in force."""
+"""Former trials whose late labels are still distinguished from those of versions in force."""
 
 _LEAST_LABELS = 20
 _PAIRS_MOST = 2**31 - 1

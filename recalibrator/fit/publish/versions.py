@@ -1,26 +1,25 @@
-"""The versions made so far: content flows in, sealed and numbered versions flow out, each above all known before."""
+"""The versions of one workload, each numbered above all known before, and what operators' commands do with them.
+
+A command goes before what is automatic: ``pause`` and ``pin`` hold automatic versions back, never another command. To
+roll back or pin is to want one version for all queries, which ends a trial. On a pinned workload a shadow may run,
+as it acts on nothing, but no canary.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
 
-from recalibrator.fit.data.instants import from_us
-from recalibrator.fit.estimate.calibration_map import inverse
-from schemas.calibration import (
-    ESCALATE_ALL,
-    CalibrationMap,
-    CalibrationState,
-    CalibrationVersion,
-    Evidence,
-    ModelCosts,
-)
+from schemas.calibration import ESCALATE_ALL, CalibrationMap, CalibrationState, CalibrationVersion, Evidence
 from schemas.command import Command
+from schemas.costs import ModelCosts
+from schemas.event import from_us
 from schemas.settings import WorkloadSettings
 
 
-class Published:
+class VersionRegistry:
     """The latest versions of one workload, and the number that the next one must exceed.
 
     Parameters
@@ -66,7 +65,7 @@ class Published:
     ) -> CalibrationVersion:
         """Seal a version under the next number and put it in force, unless it is only for trial.
 
-        It explores as configured unless told otherwise.
+        It explores as configured unless ``exploration`` is given.
         """
         sampling, parent = self._settings.sampling, self.current
         self.floor += 1
@@ -76,7 +75,7 @@ class Published:
             created_at=from_us(created_us),
             map=fitted,
             uncertainty_threshold=uncertainty_threshold,
-            threshold=_read(fitted, uncertainty_threshold),
+            threshold=fitted.at(uncertainty_threshold),
             exploration_probability=sampling.exploration_probability if exploration is None else exploration,
             label_probability_kept=sampling.label_probability_kept,
             label_probability_escalated=sampling.label_probability_escalated,
@@ -111,24 +110,12 @@ class Published:
         self.current = None if state["current"] is None else self._versions[state["current"]]
 
 
-def _read(fitted: CalibrationMap, uncertainty: float) -> float:
-    """Return θ = g of a threshold on u, clipped outside the knots."""
-    knots, values = fitted.uncertainty, fitted.error_probability
-    if uncertainty <= knots[0]:
-        return values[0]
-    if uncertainty >= knots[-1]:
-        return values[-1]
-    right = next(index for index, knot in enumerate(knots) if knot > uncertainty)
-    share = (uncertainty - knots[right - 1]) / (knots[right] - knots[right - 1])
-    return values[right - 1] + share * (values[right] - values[right - 1])
-
-
 def given_threshold(command: Command, fitted: CalibrationMap) -> float:
-    """Return the threshold on u that a bootstrap command gives; without one all escalates until labels tell."""
+    """Return the threshold on u that a bootstrap command gives; without one all escalates until labels are known."""
     if command.uncertainty_threshold is not None:
         return command.uncertainty_threshold
     if command.error_probability_threshold is not None:
-        return inverse(fitted, command.error_probability_threshold)
+        return fitted.inverse(command.error_probability_threshold)
     return ESCALATE_ALL
 
 
@@ -141,7 +128,7 @@ class Content(NamedTuple):
     evidence: Evidence
 
 
-def commanded(command: Command, of: int | None, former: CalibrationVersion | None) -> Content | None:
+def content_of(command: Command, of: int | None, former: CalibrationVersion | None) -> Content | None:
     """Return the content that a command publishes: of a former version, else what the command itself carries.
 
     Parameters
@@ -157,6 +144,132 @@ def commanded(command: Command, of: int | None, former: CalibrationVersion | Non
         return Content(former.map, former.uncertainty_threshold, former.state, proof)
     if command.map is None:
         return None
-    told: dict[str, JsonValue] = {"issued_by": command.issued_by, "reason": command.reason}
-    proof = Evidence(trigger=command.action, details=told | ({} if of is None else {"content_of": of}))
+    origin: dict[str, JsonValue] = {"issued_by": command.issued_by, "reason": command.reason}
+    proof = Evidence(trigger=command.action, details=origin | ({} if of is None else {"content_of": of}))
     return Content(command.map, given_threshold(command, command.map), "active", proof)
+
+
+Deed = Literal["fit", "take_map", "republish", "try", "nothing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """What keeps new fits from being published."""
+
+    paused: bool = False
+    pinned: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether automatic versions are held back."""
+        return self.paused or self.pinned
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What to do now.
+
+    Parameters
+    ----------
+    deed : str
+        ``fit`` from the labels, ``take_map`` from the command, ``republish`` the version ``of``, ``try`` it, or
+        ``nothing``.
+    holds : Holds
+        From now on.
+    of : int or None
+    note : str
+        For people: what was done, or why nothing was done.
+    ends_trial : bool
+        Whether the trial under way ends with it.
+    """
+
+    deed: Deed
+    holds: Holds
+    note: str
+    of: int | None = None
+    ends_trial: bool = False
+
+
+def interpret(command: Command, registry: VersionRegistry, holds: Holds, on_trial: int | None = None) -> Act:
+    """Return what a command asks for; ``on_trial`` is the number of the version on trial.
+
+    A version that is not known any more is taken from the command, where that carries its content; else the act is
+    ``nothing`` and its note says why.
+    """
+    if command.map is not None and command.signal != registry.signal:
+        because = f"its map is of the uncertainty signal {command.signal}, configured is {registry.signal}"
+        return Act("nothing", holds, f"{command.action} refused: {because}")
+    return _interpret(command, registry, holds, on_trial)
+
+
+def _interpret(command: Command, registry: VersionRegistry, holds: Holds, on_trial: int | None) -> Act:
+    match command.action:
+        case "bootstrap":
+            return _bootstrap(command, holds)
+        case "activate" | "pin":
+            return _republish(command, registry, holds)
+        case "shadow" | "canary":
+            return _try(command, registry, holds)
+        case "promote" | "stop_trial":
+            return _conclude(command, holds, on_trial)
+        case "refit":
+            return Act("fit", holds, "refit")
+        case "pause" | "resume" | "unpin":
+            return _hold(command, holds)
+
+
+def _hold(command: Command, holds: Holds) -> Act:
+    if command.action == "pause":
+        return Act("nothing", replace(holds, paused=True), "paused")
+    if command.action == "resume":
+        return Act("nothing", replace(holds, paused=False), "resumed")
+    return Act("nothing", replace(holds, pinned=False), "unpinned")
+
+
+def _bootstrap(command: Command, holds: Holds) -> Act:
+    if command.map is None:
+        return Act("fit", holds, "bootstrap")
+    if not command.map.uncertainty:
+        return Act("nothing", holds, "bootstrap refused: its map has no knots")
+    return Act("take_map", holds, "bootstrap")
+
+
+def _republish(command: Command, registry: VersionRegistry, holds: Holds) -> Act:
+    current = registry.current
+    wanted = command.version if command.version is not None else current.version if current else None
+    if wanted is None or not _is_known(wanted, command, registry):
+        known = "there is none yet" if wanted is None else f"version {wanted} is not among those kept"
+        return Act("nothing", holds, f"{command.action} refused: {known}")
+    if command.action == "pin":
+        holds = replace(holds, pinned=True)
+        if current is not None and current.version == wanted:
+            return Act("nothing", holds, f"pinned version {wanted}", ends_trial=True)
+    deed: Deed = "republish" if registry.find(wanted) is not None else "take_map"
+    return Act(deed, holds, f"{command.action} of version {wanted}", wanted, ends_trial=True)
+
+
+def _is_known(version: int, command: Command, registry: VersionRegistry) -> bool:
+    """Whether a version's content is known, here or from the command."""
+    is_given = command.version is not None and command.map is not None and bool(command.map.uncertainty)
+    return is_given or registry.find(version) is not None
+
+
+def _try(command: Command, registry: VersionRegistry, holds: Holds) -> Act:
+    wanted = command.version
+    if wanted is None or registry.current is None:
+        because = "there is no version in force to compare with"
+    elif not _is_known(wanted, command, registry):
+        because = f"version {wanted} is not among those kept"
+    elif command.action == "canary" and holds.pinned:
+        because = "the workload is pinned; unpin it first"
+    else:
+        return Act("try", holds, f"{command.action} of version {wanted}", wanted, ends_trial=True)
+    return Act("nothing", holds, f"{command.action} refused: {because}")
+
+
+def _conclude(command: Command, holds: Holds, on_trial: int | None) -> Act:
+    if on_trial is None:
+        return Act("nothing", holds, f"{command.action} refused: no trial is under way")
+    if command.action == "promote":
+        return Act("republish", holds, f"promote of version {on_trial}", on_trial, ends_trial=True)
+    return Act("nothing", holds, f"trial of version {on_trial} stopped", ends_trial=True)

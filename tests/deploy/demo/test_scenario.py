@@ -5,15 +5,37 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+from sklearn.isotonic import IsotonicRegression
+
 from schemas.settings_text import parse_settings
-from ucci_stream.demo.scenario import LABELERS, TRUSTED_LABELER, Scenario, plan_label
+from ucci_demo.recorded.traffic import load_traffic
+from ucci_stream.demo.scenario import (
+    LABELERS,
+    TRUSTED_LABELER,
+    Scenario,
+    offline_calibration,
+    offline_set,
+    plan_label,
+)
 from ucci_stream.local.model_servers import recorded_servers
 from ucci_stream.local.stack import WORKLOAD, StackOptions, config_text
 
 SCENARIO = Scenario(queries=1_000)
 
 
-def test_several_people_label_and_audits_are_answered_by_the_trusted_one() -> None:
+def test_offline_calibration_equals_sklearns_isotonic_fit() -> None:
+    offline = offline_set(load_traffic())
+    fitted, _ = offline_calibration(offline, 0.91)
+    answered = [q for q in offline if q.small.uncertainty is not None]
+    reference = IsotonicRegression(out_of_bounds="clip").fit(
+        [q.small.uncertainty for q in answered], [not q.small.exact for q in answered]
+    )
+    assert fitted.uncertainty == tuple(reference.X_thresholds_)
+    np.testing.assert_allclose(fitted.error_probability, reference.y_thresholds_, rtol=0, atol=1e-15)
+
+
+def test_audits_go_to_the_trusted_labeler_alone() -> None:
     ordinary = Counter(plan_label(f"q-{n}", SCENARIO, is_audit=False).labeler for n in range(3_000))
     assert set(ordinary) == set(LABELERS)
     assert all(800 < count < 1_200 for count in ordinary.values())
@@ -21,13 +43,13 @@ def test_several_people_label_and_audits_are_answered_by_the_trusted_one() -> No
     assert TRUSTED_LABELER in LABELERS
 
 
-def test_the_same_query_is_labelled_alike_in_every_run() -> None:
+def test_a_querys_label_plan_is_deterministic() -> None:
     for number in range(50):
         plan = plan_label(f"q-{number}", SCENARIO, is_audit=False)
         assert plan == plan_label(f"q-{number}", SCENARIO, is_audit=False)
 
 
-def test_the_stacks_configuration_names_whom_the_workload_trusts(tmp_path: Path) -> None:
+def test_stack_config_names_the_trusted_labelers(tmp_path: Path) -> None:
     servers = recorded_servers(tmp_path)
     for trusted in ((), (TRUSTED_LABELER, 'a "b"')):
         options = StackOptions(directory=tmp_path, trusted_labelers=trusted)

@@ -25,7 +25,7 @@ def test_phases_lie_on_their_side_of_the_drift() -> None:
     assert bounds["just_after_drift"][1] < bounds["after_recovery"][0]
 
 
-def test_a_version_that_came_while_a_router_was_dead_does_not_count_against_that_router() -> None:
+def test_a_dead_router_is_not_charged_for_late_versions() -> None:
     seen = Observations(killed_router="router-1", killed_s=50.0, first_commit_after_kill_s=52.0)
     for published_s, delays in ((0.0, (9.0, 9.0)), (10.0, (0.02, 0.03)), (51.0, (0.04, 1.5)), (60.0, (0.05, 0.06))):
         first = {f"router-{n}": published_s + delay for n, delay in enumerate(delays)}

@@ -1,4 +1,4 @@
-"""What to label next, on a real broker: told by any replica of the API and by the command, until the label comes."""
+"""What to label next, on a real broker: sent by any replica of the API and by the command, until the label comes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def ids(document: dict[str, Any]) -> list[str]:
     return [request["query_id"] for request in document["requests"]]
 
 
-async def test_a_replica_alone_and_the_command_list_what_to_label_until_it_is_labelled(stack: Stack) -> None:
+async def test_replica_and_command_list_requests_until_labelled(stack: Stack) -> None:
+    """A replica alone and the command list what to label until it is labelled."""
     now = datetime.now(UTC)
     results = [routed(number, routed_at=now.replace(microsecond=number)) for number in range(3)]
     await asyncio.to_thread(
@@ -109,7 +110,8 @@ async def test_a_replica_alone_and_the_command_list_what_to_label_until_it_is_la
 
 
 @pytest.mark.slow
-async def test_the_oldest_beyond_the_bound_are_withdrawn_from_the_topic(stack: Stack) -> None:
+async def test_the_oldest_beyond_the_bound_leave_the_topic(stack: Stack) -> None:
+    """The oldest beyond the bound are withdrawn from the topic."""
     now = datetime.now(UTC)
     results = [routed(number, routed_at=now.replace(microsecond=number)) for number in range(8)]
     # Age goes by the broker's clock: what is acknowledged before the rest is sent is older.
@@ -119,9 +121,9 @@ async def test_the_oldest_beyond_the_bound_are_withdrawn_from_the_topic(stack: S
     stack.start()
     open_requests: set[bytes | None] = set()
     async with asyncio.timeout(DEADLINE_S):
-        told = 0
-        while told < len(results) or len(open_requests) > 3:
+        sent = 0
+        while sent < len(results) or len(open_requests) > 3:
             found = await asyncio.to_thread(read_all, stack.bootstrap, f"{stack.prefix}.label-requests")
             last = {message.key(): message.value() for message in found}
-            told, open_requests = len(last), {key for key, value in last.items() if value is not None}
+            sent, open_requests = len(last), {key for key, value in last.items() if value is not None}
     assert open_requests == {b"q-5", b"q-6", b"q-7"}

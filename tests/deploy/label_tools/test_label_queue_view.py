@@ -39,7 +39,8 @@ def shown(reason: RequestReason, *trusted: str) -> str:
     return console.file.getvalue()
 
 
-def test_people_see_which_requests_are_audits_and_that_only_trusted_labelers_should_answer_them() -> None:
+def test_the_queue_marks_audits_and_names_trusted_labelers() -> None:
+    """People see which requests are audits and that only trusted labelers should answer them."""
     text = shown("audit", "ada", "bob")
     assert "audit" in text
     assert "only ada, bob" in text

@@ -25,7 +25,8 @@ async def server() -> AsyncIterator[ScriptedLabelStudio]:
         yield running
 
 
-async def test_a_personal_token_buys_access_and_buys_it_again_when_it_has_run_out(server: ScriptedLabelStudio) -> None:
+async def test_a_personal_token_is_exchanged_again_after_it_expired(server: ScriptedLabelStudio) -> None:
+    """A personal token buys access and buys it again when it has run out."""
     server.allows_legacy = False
     async with LabelStudio(server.url, PERSONAL_TOKEN) as studio:
         await studio.projects("x")

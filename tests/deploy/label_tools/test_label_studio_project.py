@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.labelling.label_studio import of_annotation
+from recalibrator.labelling.label_studio import LabelStudioReader
 from schemas.errors import ConfigError
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings, WorkloadSettings
@@ -58,9 +58,10 @@ async def test_it_is_made_once_and_repeated_changes_nothing(server: ScriptedLabe
     assert await require_project(studio, "photo", None) == 1
 
 
-async def test_a_changed_configuration_is_kept_unless_it_is_to_be_replaced(
+async def test_a_changed_configuration_is_kept_unless_replaced(
     server: ScriptedLabelStudio, studio: LabelStudio
 ) -> None:
+    """A changed configuration is kept unless it is to be replaced."""
     await set_up(studio, PHOTO)
     server.projects[1]["label_config"] = "<View/>"
     assert (await set_up(studio, PHOTO)).config == "kept"
@@ -136,7 +137,8 @@ def test_a_key_that_the_api_would_refuse_is_refused_at_once() -> None:
     assert hook_headers(settings(), None) == {}
 
 
-def test_a_key_whose_labels_the_hook_would_all_refuse_is_refused_by_setup_with_the_remedy() -> None:
+def test_setup_refuses_a_key_without_the_right_to_relay() -> None:
+    """A key whose labels the hook would all refuse is refused by setup with the remedy."""
     clerk, studio = "clerk-key-0123456", "studio-key-012345"
     guarded = settings(
         clerk={"key": clerk, "scopes": ["feedback"]},
@@ -155,7 +157,8 @@ names = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cn"],
 
 
 @given(st.lists(names | st.just("query"), min_size=1, max_size=5, unique=True))
-def test_every_field_has_one_area_and_the_text_a_name_that_no_field_has(fields: list[str]) -> None:
+def test_every_field_has_one_area_and_the_text_its_own_name(fields: list[str]) -> None:
+    """Every field has one area and the text a name that no field has."""
     view = ET.fromstring(labeling_config(fields))
     areas = view.findall("TextArea")
     assert [area.get("name") for area in areas] == fields
@@ -165,7 +168,8 @@ def test_every_field_has_one_area_and_the_text_a_name_that_no_field_has(fields: 
     assert not any((header.get("value") or "").startswith("$") for header in view.findall("Header"))
 
 
-def test_a_task_left_as_it_was_served_is_a_label_of_the_served_entities() -> None:
+def test_an_unchanged_prefilled_task_labels_what_was_served() -> None:
+    """A task left as it was served is a label of the served entities."""
     served = {"camera": ("canon", "nikon"), "lens": "50 mm", "iso": None}
     request = LabelRequested.from_result(routed(1, entities=served))
     task = task_of(request, (*FIELDS, "iso"), prefill=True)
@@ -177,7 +181,8 @@ def test_a_task_left_as_it_was_served_is_a_label_of_the_served_entities() -> Non
         "completed_by": 1,
         "result": prediction["result"],
     }
-    event = of_annotation(submitted, task)
+    event = LabelStudioReader().feedback({"action": "ANNOTATION_CREATED", "annotation": submitted, "task": task})
+    assert event is not None
     assert event.query_id == request.query_id
     assert event.entities == {"camera": ("canon", "nikon"), "lens": "50 mm"}
 

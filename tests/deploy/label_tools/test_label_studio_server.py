@@ -1,4 +1,4 @@
-"""A Label Studio of one's own: what can be told without starting it."""
+"""A Label Studio of one's own: what shows without starting it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,28 @@ from ucci_stream.label_tools.label_studio_server import LabelStudioServer
 from ucci_stream.local.processes import StackFailed
 
 
-def test_a_port_that_is_taken_is_named_before_anything_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that is taken is named before anything is started."""
     monkeypatch.setattr(server_module, "ensure_side_environment", lambda *_, **__: tmp_path / "bin" / "python")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StackFailed, match=f"--port: {port} cannot be listened at"):
             LabelStudioServer(tmp_path, port).start()
+
+
+def test_password_and_token_stay_out_of_the_process_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every user of the machine can read a command line; an environment only its owner."""
+    program = tmp_path / "bin" / "label-studio"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\necho "$0 $@"\necho "$LABEL_STUDIO_USERNAME/$LABEL_STUDIO_PASSWORD"\n', encoding="utf-8"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(server_module, "ensure_side_environment", lambda *_, **__: tmp_path / "bin" / "python")
+    server = LabelStudioServer(tmp_path)
+    with pytest.raises(StackFailed):
+        server.start()  # it ends at once, having printed how it was started
+    words, user = (tmp_path / "label-studio.log").read_text(encoding="utf-8").splitlines()
+    assert user == f"{server.account.user}/{server.account.password}"
+    assert server.account.password not in words
+    assert server.account.token not in words

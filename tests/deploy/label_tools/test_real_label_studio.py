@@ -1,4 +1,4 @@
-"""Against the real server: labels made there move versions; what nobody heard of comes with the next sync, once."""
+"""Against the real server: labels made there move versions; what was missed comes with the next sync, once."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Site:
         labels = [feedback(number, labelled_at=now) for number in numbers]
         produce(self.bootstrap, f"{self.prefix}.feedback", [(one.query_id, one.to_json()) for one in labels])
 
-    def told(self) -> list[FeedbackEvent]:
+    def sent(self) -> list[FeedbackEvent]:
         """What Label Studio's annotators have said, in the topic, in order of arrival."""
         messages = sorted(read_all(self.bootstrap, f"{self.prefix}.feedback"), key=lambda one: one.timestamp()[1])
         events = [FeedbackEvent.from_json(value_of(message)) for message in messages]
@@ -115,11 +115,11 @@ class Site:
                     await asyncio.sleep(0.05)
         return document
 
-    async def until_told(self, count: int) -> list[FeedbackEvent]:
+    async def until_sent(self, count: int) -> list[FeedbackEvent]:
         async with asyncio.timeout(DEADLINE_S):
-            while len(told := await asyncio.to_thread(self.told)) < count:
+            while len(sent := await asyncio.to_thread(self.sent)) < count:
                 continue
-        return told
+        return sent
 
 
 @pytest.fixture
@@ -173,13 +173,14 @@ async def test_a_label_made_in_label_studio_moves_a_new_version(site: Site) -> N
         while not published:
             published = await asyncio.to_thread(site.versions)
     assert published[0].evidence.labels > 245
-    told = await asyncio.to_thread(site.told)
-    assert len({event.query_id for event in told}) == len(told) >= published[0].evidence.labels - 245
+    sent = await asyncio.to_thread(site.sent)
+    assert len({event.query_id for event in sent}) == len(sent) >= published[0].evidence.labels - 245
     assert (await asyncio.to_thread(site.studio, "sync"))["new"] == 0
-    assert await asyncio.to_thread(site.told) == told
+    assert await asyncio.to_thread(site.sent) == sent
 
 
-async def test_fifty_annotations_made_while_nobody_listened_all_come_with_sync_and_none_twice(site: Site) -> None:
+async def test_sync_fetches_fifty_missed_annotations_exactly_once(site: Site) -> None:
+    """Fifty annotations made while nobody listened all come with sync and none twice."""
     project = site.setup()
     await asyncio.to_thread(site.route, 60)
     site.recalibrator.start()
@@ -188,20 +189,20 @@ async def test_fifty_annotations_made_while_nobody_listened_all_come_with_sync_a
     tasks = sorted(site.annotator.tasks(project).items())
     for query_id, task in tasks[:5]:
         site.annotator.annotate(task["id"], entities(query_id))
-    heard = await site.until_told(5)
+    seen = await site.until_sent(5)
 
     site.recalibrator.terminate()
     assert await site.recalibrator.exit_code() == 0
     for query_id, task in tasks[5:55]:
         site.annotator.annotate(task["id"], entities(query_id))
-    assert await asyncio.to_thread(site.told) == heard
+    assert await asyncio.to_thread(site.sent) == seen
 
     # One round after another, and one more process of them beside it, as an operator who is in a hurry.
     assert (await asyncio.to_thread(site.studio, "sync"))["new"] == 50
     assert (await asyncio.to_thread(site.studio, "sync"))["new"] == 0
-    told = await asyncio.to_thread(site.told)
-    assert Counter(event.query_id for event in told) == {query_id: 1 for query_id, _ in tasks[:55]}
-    assert all(event.entities == entities(event.query_id) for event in told)
+    sent = await asyncio.to_thread(site.sent)
+    assert Counter(event.query_id for event in sent) == {query_id: 1 for query_id, _ in tasks[:55]}
+    assert all(event.entities == entities(event.query_id) for event in sent)
 
     site.recalibrator.start()
     left = await site.queue(lambda document: document["open"] == 5)
@@ -210,7 +211,8 @@ async def test_fifty_annotations_made_while_nobody_listened_all_come_with_sync_a
     assert (again["pushed"], again["new"], again["waiting"]) == (0, 0, 5)
 
 
-async def test_corrections_skips_and_deletions_are_told_by_the_hook_or_found_by_sync(site: Site) -> None:
+async def test_hook_or_sync_brings_corrections_skips_and_deletions(site: Site) -> None:
+    """Corrections skips and deletions are sent by the hook or found by sync."""
     project = site.setup()
     site.token = site.annotator.personal_token()
     await asyncio.to_thread(site.route, 5)
@@ -219,16 +221,16 @@ async def test_corrections_skips_and_deletions_are_told_by_the_hook_or_found_by_
     assert (await asyncio.to_thread(site.studio, "sync"))["pushed"] == 5
     tasks = site.annotator.tasks(project)
     numbers = {query: site.annotator.annotate(task["id"], entities(query, wrong=True)) for query, task in tasks.items()}
-    await site.until_told(5)
+    await site.until_sent(5)
 
     # Heard: a correction, and a deletion that this process knows the query of.
     site.annotator.correct(numbers["q-0"], entities("q-0"))
     site.annotator.delete(numbers["q-1"])
-    told = await site.until_told(7)
-    assert {(event.query_id, event.retracted) for event in told[5:]} == {("q-0", False), ("q-1", True)}
+    sent = await site.until_sent(7)
+    assert {(event.query_id, event.retracted) for event in sent[5:]} == {("q-0", False), ("q-1", True)}
     await site.queue(lambda document: [one["query_id"] for one in document["requests"]] == ["q-1"])
 
-    # Not heard: another correction, deletions, and a skip.
+    # Not seen: another correction, deletions, and a skip.
     site.recalibrator.terminate()
     assert await site.recalibrator.exit_code() == 0
     site.annotator.correct(numbers["q-2"], entities("q-2"))
@@ -248,7 +250,8 @@ async def test_corrections_skips_and_deletions_are_told_by_the_hook_or_found_by_
     assert not any(quiet[key] for key in ("pushed", "removed", "new", "revised", "skipped", "retracted", "faults"))
 
 
-async def test_rounds_repeat_until_sigterm_and_take_away_what_nobody_needs(site: Site) -> None:
+async def test_rounds_repeat_until_sigterm_and_remove_closed_tasks(site: Site) -> None:
+    """Rounds repeat until sigterm and take away what nobody needs."""
     project = site.setup()
     await asyncio.to_thread(site.route, 3)
     site.recalibrator.start()

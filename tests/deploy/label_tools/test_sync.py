@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from recalibrator.labelling.label_studio import SOURCE
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
@@ -27,7 +28,7 @@ from tests.support.routers import value_of
 from tests.support.scripted_label_studio import LEGACY_TOKEN, ScriptedLabelStudio, scripted_label_studio
 from ucci_stream.cli import app
 from ucci_stream.label_tools.label_studio_client import LabelStudio
-from ucci_stream.label_tools.label_studio_project import set_up
+from ucci_stream.label_tools.label_studio_project import LabelStudioProject, set_up
 from ucci_stream.label_tools.sync import Synchroniser, SyncOptions
 from ucci_stream.label_tools.topics import SyncTopics
 from ucci_stream.local.kafka_node import LocalBroker
@@ -40,15 +41,13 @@ class Site:
     """A project, the topics, and what keeps them in step."""
 
     def __init__(self, settings: Settings, server: ScriptedLabelStudio, studio: LabelStudio, project: int) -> None:
-        self.settings, self.server, self.project = settings, server, project
+        self.settings, self.server, self.studio, self.project = settings, server, studio, project
         self.bootstrap, self.prefix = str(settings.kafka["bootstrap.servers"]), settings.topics.prefix
         self.passed = timedelta()
-        self.topics = SyncTopics(settings, "photo", project)
+        self.topics = SyncTopics(settings, "photo", SOURCE, str(project))
         self.keeper = Synchroniser(
-            studio,
-            project,
+            LabelStudioProject(studio, project, settings.workloads["photo"].fields, prefill=True),
             self.topics,
-            settings.workloads["photo"],
             SyncOptions(most=10, grace_s=0.0),
             join_retention_s=1e9,
             now=lambda: datetime.now(UTC) + self.passed,
@@ -68,7 +67,7 @@ class Site:
     def tasks(self) -> dict[str, int]:
         return {task["data"]["query_id"]: number for number, task in self.server.tasks.items()}
 
-    def told(self) -> list[FeedbackEvent]:
+    def sent(self) -> list[FeedbackEvent]:
         found = read_all(self.bootstrap, f"{self.prefix}.feedback")
         return [FeedbackEvent.from_json(value_of(message)) for message in found]
 
@@ -88,7 +87,8 @@ async def site(settings: Settings) -> AsyncIterator[Site]:
         made.topics.close()
 
 
-async def test_requests_become_tasks_once_and_leave_when_they_are_over(site: Site) -> None:
+async def test_requests_become_tasks_once_and_leave_when_closed(site: Site) -> None:
+    """Requests become tasks once and leave when they are over."""
     site.ask(*range(12))
     first = await site.keeper.round()
     assert (first.pushed, first.waiting) == (10, 10)
@@ -101,7 +101,8 @@ async def test_requests_become_tasks_once_and_leave_when_they_are_over(site: Sit
     assert set(site.tasks()) == {f"q-{number}" for number in range(10)}
 
 
-async def test_annotations_are_told_once_corrected_skipped_and_taken_back(site: Site) -> None:
+async def test_annotations_are_sent_once_corrected_skipped_withdrawn(site: Site) -> None:
+    """Annotations are sent once corrected skipped and retracted."""
     site.ask(0, 1, 2)
     await site.keeper.round()
     tasks = site.tasks()
@@ -109,7 +110,7 @@ async def test_annotations_are_told_once_corrected_skipped_and_taken_back(site: 
     site.server.annotate(tasks["q-1"], 1, None)
     done = await site.keeper.round()
     assert (done.new, done.skipped, done.waiting) == (1, 1, 1)
-    assert [event.entities for event in site.told() if event.query_id == "q-0"] == [{"camera": "canon"}]
+    assert [event.entities for event in site.sent() if event.query_id == "q-0"] == [{"camera": "canon"}]
 
     site.server.annotate(tasks["q-0"], 1, "nikon")
     assert (await site.keeper.round()).revised == 1
@@ -120,10 +121,11 @@ async def test_annotations_are_told_once_corrected_skipped_and_taken_back(site: 
     assert (await site.keeper.round()).retracted == 1
     quiet = await site.keeper.round()
     assert not any((quiet.new, quiet.revised, quiet.skipped, quiet.retracted))
-    assert len(site.told()) == 4
+    assert len(site.sent()) == 4
 
 
-async def test_a_later_round_lists_what_has_changed_and_now_and_then_everything(site: Site) -> None:
+async def test_a_later_round_lists_changes_and_at_times_everything(site: Site) -> None:
+    """A later round lists what has changed and now and then everything."""
     site.ask(*range(8))
     await site.keeper.round()
     site.server.annotate(site.tasks()["q-3"], 1, "canon")
@@ -141,18 +143,20 @@ async def test_a_later_round_lists_what_has_changed_and_now_and_then_everything(
     assert sum(site.server.listed) == 8
 
 
-async def test_what_the_webhook_or_another_round_told_is_not_told_again(site: Site) -> None:
+async def test_what_another_process_sent_is_not_sent_again(site: Site) -> None:
+    """What the webhook or another round sent is not sent again."""
     site.ask(0)
     await site.keeper.round()
     site.server.annotate(site.tasks()["q-0"], 1, "canon")
     assert (await site.keeper.round()).new == 1
-    other = Site(site.settings, site.server, site.keeper._studio, site.project)
+    other = Site(site.settings, site.server, site.studio, site.project)
     assert (await other.keeper.round()).new == 0
     other.topics.close()
-    assert len(site.told()) == 1
+    assert len(site.sent()) == 1
 
 
-async def test_an_annotation_that_says_nothing_clear_is_named_until_it_is_mended(site: Site) -> None:
+async def test_an_unclear_annotation_is_reported_until_corrected(site: Site) -> None:
+    """An annotation that says nothing clear is named until it is corrected."""
     site.ask(0)
     await site.keeper.round()
     number = site.tasks()["q-0"]
@@ -166,7 +170,8 @@ async def test_an_annotation_that_says_nothing_clear_is_named_until_it_is_mended
     assert (mended.new, mended.faults) == (1, ())
 
 
-async def test_rounds_outlast_a_server_that_is_away_and_end_with_0_on_sigterm(site: Site, tmp_path: Path) -> None:
+async def test_rounds_outlast_an_outage_and_exit_0_on_sigterm(site: Site, tmp_path: Path) -> None:
+    """Rounds outlast a server that is away and end with 0 on sigterm."""
     site.ask(0)
     command = [sys.executable, "-m", "ucci_stream", "label-studio", "sync", "--every", "1", "--json"]
     command += [
@@ -188,19 +193,20 @@ async def test_rounds_outlast_a_server_that_is_away_and_end_with_0_on_sigterm(si
             assert said.endswith(b"trying again\n")
             site.server.annotate(site.tasks()["q-0"], 1, "canon")
             site.server.answer = None
-            told = 0
-            while not told:
-                told = json.loads(await running.stdout.readline())["new"]
+            sent = 0
+            while not sent:
+                sent = json.loads(await running.stdout.readline())["new"]
             running.terminate()
             assert await running.wait() == 0
     finally:
         if running.returncode is None:
             running.kill()
             await running.wait()
-    assert len(site.told()) == 1
+    assert len(site.sent()) == 1
 
 
-def test_a_server_that_is_away_ends_one_round_with_1_and_one_line(settings: Settings, tmp_path: Path) -> None:
+def test_one_round_without_a_server_exits_1_with_one_line(settings: Settings, tmp_path: Path) -> None:
+    """A server that is away ends one round with 1 and one line."""
     config = tmp_path / "ucci.toml"
     workload = '[workloads.photo]\nfields = ["camera"]\ntarget = { micro_f1 = 0.9 }\n'
     config.write_text(f'[kafka]\n"bootstrap.servers" = {json.dumps(settings.kafka["bootstrap.servers"])}\n{workload}')

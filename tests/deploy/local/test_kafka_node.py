@@ -19,8 +19,7 @@ from schemas.errors import ConfigError
 from tests.support.broker import DEADLINE_S, create, produce, read_all
 from ucci_stream.local import kafka_node as local_broker
 from ucci_stream.local.broker_probe import cluster_at, pick_port
-from ucci_stream.local.broker_properties import properties_text
-from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, kafka_jars
+from ucci_stream.local.kafka_install import BrokerNotInstalled, BrokerUnavailable, kafka_jars, properties_text
 from ucci_stream.local.kafka_node import LocalBroker, open_broker
 
 # Some tests start a node of their own, which takes 3 s on a quiet machine and a minute on a crowded one.
@@ -72,9 +71,7 @@ def test_a_port_taken_by_another_kafka_is_not_mistaken_for_ours(broker: LocalBro
 
 @pytest.mark.thorough
 @pytest.mark.broker
-def test_a_killed_broker_comes_back_on_its_address_with_all_it_acknowledged(
-    second: LocalBroker, topic_prefix: str
-) -> None:
+def test_killed_broker_restarts_on_its_address_with_its_data(second: LocalBroker, topic_prefix: str) -> None:
     topic, bootstrap = f"{topic_prefix}.kept", second.bootstrap
     create(bootstrap, {topic: 2})
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 100_000})
@@ -159,7 +156,7 @@ def test_the_reader_of_committed_records_leaves_out_aborted_ones(broker: LocalBr
 
 
 @pytest.mark.broker
-def test_offset_metadata_of_4000_characters_survives_a_transaction(broker: LocalBroker, topic_prefix: str) -> None:
+def test_4000_characters_of_offset_metadata_are_committed(broker: LocalBroker, topic_prefix: str) -> None:
     topic, metadata = f"{topic_prefix}.q", "A" * 4_000
     create(broker.bootstrap, {topic: 1})
     produce(broker.bootstrap, topic, [("k", b"v")])

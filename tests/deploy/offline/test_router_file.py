@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from schemas.calibration import CalibrationMap
 from schemas.errors import DecodeError
-from ucci_stream.offline.router_file import largest_kept, read_router_file
+from ucci_stream.offline.router_file import read_router_file
 
 ucci = pytest.importorskip("ucci")
 
@@ -27,7 +27,7 @@ def maps(draw: st.DrawFn) -> CalibrationMap:
 
 @given(maps(), st.floats(0.0, 1.0), st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20))
 def test_the_threshold_on_u_keeps_what_theta_keeps(g: CalibrationMap, theta: float, us: list[float]) -> None:
-    threshold = largest_kept(g, theta)
+    threshold = g.inverse(theta)
     p = np.interp(us, g.uncertainty, g.error_probability)
     for u, escalated_by_theta in zip(us, p > theta, strict=True):
         # Interpolation rounds: only within one part in 1e12 of theta may the two rules differ.

@@ -59,7 +59,7 @@ def test_replay_draws_its_versions_and_still_prints_them(folder: Path) -> None:
     assert picture.read_bytes().startswith(PNG)
 
 
-def test_a_bootstrap_shows_the_map_and_the_thresholds_that_its_file_makes(folder: Path) -> None:
+def test_bootstrap_plot_shows_map_and_thresholds_of_its_file(folder: Path) -> None:
     fitted, threshold, frontier = preview(settings(), folder / "offline.jsonl", START)
     assert frontier is not None
     assert frontier.chosen is not None
@@ -68,7 +68,7 @@ def test_a_bootstrap_shows_the_map_and_the_thresholds_that_its_file_makes(folder
     assert "Calibration map" in drawn.read_text()
 
 
-def test_a_file_with_too_few_labels_is_refused_with_what_it_needs(folder: Path) -> None:
+def test_too_few_labels_are_refused_with_the_least_number(folder: Path) -> None:
     lines = (folder / "offline.jsonl").read_text().splitlines()[:20]
     (folder / "few.jsonl").write_text("\n".join(lines))
     with pytest.raises(FeedStopped, match="needs 50 labels"):

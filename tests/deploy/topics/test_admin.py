@@ -6,12 +6,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from schemas.settings import Settings
-from schemas.topics import CALIBRATION, FEEDBACK, QUERIES, RESULTS, TOPICS
+from schemas.topics import CALIBRATION, FEEDBACK, QUERIES, RESULTS, TOPICS, Topic
 from tests.support.broker import create
 from ucci_runtime.broker.errors import TopicsUnusable
 from ucci_runtime.broker.kafka_topics import topic_faults
 from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.topics.admin import check_topics, create_topics
+from ucci_stream.topics.admin import check_topics, create_topics, topic_config
 
 
 def settings_for(broker: LocalBroker, prefix: str) -> Settings:
@@ -31,10 +31,11 @@ def test_create_makes_every_topic_once_and_check_is_content(broker: LocalBroker,
     config = next(iter(admin.describe_configs([results]).values())).result()
     assert int(config["max.message.bytes"].value) > 1_500_000
     assert config["message.timestamp.type"].value == "LogAppendTime"
+    assert int(config["retention.ms"].value) == 14 * 24 * 3600 * 1000
 
 
 @pytest.mark.broker
-def test_a_topic_with_the_wrong_policy_is_named_and_nothing_is_altered(broker: LocalBroker, topic_prefix: str) -> None:
+def test_wrong_cleanup_policy_is_named_and_left_as_it_is(broker: LocalBroker, topic_prefix: str) -> None:
     settings = settings_for(broker, topic_prefix)
     create(broker.bootstrap, {CALIBRATION.name(topic_prefix): 1}, {"cleanup.policy": "delete"})
     with pytest.raises(TopicsUnusable) as caught:
@@ -44,11 +45,20 @@ def test_a_topic_with_the_wrong_policy_is_named_and_nothing_is_altered(broker: L
 
 
 @pytest.mark.broker
-def test_unequal_partition_counts_of_results_and_feedback_are_refused(broker: LocalBroker, topic_prefix: str) -> None:
+def test_results_and_feedback_need_equal_partition_counts(broker: LocalBroker, topic_prefix: str) -> None:
     settings = settings_for(broker, topic_prefix)
     create(broker.bootstrap, {RESULTS.name(topic_prefix): 4, FEEDBACK.name(topic_prefix): 2})
     with pytest.raises(TopicsUnusable, match=r"results has 4 partitions and .*feedback 2"):
         create_topics(settings)
+
+
+@pytest.mark.parametrize("topic", [RESULTS, FEEDBACK])
+def test_a_lost_join_store_was_rebuilt_from_7_of_its_14_days(topic: Topic) -> None:
+    """What the join rebuilds its rows from is kept as long as they are, and never less than by Kafka's default."""
+    day_s = 24 * 3600.0
+    assert topic_config(topic, 14 * day_s)["retention.ms"] == str(14 * 24 * 3600 * 1000)
+    assert topic_config(topic, day_s)["retention.ms"] == str(7 * 24 * 3600 * 1000)
+    assert "retention.ms" not in topic_config(QUERIES, 14 * day_s)
 
 
 def test_every_missing_topic_is_named_at_once() -> None:
@@ -58,8 +68,9 @@ def test_every_missing_topic_is_named_at_once() -> None:
 
 
 @pytest.mark.broker
-def test_a_topic_that_its_senders_date_is_warned_of_and_left_as_it_is(broker: LocalBroker, topic_prefix: str) -> None:
+def test_create_time_timestamps_are_a_warning(broker: LocalBroker, topic_prefix: str) -> None:
     create(broker.bootstrap, {RESULTS.name(topic_prefix): 3}, {"message.timestamp.type": "CreateTime"})
     create_topics(settings_for(broker, topic_prefix))
-    (warning,) = check_topics(settings_for(broker, topic_prefix))
-    assert f"{topic_prefix}.results: message.timestamp.type is CreateTime" in warning
+    dated, kept = check_topics(settings_for(broker, topic_prefix))
+    assert f"{topic_prefix}.results: message.timestamp.type is CreateTime" in dated
+    assert f"{topic_prefix}.results: retention.ms is 604800000, below recalibrator.join_retention_s" in kept

@@ -23,7 +23,7 @@ def settings(broker: LocalBroker, topic_prefix: str) -> Settings:
     return Settings(kafka={"bootstrap.servers": broker.bootstrap}, topics={"prefix": topic_prefix})  # type: ignore[arg-type]
 
 
-def test_all_queries_of_a_file_are_acknowledged_and_keyed_by_their_id(settings: Settings, tmp_path: Path) -> None:
+def test_queries_of_a_file_are_acknowledged_and_keyed_by_id(settings: Settings, tmp_path: Path) -> None:
     events = [QueryEvent(query_id=f"q-{i}", text="canon 5d") for i in range(500)]
     file = tmp_path / "queries.jsonl"
     file.write_bytes(b"\n\n".join(event.to_json() for event in events))
@@ -33,7 +33,7 @@ def test_all_queries_of_a_file_are_acknowledged_and_keyed_by_their_id(settings: 
     assert {QueryEvent.from_json(message.value()) for message in stored} == set(events)
 
 
-def test_a_bad_line_is_named_by_number_and_those_before_it_stay_sent(settings: Settings, tmp_path: Path) -> None:
+def test_bad_line_is_named_and_those_before_it_stay_sent(settings: Settings, tmp_path: Path) -> None:
     file = tmp_path / "gold.jsonl"
     good = b'{"query_id": "q-1", "entities": {"iso": "100"}}'
     file.write_bytes(b"\n".join([good, good, b'{"query_id": "q-2"}', good]))

@@ -34,7 +34,7 @@ def accepts(text: str | bytes) -> bool:
 
 
 @given(answers, st.booleans(), st.sampled_from([None, 1, "\t"]))
-def test_every_answer_that_fits_may_be_given_however_it_is_spaced(
+def test_every_fitting_answer_is_accepted_with_any_spacing(
     answer: dict[str, Any], escaped: bool, indent: int | str | None
 ) -> None:
     answer = {name: answer[name] for name in FIELDS}
@@ -112,7 +112,7 @@ def test_bytes_that_are_no_utf8_are_not_let_through(byte: bytes) -> None:
         (SCHEMA | {"$defs": {}}, "defs"),
     ],
 )
-def test_a_schema_beyond_entities_is_refused_by_the_part_that_is_too_much(schema: Any, named: str) -> None:
+def test_unsupported_schema_is_refused_naming_the_part(schema: Any, named: str) -> None:
     with pytest.raises(UnsupportedSchemaError, match=named):
         read_schema(schema)
 

@@ -27,7 +27,7 @@ def test_an_answer_in_a_crowd_is_the_answer_alone() -> None:
         )
 
 
-def test_queries_join_and_leave_a_running_batch_without_disturbing_it() -> None:
+def test_joining_and_leaving_a_batch_disturbs_no_neighbour() -> None:
     expected = [ids(generation) for generation in generate("small", TEXTS)]
     opened = checkpoint("small")
     batch = ContinuousBatch(opened.model, SLOTS)
@@ -45,7 +45,7 @@ def test_queries_join_and_leave_a_running_batch_without_disturbing_it() -> None:
     assert (batch.running, batch.waiting) == (0, 0)
 
 
-def test_an_answer_ends_at_max_tokens_or_where_the_context_is_full() -> None:
+def test_generation_ends_at_max_tokens_or_a_full_context() -> None:
     (cut,) = generate("small", TEXTS[:1], max_tokens=5)
     assert (len(cut.tokens), cut.finish_reason) == (5, "length")
     opened = checkpoint("small")
@@ -58,7 +58,7 @@ def test_an_answer_ends_at_max_tokens_or_where_the_context_is_full() -> None:
     assert len(full.tokens) <= 3
 
 
-def test_alternatives_are_sorted_and_the_chosen_token_is_the_most_probable() -> None:
+def test_alternatives_are_sorted_with_the_chosen_token_first() -> None:
     (generation,) = generate("small", TEXTS[:1])
     for token in generation.tokens:
         assert len(token.top_ids) == TOP
@@ -67,7 +67,7 @@ def test_alternatives_are_sorted_and_the_chosen_token_is_the_most_probable() -> 
         assert (np.diff(token.top_logprobs) <= 0).all()
 
 
-def test_a_cancelled_query_gives_its_slot_back_and_one_that_waits_is_never_begun() -> None:
+def test_cancelling_frees_a_slot_or_leaves_the_queue() -> None:
     opened = checkpoint("small")
     batch = ContinuousBatch(opened.model, 1)
     ended: list[Generation] = []

@@ -27,7 +27,7 @@ def test_whatever_is_asked_the_answer_fits_the_schema(role: str) -> None:
             assert len(generation.tokens) == 256
 
 
-def test_the_bytes_of_the_vocabulary_are_those_that_the_tokenizer_decodes_to() -> None:
+def test_vocabulary_bytes_equal_the_tokenizers_decoding() -> None:
     opened = checkpoint("small")
     vocabulary = opened.vocabulary()
     for text in ("Nikkor Z 58mm f/0.95", "café ☃ 日本 \n\t", '{"iso": null}'):
@@ -37,7 +37,7 @@ def test_the_bytes_of_the_vocabulary_are_those_that_the_tokenizer_decodes_to() -
     assert vocabulary.lengths[opened.model.shape.eos_id] == 0
 
 
-def test_a_token_may_follow_exactly_where_its_bytes_lead_somewhere() -> None:
+def test_token_is_allowed_where_the_automaton_accepts_it() -> None:
     tokens = [b"", b"", b"{", b'{"', b"iso", b'":', b" null", b"}", b'"', b"\xc3", b"\xa9", b"x", b"null}"]
     automaton = compile_schema(
         read_schema({"type": "object", "properties": {"iso": {"type": "null"}}, "required": ["iso"]})
@@ -49,14 +49,14 @@ def test_a_token_may_follow_exactly_where_its_bytes_lead_somewhere() -> None:
     assert np.flatnonzero(grammar.ends(automaton.accepting) != DEAD).tolist() == [1], "only the end may follow"
 
 
-def test_a_forced_token_has_margin_one_and_an_impossible_one_reads_as_in_vllm() -> None:
+def test_forced_token_has_margin_one_as_in_vllm() -> None:
     (generation,) = generate("small", ["nikon z6"], guided=True)
     last = generation.tokens[-1]
     assert last.token_id == checkpoint("small").model.shape.eos_id
     assert (last.logprob, float(last.top_logprobs[1])) == (0.0, -9999.0)
 
 
-def test_probabilities_are_those_among_the_tokens_that_may_follow() -> None:
+def test_probabilities_are_renormalised_over_allowed_tokens() -> None:
     grammar = grammars("small").of(SCHEMA)
     guide = grammar.guide()
     draw = np.random.default_rng(7)
@@ -70,7 +70,7 @@ def test_probabilities_are_those_among_the_tokens_that_may_follow() -> None:
     assert np.ptp(spread) < 1e-4, "the odds between tokens that may follow stay as they were"
 
 
-def test_a_schema_is_compiled_once_and_only_the_last_few_are_kept() -> None:
+def test_compiled_schemas_are_cached_and_the_cache_is_bounded() -> None:
     kept = Grammars(checkpoint("small").vocabulary())
     first = kept.of(SCHEMA)
     assert kept.of(json.loads(json.dumps(SCHEMA))) is first

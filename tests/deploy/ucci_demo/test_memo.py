@@ -47,7 +47,7 @@ def test_memo_and_live_answers_are_equal_token_by_token(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_live_answers_have_the_uncertainty_that_was_recorded_of_vllm(role: str) -> None:
+def test_live_uncertainty_equals_the_one_recorded_from_vllm(role: str) -> None:
     queries = sample(role)
     for query, live in zip(queries, generate(role, [q.text for q in queries]), strict=True):
         recorded = query.small if role == "small" else query.large

@@ -10,7 +10,7 @@ import pytest
 from stream_router.model_client.reply import read_reply
 from stream_router.model_client.uncertainty import TOKEN_MARGIN
 from ucci_demo.model_server.generation import GeneratedToken
-from ucci_demo.model_server.protocol import Api, ProtocolError, error_body, read_request, reply
+from ucci_demo.model_server.protocol import Api, Generated, ProtocolError, TokenTexts, error_body, read_request, reply
 
 NAMES = {2: "", 5: "a", 6: "b", 7: "b", 9: "é"}
 COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "hi", "temperature": 0}
@@ -31,21 +31,12 @@ TOKENS = [
 
 def answered(api: Api, **changes: Any) -> dict[str, Any]:
     asked = read_request(api, (CHAT if api == "chat" else COMPLETION) | changes, "tiny")
-    return reply(
-        asked,
-        "tiny",
-        TOKENS,
-        "stop",
-        request_id="1",
-        created=7,
-        prompt_tokens=4,
-        eos_id=2,
-        decode=lambda ids: "".join(NAMES[i] for i in ids),
-        name_token=lambda i: NAMES[i],
-    )
+    generated = Generated("tiny", request_id="1", created=7, prompt_tokens=4, tokens=TOKENS, finish_reason="stop")
+    texts = TokenTexts(eos_id=2, decode=lambda ids: "".join(NAMES[i] for i in ids), name_token=lambda i: NAMES[i])
+    return reply(asked, generated, texts)
 
 
-def test_the_end_of_sequence_is_counted_and_listed_but_has_no_text() -> None:
+def test_end_of_sequence_is_counted_but_has_no_text() -> None:
     document = answered("completions", logprobs=2, return_tokens_as_token_ids=True)
     assert document["usage"] == {"prompt_tokens": 4, "completion_tokens": 3, "total_tokens": 7}
     (choice,) = document["choices"]
@@ -56,7 +47,7 @@ def test_the_end_of_sequence_is_counted_and_listed_but_has_no_text() -> None:
     assert (document["object"], document["id"], document["model"]) == ("text_completion", "cmpl-1", "tiny")
 
 
-def test_completions_named_by_text_lose_the_runner_up_that_reads_alike() -> None:
+def test_completions_by_text_lose_an_equal_runner_up() -> None:
     """The trap of the protocol is kept: a client that forgets to ask for ids must meet it here."""
     choice = answered("completions", logprobs=2)["choices"][0]
     assert choice["logprobs"]["top_logprobs"][1] == {"b": -1.0}
@@ -88,7 +79,7 @@ def test_log_probabilities_are_sent_only_where_asked_for(api: Api) -> None:
     assert answered(api)["choices"][0]["logprobs"] is None
 
 
-def test_max_tokens_is_16_for_completions_and_the_context_for_chat_unless_given() -> None:
+def test_default_max_tokens_differ_for_completions_and_chat() -> None:
     assert read_request("completions", COMPLETION, "tiny").max_tokens == 16
     assert read_request("chat", CHAT, "tiny").max_tokens > 10_000
     assert read_request("chat", CHAT | {"max_completion_tokens": 9}, "tiny").max_tokens == 9
@@ -121,9 +112,7 @@ def test_a_schema_is_handed_on_and_text_means_free() -> None:
         ({"structured_outputs": {"regex": "a"}}, 400, "structured_outputs"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_with_vllms_status_and_error_object(
-    changes: dict[str, Any], status: int, named: str
-) -> None:
+def test_bad_requests_get_vllms_status_and_error_object(changes: dict[str, Any], status: int, named: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         read_request("completions", COMPLETION | changes, "tiny")
     assert caught.value.status == status

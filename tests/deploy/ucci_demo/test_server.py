@@ -81,7 +81,7 @@ async def test_a_remembered_and_a_computed_answer_are_the_same_reply() -> None:
         assert list(one) == list(other)
 
 
-async def test_a_new_query_is_computed_and_the_numbers_of_the_reply_agree() -> None:
+async def test_new_query_is_computed_with_consistent_numbers() -> None:
     async with serving(Memo.of("small")) as (client, _):
         status, document = await client.post()
     assert status == 200
@@ -118,7 +118,7 @@ async def test_chat_answers_as_completions_do() -> None:
     assert tokens == completed["choices"][0]["logprobs"]["tokens"]
 
 
-async def test_a_guided_answer_fits_its_schema_and_is_not_taken_from_the_memo() -> None:
+async def test_guided_answer_fits_its_schema_and_skips_the_memo() -> None:
     asked = {"type": "json_schema", "json_schema": {"name": "entities", "schema": SCHEMA, "strict": True}}
     async with serving(Memo.of("small")) as (client, _):
         status, document = await client.post(prompt=PROMPT.replace("{text}", RECORDED), response_format=asked)
@@ -146,7 +146,7 @@ async def test_what_is_refused_says_why_in_vllms_error_object(body: object, stat
     assert document["error"]["message"]
 
 
-async def test_more_queries_than_slots_are_all_answered_and_as_they_would_be_alone() -> None:
+async def test_more_queries_than_slots_are_answered_as_if_alone() -> None:
     texts = [query.text for query in load_traffic()[3_000 : 3_000 + 3 * SLOTS]]
     async with serving() as (client, _):
         together = await asyncio.gather(*(client.post(prompt=PROMPT.replace("{text}", text)) for text in texts))
@@ -165,7 +165,7 @@ async def test_models_and_health_are_answered() -> None:
         assert await client.get("/health") == (200, "")
 
 
-async def test_a_server_told_to_stop_sends_half_an_answer_with_status_200_and_the_reason_abort() -> None:
+async def test_stopped_server_sends_partial_answers_with_abort() -> None:
     """What vLLM does on SIGTERM: a client that looks at the status alone takes half an answer for a whole one."""
     async with serving() as (client, runner):
         calls = [asyncio.create_task(client.post(prompt=PROMPT.replace("{text}", f"{NEW} {n}"))) for n in range(24)]

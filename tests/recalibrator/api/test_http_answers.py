@@ -1,4 +1,4 @@
-"""The running application against its own OpenAPI document: every answer is one that the document tells of."""
+"""The running application against its own OpenAPI document: every answer is one that the document describes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def test_every_answer_of_a_stream_is_documented(case: schemathesis.Case) -> None
 
 
 @pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch", "/v1/hooks/label-studio"])
-def test_every_refusal_of_feedback_is_documented_with_the_one_shape(path: str) -> None:
+def test_every_refusal_of_feedback_is_documented(path: str) -> None:
+    """Every refusal of feedback is documented with the one shape."""
     responses = make_api().client.get("/openapi.json").json()["paths"][path]["post"]["responses"]
 
     for status in ("400", "401", "403", "408", "413", "415", "422", "429", "503"):
@@ -97,7 +98,8 @@ def test_every_refusal_of_feedback_is_documented_with_the_one_shape(path: str) -
     assert "Retry-After" in responses["503"]["headers"]
 
 
-def test_the_body_of_feedback_is_described_by_the_events_own_schema() -> None:
+def test_the_feedback_body_is_described_by_the_events_schema() -> None:
+    """The body of feedback is described by the event's own schema."""
     document = make_api().client.get("/openapi.json").json()
 
     body = document["paths"]["/v1/feedback"]["post"]["requestBody"]["content"]["application/json"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
+import resource
 import socket
 from collections.abc import Iterator
 
@@ -42,7 +44,8 @@ def _answer_and_end(port: int, sent: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
-def test_a_body_that_does_not_come_is_408_and_the_connection_ends(port: int) -> None:
+def test_a_body_that_does_not_arrive_is_408(port: int) -> None:
+    """A body that does not come is 408 and the connection ends."""
     answer = _answer_and_end(port, HEAD + b'{"query_id":')
 
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -55,7 +58,8 @@ def test_a_head_that_does_not_come_ends_the_connection(port: int, sent: bytes) -
     assert _answer_and_end(port, sent) == b""
 
 
-def test_a_declared_body_above_the_limit_is_answered_without_waiting_for_it(port: int) -> None:
+def test_a_declared_length_above_the_limit_is_413_at_once(port: int) -> None:
+    """A declared body above the limit is answered without waiting for it."""
     with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connection:
         connection.sendall(HEAD.replace(b"1000", b"100000000"))
 
@@ -63,7 +67,8 @@ def test_a_declared_body_above_the_limit_is_answered_without_waiting_for_it(port
 
 
 @pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch"])
-def test_a_body_of_no_declared_length_is_refused_at_the_limit_and_the_sender_hears_of_it(port: int, path: str) -> None:
+def test_a_chunked_body_is_413_at_the_limit(port: int, path: str) -> None:
+    """A body of no declared length is refused at the limit and the sender sees it."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     pieces = (b"x" * 50_000 for _ in range(40))
     media_type = "application/jsonl" if path.endswith("batch") else "application/json"
@@ -82,3 +87,64 @@ def test_a_kept_connection_serves_one_request_after_another(port: int) -> None:
         answer = connection.getresponse()
         assert (answer.status, answer.read()[:11]) == (202, b'{"query_id"')
     connection.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch"])
+def test_413_is_lost_when_the_client_sends_connection_close(port: int, path: str) -> None:
+    """A connection closed over unread data is reset, and the answer with it."""
+    body = b'{"query_id": "q"}' * 400_000
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    media = head.replace("json", "jsonl") if path.endswith("batch") else head
+    answer = _answer_and_end(port, f"{media}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "too_large"
+
+
+def test_a_sender_that_never_ends_is_cut_off_after_its_refusal(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "DRAIN_TIMEOUT_S", 0.2)
+    answer = _answer_and_end(port, HEAD.replace(b"Host:", b"Connection: close\r\nHost:").replace(b"1000", b"900000"))
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_silent_connections_without_a_key_use_up_the_files(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit the connection that has waited longest without a request makes room."""
+    monkeypatch.setattr(server, "STRAY_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 5)
+    silent = [socket.create_connection(("127.0.0.1", port), PATIENCE_S) for _ in range(12)]
+    try:
+        # Accepted in order: once these have ended, all twelve have been seen.
+        assert [connection.recv(1) for connection in silent[:7]] == [b""] * 7
+        asking = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        asking.request("GET", "/healthz")
+        assert asking.getresponse().status == 200
+        assert silent[7].recv(1) == b""
+        asking.close()
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def test_the_connection_limit_stays_below_the_file_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        assert server.connection_limit() == 128
+        server.raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, server.WANTED_FILES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_log_line_repeated_a_thousand_times_fills_the_disk() -> None:
+    now_s = 0.0
+    lines = server.RepeatedLines(clock=lambda: now_s)
+    same = [logging.LogRecord("asyncio", logging.ERROR, "", 0, "too many open files", (), None) for _ in range(1_000)]
+    other = logging.LogRecord("asyncio", logging.ERROR, "", 0, "another", (), None)
+
+    assert sum(lines.filter(record) for record in same) == 1
+    assert lines.filter(other)
+    now_s = server.REPEATED_AFTER_S
+    assert lines.filter(same[0])
+    assert "999 more" in same[0].getMessage()

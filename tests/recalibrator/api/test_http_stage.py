@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from recalibrator.api.http_stage import ApiStage
+from recalibrator.api.http_stage import ApiStage, Shared
 from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationMap, Evidence, Interval, Target
 from schemas.settings import Settings
@@ -31,19 +31,11 @@ NOW = SystemClock().now()
 
 
 class Replica:
-    """One API, turned by hand."""
+    """One API, whose turns the test takes."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._closing = Event()
-        self._stage = ApiStage(
-            settings,
-            name,
-            metrics=Metrics(),
-            clock=SystemClock(),
-            missing=list,
-            on_final=_raise,
-            closing=self._closing,
-        )
+        self._stage = ApiStage(settings, name, Shared(Metrics(), SystemClock(), list, _raise, self._closing))
         self._stage.start()
         while not self._stage.is_ready:
             self._stage.turn()
@@ -57,7 +49,7 @@ class Replica:
             return json.load(answer)
 
     def until_dead_letters(self, count: int) -> None:
-        """Turn until so many dead letters are known: they are the last to be told."""
+        """Turn until so many dead letters are known: they are the last to arrive."""
         for _ in range(300):
             self._stage.turn()
             if self.get("/v1/status")["dead_letters"]["total"] == count:
@@ -85,7 +77,7 @@ def settings(broker: LocalBroker, topic_prefix: str) -> Settings:
     return plain.model_copy(update={"recalibrator": plain.recalibrator.model_copy(update={"http_port": 0})})
 
 
-def tell(settings: Settings) -> None:
+def write_topics(settings: Settings) -> None:
     """Write what fit, routers and joins would."""
     bootstrap, prefix = str(settings.kafka["bootstrap.servers"]), settings.topics.prefix
     versions = [
@@ -131,9 +123,10 @@ def tell(settings: Settings) -> None:
     assert producer.flush(30.0) == 0
 
 
-def test_a_replica_that_starts_later_answers_as_the_one_that_was_there(settings: Settings) -> None:
+def test_a_later_replica_answers_as_the_first_one(settings: Settings) -> None:
+    """A replica that starts later answers as the one that was there."""
     with replica(settings, "early") as early:
-        tell(settings)
+        write_topics(settings)
         early.until_dead_letters(2)
         with replica(settings, "late") as late:
             late.until_dead_letters(2)

@@ -63,11 +63,12 @@ def _write(api: Api) -> Any:
     return api.client.post("/v1/feedback", content=EVENT, headers=headers)
 
 
-def test_a_quota_is_refused_with_the_time_to_wait_and_fills_up_again(api: Api) -> None:
-    answers = [_write(api).status_code for _ in range(11)]
+def test_a_spent_quota_is_429_with_the_time_to_wait(api: Api) -> None:
+    """A quota is refused with the time to wait and fills up again."""
+    answers = [_write(api).status_code for _ in range(61)]
     refused = _write(api)
 
-    assert answers == [202] * 10 + [429]
+    assert answers == [202] * 60 + [429]
     assert refused.status_code == 429
     api.clock.elapsed_s += int(refused.headers["retry-after"])
     assert _write(api).status_code == 202
@@ -89,3 +90,42 @@ def test_without_keys_only_this_machine_and_this_site_may_ask(headers: dict[str,
     assert api.client.get("/v1/status", headers=headers).status_code == 403
     assert api.client.post("/v1/calibrations/photo-search:pause", headers=headers).status_code == 403
     assert api.producer.records == []
+
+
+FOREIGN = [{"Origin": "http://elsewhere.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}]
+BASIC = {"Authorization": "Basic " + base64.b64encode(f"operator:{WRITER}".encode()).decode()}
+
+
+@pytest.mark.parametrize("path", ["/v1/feedback", "/v1/feedback:batch", "/v1/calibrations/photo-search:pause"])
+@pytest.mark.parametrize("site", FOREIGN)
+def test_cross_site_post_with_stored_basic_credentials(path: str, site: dict[str, str]) -> None:
+    """A browser adds the operator's stored password to a form that a page of another site submits."""
+    api = make_api(api_keys={"operator": {"key": WRITER, "scopes": ["read", "feedback", "admin"]}})
+    answer = api.client.post(path, content=EVENT, headers={"content-type": "text/plain", **BASIC, **site})
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "cross_site")
+    assert api.producer.records == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        BASIC,
+        BASIC | {"Origin": "http://127.0.0.1:8080", "Sec-Fetch-Site": "same-origin"},
+        {"X-Api-Key": WRITER} | FOREIGN[0],
+        {"Authorization": f"Bearer {WRITER}"} | FOREIGN[1],
+    ],
+)
+def test_credentials_that_no_browser_adds_by_itself_are_taken(api: Api, headers: dict[str, str]) -> None:
+    """curl sends no Origin, the page's own requests come from its own, and a script must know a bearer key."""
+    answer = api.client.post("/v1/feedback", content=EVENT, headers={"content-type": "application/json", **headers})
+
+    assert answer.status_code == 202
+
+
+def test_a_quota_of_six_a_minute_lets_six_through_at_once() -> None:
+    api = make_api(api_keys={"writer": {"key": WRITER, "scopes": ["feedback"], "quota_per_minute": 6}})
+
+    assert [_write(api).status_code for _ in range(7)] == [202] * 6 + [429]
+    api.clock.elapsed_s += 10.0
+    assert [_write(api).status_code for _ in range(2)] == [202, 429]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from schemas.calibration import CostRate, Evidence, Interval
+from schemas.calibration import Evidence, Interval
 from schemas.command import Command
+from schemas.costs import CostRate
 from schemas.status import DriftStatus, WorkloadStatus
 from schemas.trial import TrialArm, TrialStatus
 from tests.support.api import KEY, START, WORKLOAD, Api, make_api
@@ -74,6 +75,7 @@ def canary(**changed: Any) -> TrialStatus:
 def test_an_act_on_a_trial_becomes_a_command(
     api: Api, path: str, action: str, version: int | None, share: float | None
 ) -> None:
+    api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=canary()).to_json())
     answer = api.client.post(f"/v1/calibrations/{WORKLOAD}{path}", json={"reason": "to see"})
     assert answer.status_code == 202
     ((topic, _, value),) = api.producer.records
@@ -121,7 +123,8 @@ def test_the_form_of_a_canary_asks_for_the_share(api: Api) -> None:
     assert Command.from_json(api.producer.records[0][2]).share == 0.3
 
 
-def test_the_page_compares_both_versions_and_offers_what_can_be_done(api: Api) -> None:
+def test_the_page_compares_both_versions_and_offers_acts(api: Api) -> None:
+    """The page compares both versions and offers what can be done."""
     offer(api, 3, "canary")
     api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=canary()).to_json())
     page = api.client.get(f"/workloads/{WORKLOAD}").text
@@ -141,10 +144,41 @@ def test_an_ended_trial_stays_shown_and_offers_no_act(api: Api) -> None:
     assert "action=promote" not in page
 
 
-def test_a_version_that_was_only_tried_is_no_point_of_the_history(api: Api) -> None:
+def test_a_version_only_on_trial_is_no_point_of_the_history(api: Api) -> None:
+    """A version that was only tried is no point of the history."""
     api.cache.take("ucci.status", WORKLOAD.encode(), None)
     before = api.client.get(f"/v1/status/{WORKLOAD}/history").json()
     offer(api, 3, "shadow")
     assert api.client.get(f"/v1/status/{WORKLOAD}/history").json() == before
     listed = api.client.get(f"/v1/calibrations/{WORKLOAD}").json()["versions"]
     assert [line["version"] for line in listed] == [3, 2, 1]
+
+
+@pytest.mark.parametrize("ended", [None, START + timedelta(hours=1)])
+def test_promote_without_a_trial_is_202(api: Api, ended: datetime | None) -> None:
+    """Nothing would come of it: the fit has no version to promote."""
+    trial = None if ended is None else canary(ended_at=ended, ended_by="stop_trial")
+    api.cache.take("ucci.status", WORKLOAD.encode(), status(trial=trial).to_json())
+
+    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}:promote")
+    form = api.client.post("/confirm", data={"workload": WORKLOAD, "action": "promote"})
+
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], form.status_code) == (409, "no_trial", 409)
+    assert "shadow" in error["message"]
+    assert not api.producer.records
+
+
+def test_a_reason_in_the_address_is_ignored(api: Api) -> None:
+    assert api.client.post(f"/v1/calibrations/{WORKLOAD}:pause?reason=night%20shift").status_code == 202
+    assert Command.from_json(api.producer.records[0][2]).reason == "night shift"
+
+
+@pytest.mark.parametrize(
+    ("query", "body"), [("reason=a", {"reason": "b"}), ("reason=a%0Ab", {}), ("reason=a&reason=b", {})]
+)
+def test_a_reason_that_is_not_one_line_given_once_is_refused(api: Api, query: str, body: dict[str, str]) -> None:
+    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}:pause?{query}", json=body)
+
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "reason")
+    assert not api.producer.records

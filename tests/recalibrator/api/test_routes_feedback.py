@@ -15,6 +15,7 @@ from recalibrator.api import http_requests as bodies
 from recalibrator.api import routes_feedback
 from schemas.event import MAX_RECORD_BYTES, rfc3339
 from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
 from tests.support.api import KEY, START, Api, make_api
 
 EVENT = {"query_id": "q-1", "entities": {"camera": "canon 5d"}, "labeler": "ann"}
@@ -180,7 +181,8 @@ def _events_of_size(size: int) -> bytes:
     return json.dumps({"query_id": "q", "entities": {**lists, "rest": values}}, separators=(",", ":")).encode()
 
 
-def test_an_event_that_would_outgrow_a_record_once_written_out_is_refused_rather_than_set_aside_later(api: Api) -> None:
+def test_an_event_too_large_for_a_record_is_413(api: Api) -> None:
+    """An event that would outgrow a record once written out is refused rather than set aside later."""
     body = _events_of_size(MAX_RECORD_BYTES - 10)
     assert MAX_RECORD_BYTES - 30 < len(body) <= MAX_RECORD_BYTES
     assert len(FeedbackEvent.from_json(body).to_json()) > MAX_RECORD_BYTES
@@ -196,7 +198,8 @@ def test_a_compressed_body_is_refused_whether_it_is_one_or_not(api: Api, body: b
     assert (answer.status_code, answer.json()["error"]["field"]) == (415, "Content-Encoding")
 
 
-def test_an_idempotency_key_names_the_lines_of_a_batch_by_their_number(api: Api) -> None:
+def test_an_idempotency_key_names_lines_by_their_number(api: Api) -> None:
+    """An idempotency key names the lines of a batch by their number."""
     lines = [{"query_id": "a", "entities": None}, {"query_id": "b", "entities": None, "feedback_id": "own"}, EVENT]
     for _ in range(2):
         api.client.post(
@@ -215,7 +218,8 @@ def test_an_idempotency_key_that_is_too_long_is_refused(api: Api) -> None:
     assert (answer.status_code, answer.json()["error"]["field"]) == (422, "Idempotency-Key")
 
 
-def test_a_batch_of_more_lines_than_events_would_fit_is_refused(api: Api) -> None:
+def test_a_batch_with_too_many_lines_is_refused(api: Api) -> None:
+    """A batch of more lines than events would fit is refused."""
     answer = _batch(make_api(max_body_bytes=1_000), [b"x"] * 4_000)
 
     assert answer.status_code == 413
@@ -230,7 +234,8 @@ def test_the_time_that_the_broker_takes_is_not_the_senders(api: Api, monkeypatch
     assert _batch(api, [json.dumps(EVENT).encode()] * 3).status_code == 202
 
 
-def test_sources_that_senders_make_up_do_not_each_become_a_metric(api: Api) -> None:
+def test_made_up_sources_share_one_metric_label(api: Api) -> None:
+    """Sources that senders make up do not each become a metric."""
     _batch(api, [json.dumps({**EVENT, "source": f"s-{n}"}).encode() for n in range(200)])
 
     lines = [line for line in api.client.get("/metrics").text.splitlines() if "feedback_total{" in line]
@@ -244,3 +249,82 @@ def test_a_keyed_caller_is_the_labeler_of_what_names_nobody() -> None:
 
     assert _post(api, json.dumps(event).encode(), Authorization=f"Bearer {KEY}").status_code == 202
     assert FeedbackEvent.from_json(api.producer.records[0][2]).labeler == "back-office"
+
+
+def test_ten_megabytes_of_empty_lines_cost_seconds_and_no_quota() -> None:
+    """Empty lines count like others, towards the bound of a batch and towards the quota."""
+    api = make_api(api_keys={"tool": {"key": KEY, "scopes": ["feedback"], "quota_per_minute": 1_000}})
+    headers = {"X-Api-Key": KEY, "content-type": "application/jsonl"}
+
+    answers = [
+        api.client.post("/v1/feedback:batch", content=b"\n" * lines, headers=headers)
+        for lines in (10_000_000, 1_000, 1)
+    ]
+
+    assert [answer.status_code for answer in answers] == [413, 202, 429]
+    assert "lines" in answers[0].json()["error"]["message"]
+
+
+def test_a_few_empty_lines_change_nothing(api: Api) -> None:
+    answer = _batch(api, [b"", json.dumps(EVENT).encode(), b"", b""])
+
+    assert (answer.status_code, json.loads(answer.text)["line"]) == (202, 2)
+
+
+def _open_request(api: Api, query_id: str = "q-1") -> None:
+    request = LabelRequested(
+        query_id=query_id,
+        workload="photo-search",
+        text="canon",
+        entities={},
+        answered_by="small",
+        reason="monitoring",
+        probability=0.1,
+        requested_at=START,
+    )
+    assert api.queue.take("ucci.label-requests", query_id.encode(), request.to_json())
+
+
+def test_an_unknown_field_name_is_202_without_a_word(api: Api) -> None:
+    """The join ignores fields that the workload does not have: a misspelt one would look like an absent value."""
+    body = {**EVENT, "entities": {"camra": "canon 5d", "lens": None}}
+    answer = _post(api, json.dumps(body).encode())
+
+    assert answer.status_code == 202
+    (warning,) = answer.json()["warnings"]
+    assert (warning["code"], warning["field"]) == ("unknown_field", "entities.camra")
+    assert "camera" in warning["message"]
+
+
+def test_an_unknown_query_id_is_202_without_a_word(api: Api) -> None:
+    _open_request(api)
+    known, unknown = (_post(api, json.dumps({**EVENT, "query_id": name}).encode()) for name in ("q-1", "q-l"))
+
+    assert (known.status_code, unknown.status_code) == (202, 202)
+    assert "warnings" not in known.json()
+    (warning,) = unknown.json()["warnings"]
+    assert (warning["code"], warning["field"]) == ("no_open_request", "query_id")
+
+
+@pytest.mark.parametrize("change", [{"revision": 2}, {"retracted": True, "entities": None}])
+def test_a_correction_needs_no_open_request(api: Api, change: dict[str, Any]) -> None:
+    _open_request(api)
+
+    assert "warnings" not in _post(api, json.dumps({**EVENT, "query_id": "q-l", **change}).encode()).json()
+
+
+def test_an_api_that_is_still_reading_warns_of_no_query() -> None:
+    api = make_api(missing=("api",))
+    _open_request(api)
+
+    assert "warnings" not in _post(api, json.dumps({**EVENT, "query_id": "q-l"}).encode()).json()
+
+
+def test_a_line_of_a_batch_carries_its_own_warnings(api: Api) -> None:
+    lines = [json.dumps({**EVENT, "entities": fields}).encode() for fields in ({"camera": "a"}, {"camra": "a"})]
+    answer = _batch(api, lines)
+
+    first, second = map(json.loads, answer.text.splitlines())
+    assert answer.status_code == 202
+    assert first == {"line": 1, "status": 202, "error": None}
+    assert [warning["code"] for warning in second["warnings"]] == ["unknown_field"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from html import unescape
 from itertools import pairwise
 from typing import Any, get_args
+from urllib.parse import quote
 
 import pytest
 
@@ -152,6 +154,7 @@ def test_a_roll_back_becomes_a_command_with_who_when_and_why(api: Api) -> None:
     command = Command.from_json(value)
     assert (topic, key) == ("ucci.observations", WORKLOAD.encode())
     assert (command.action, command.version, command.reason) == ("activate", 1, "worse since Monday")
+    assert command.signal == "token_margin"
     assert (command.issued_by, command.issued_at) == ("local", START)
     # Its content goes with it: the fit keeps fewer versions than the history.
     assert (command.map, command.uncertainty_threshold) == (_version(1).map, 0.3)
@@ -177,7 +180,8 @@ def test_readiness_names_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("state", ["active", "infeasible"])
-def test_the_page_says_the_state_and_loads_nothing_from_elsewhere(api: Api, state: str) -> None:
+def test_the_page_says_the_state_and_loads_nothing_foreign(api: Api, state: str) -> None:
+    """The page says the state and loads nothing from elsewhere."""
     api.cache.take("ucci.status", WORKLOAD.encode(), _status(90, state=state, sentence=f"It is <{state}>.").to_json())
     answer = api.client.get("/")
 
@@ -220,3 +224,34 @@ def test_a_form_needs_the_admin_key_in_the_form_itself() -> None:
     crossed = {"Origin": "http://elsewhere.example"}
     assert api.client.post("/confirm", data={**form, "key": KEY}, headers=crossed).status_code == 403
     assert len(api.producer.records) == 1
+
+
+@pytest.mark.parametrize("name", ["a/b", "a%2Fb", "50%", "a:b", "é / ü"])
+def test_a_workload_with_a_slash_has_pages_that_are_404(name: str) -> None:
+    api = make_api(workloads=(name, "other"))
+    encoded = quote(name, safe="")
+    api.cache.take("ucci.calibration-history", f"{name}:1".encode(), sealed_version(workload=name).to_json())
+
+    for path in (f"/workloads/{encoded}", f"/v1/status/{encoded}/history", f"/v1/calibrations/{encoded}/1"):
+        assert api.client.get(path).status_code == 200, path
+    assert api.client.get(f"/v1/label-requests/{encoded}").json()["workload"] == name
+    assert api.client.get(f"/v1/status/{encoded}").json()["workload"] == name
+    assert api.client.post(f"/v1/calibrations/{encoded}:pause").status_code == 202
+    assert api.client.post(f"/v1/calibrations/{encoded}/1:pin").json()["workload"] == name
+
+
+def test_links_to_a_workload_with_a_slash_lead_to_its_pages() -> None:
+    api = make_api(workloads=("a/b", "other"))
+
+    for page in ("/", "/workloads/a%2Fb"):
+        links = re.findall(r'href="(/[^"]*a(?:/|%2F)b[^"]*)"', api.client.get(page).text)
+        assert links
+        assert {api.client.get(unescape(link)).status_code for link in links} == {200}
+
+
+def test_requests_are_counted_by_route_not_by_workload() -> None:
+    """Requests are counted by their route and not by the workload."""
+    api = make_api()
+    api.client.get(f"/v1/status/{WORKLOAD}")
+
+    assert 'route="/v1/status/{workload}"' in api.client.get("/metrics").text

@@ -99,7 +99,8 @@ def run(events: Sequence[Event], core: Recalibrator | None = None) -> tuple[Reca
     return core, counted
 
 
-def test_corrections_on_a_stationary_stream_raise_no_more_alarms_than_none() -> None:
+def test_corrections_raise_no_more_alarms_than_none() -> None:
+    """Corrections on a stationary stream raise no more alarms than none."""
     _, before = run(recorded())
     _, counted = run(corrected(0.05))
     assert counted["alarms"] <= before["alarms"] + 1
@@ -114,10 +115,11 @@ def test_no_label_is_set_aside_because_others_are_corrected(share: float) -> Non
     assert (audit["quarantined"], counted["labels_refuted"]) == (0, 0)
 
 
-def test_a_corrected_stream_ends_in_the_estimates_of_one_that_was_right_at_once() -> None:
+def test_a_corrected_stream_ends_in_the_right_estimates() -> None:
+    """A corrected stream ends in the estimates of one that was right at once."""
     right, _ = run(recorded())
     later, _ = run(corrected(0.05))
-    one, other = right.look().policies.micro_f1, later.look().policies.micro_f1
+    one, other = right.evaluate().policies.micro_f1, later.evaluate().policies.micro_f1
     np.testing.assert_allclose(one, other, atol=5e-3)
 
 
@@ -172,7 +174,7 @@ def small_right(label: LabelledExample) -> LabelledExample:
 
 @pytest.mark.parametrize("says", [small_wrong, small_right])
 @pytest.mark.parametrize("share", [0.33, 1.0])
-def test_one_labeler_who_relabels_old_queries_does_not_move_the_threshold(
+def test_one_relabelling_labeler_does_not_move_the_threshold(
     says: Callable[[LabelledExample], LabelledExample], share: float
 ) -> None:
     """Escalation went from 25 to 77 % where a third was called wrong, and to 0 where all was called right."""
@@ -204,7 +206,9 @@ def test_honest_labelers_are_all_believed() -> None:
     assert core.status().details["labelers_set_aside"] == {}
 
 
-def test_two_labelers_who_contradict_each_other_are_both_believed_unless_one_is_trusted() -> None:
+def test_two_contradicting_labelers_are_both_believed() -> None:
+    """Two labelers who contradict each other are both believed unless one is trusted."""
+
     def two(event: Event) -> Event:
         if not isinstance(event, LabelledExample):
             return event
@@ -234,7 +238,7 @@ def test_no_proof_stands_on_labels_that_were_all_withdrawn() -> None:
     certified = settings(target={"micro_f1": 0.9, "certified": 0.9})
     core = Recalibrator(certified)
     run(recorded(), core)
-    proof = core.look().choice
+    proof = core.evaluate().choice
     assert proof.index > 0
     withdrawn = [
         event.model_copy(update={"revision": 2, "retracted": True})
@@ -243,4 +247,4 @@ def test_no_proof_stands_on_labels_that_were_all_withdrawn() -> None:
     ]
     for event in withdrawn[: len(withdrawn) - 60]:
         core.observe(event)
-    assert core.look().choice.index == 0
+    assert core.evaluate().choice.index == 0

@@ -55,7 +55,7 @@ def test_escalation_never_rises_because_the_large_model_fails(share: float) -> N
     assert escalation(world, run, slice(BEFORE + OUTAGE, QUERIES)) < before + 0.08
 
 
-def test_a_large_server_of_limited_capacity_is_not_sent_more_the_more_it_fails() -> None:
+def test_a_failing_large_server_is_not_sent_more_calls() -> None:
     """A closed loop: above its capacity the server fails, and the more often the more it is asked."""
     world, core = steady_world(4), Recalibrator(settings())
     rng = np.random.default_rng(6).uniform(size=QUERIES)
@@ -71,7 +71,8 @@ def test_a_large_server_of_limited_capacity_is_not_sent_more_the_more_it_fails()
     assert quarantined(core) == 0
 
 
-def test_the_status_names_an_outage_and_counts_what_it_does_to_quality() -> None:
+def test_status_names_an_outage_and_its_effect_on_quality() -> None:
+    """The status names an outage and counts what it does to quality."""
     world, core = steady_world(3), Recalibrator(settings())
     drive(core, world.draw, BEFORE)
     before = core.status()

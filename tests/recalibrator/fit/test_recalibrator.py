@@ -35,7 +35,8 @@ def drifted() -> Drifted:
     return Drifted(core, world, drive(core, world.draw, QUERIES))
 
 
-def test_before_the_first_version_everything_escalates_and_the_first_is_active(drifted: Drifted) -> None:
+def test_everything_escalates_before_the_first_version(drifted: Drifted) -> None:
+    """Before the first version everything escalates and the first is active."""
     number, first = drifted.run.versions[0]
     assert (drifted.thresholds[: number + 1] == -1.0).all()
     assert (first.version, first.state, first.parent_version) == (1, "active", None)
@@ -43,9 +44,10 @@ def test_before_the_first_version_everything_escalates_and_the_first_is_active(d
     assert first.evidence.labels >= 250
 
 
-def test_the_target_is_held_before_drift_and_again_after_it_while_a_static_version_falls_below(
+def test_target_is_held_before_drift_and_again_after_it(
     drifted: Drifted,
 ) -> None:
+    """The target is held before drift and again after it while a static version falls below."""
     before, after = slice(1_000, DRIFT_AT), slice(DRIFT_AT + 1_500, QUERIES)
     world, served = drifted.world, drifted.thresholds
     static = float(served[DRIFT_AT - 1])
@@ -55,7 +57,8 @@ def test_the_target_is_held_before_drift_and_again_after_it_while_a_static_versi
     assert world.expected_micro_f1(served[after], after) >= TARGET - 0.006
 
 
-def test_the_target_is_held_for_less_than_the_large_model_alone_costs(drifted: Drifted) -> None:
+def test_target_is_held_for_less_than_the_large_model_costs(drifted: Drifted) -> None:
+    """The target is held for less than the large model alone costs."""
     before = slice(2_000, DRIFT_AT)
     large_runs = (drifted.world.uncertainty[before] > drifted.thresholds[before]).mean()
     assert 1.0 + 3.02 * float(large_runs) < 3.02
@@ -75,7 +78,8 @@ def test_versions_count_up_by_one_and_name_their_parents(drifted: Drifted) -> No
     assert all(version.is_sealed for version in versions)
 
 
-def test_what_is_put_together_without_validation_is_what_a_router_reads_back(drifted: Drifted) -> None:
+def test_unvalidated_versions_are_what_a_router_reads_back(drifted: Drifted) -> None:
+    """What is put together without validation is what a router reads back."""
     for _, version in drifted.run.versions:
         read = CalibrationVersion.from_json(version.to_json())
         assert read == version
@@ -90,23 +94,25 @@ def test_most_refits_of_a_quiet_stream_publish_nothing(drifted: Drifted) -> None
     assert len(quiet) <= 25
 
 
-def test_exploration_rests_while_all_is_quiet_and_is_full_again_once_a_change_is_told(drifted: Drifted) -> None:
+def test_exploration_rests_until_a_change_is_detected(drifted: Drifted) -> None:
+    """Exploration rests while all is quiet and is full again once a change is detected."""
     configured = drifted.core.settings.sampling.exploration_probability
     rates = {number: version.exploration_probability for number, version in drifted.run.versions}
     before = [rate for number, rate in rates.items() if number < DRIFT_AT]
     told = [rate for number, rate in rates.items() if DRIFT_AT < number < DRIFT_AT + 1_500]
-    assert set(rates.values()) == {configured, configured * drifted.core.tuning.quiet_exploration}
+    assert set(rates.values()) == {configured, configured * drifted.core.constants.publish.quiet_exploration}
     assert before[-1] < configured
     assert configured in told
 
 
-def test_a_new_mix_of_queries_widens_the_margin_until_labels_tell_of_it_and_a_restart_does_not_change_that() -> None:
+def test_a_new_mix_widens_the_margin_until_labels_come() -> None:
+    """A new mix of queries widens the margin until labels of it come and a restart does not change that."""
     before, after = typo_world(4_000, 4_000, seed=3), typo_world(12_000, 0, seed=4, harm=0.0)
     world, core = in_turn(before, after), Recalibrator(settings())
     margins = []
 
     def margin(known: Recalibrator) -> float:
-        found = known.look().policies
+        found = known.evaluate().policies
         return float(found.error[found.index(0.25)])
 
     for first, queries in ((0, 4_000), (4_000, 400), (4_400, 8_400)):
@@ -117,7 +123,8 @@ def test_a_new_mix_of_queries_widens_the_margin_until_labels_tell_of_it_and_a_re
     assert margins[2] < margins[0]
 
 
-def test_a_target_out_of_reach_is_said_to_be_and_forgotten_when_it_is_back_in_reach() -> None:
+def test_infeasible_ends_when_the_target_is_in_reach_again() -> None:
+    """A target out of reach is said to be and forgotten when it is back in reach."""
     world = in_turn(
         typo_world(2_500, 9_999, seed=1),
         typo_world(3_000, 9_999, seed=2, large_right=0.88),

@@ -17,7 +17,7 @@ import pytest
 from recalibrator.core import Recalibrator
 from recalibrator.decoding import Observation
 from recalibrator.fit.file_snapshots import SnapshotFiles
-from recalibrator.fit.publish.publication import history_key
+from recalibrator.fit.publish.version_topics import history_key
 from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence
 from schemas.command import Command

@@ -35,7 +35,8 @@ def test_before_any_event_it_says_what_is_missing() -> None:
     assert status.drift.state == "insufficient_labels"
 
 
-def test_an_active_workload_quotes_its_version_its_target_and_an_interval() -> None:
+def test_active_status_quotes_version_target_and_interval() -> None:
+    """An active workload quotes its version its target and an interval."""
     core = Recalibrator(settings())
     run = drive(core, WORLD.draw, 2_500)
     status = core.status()
@@ -64,7 +65,8 @@ def test_few_labels_after_a_bootstrap_are_called_too_few() -> None:
     assert status.sentence.endswith("effective labels are too few to move the threshold; 250 are needed.")
 
 
-def test_requests_that_no_label_answers_make_it_stale_and_one_label_heals_it() -> None:
+def test_unanswered_requests_make_the_status_stale() -> None:
+    """Requests that no label answers make it stale and one label heals it."""
     core = Recalibrator(settings())
     drive(core, WORLD.draw, 1_200)
     drive(core, WORLD.draw, 1_300, first=1_200, mean_delay=1e9)
@@ -88,7 +90,8 @@ def test_an_infeasible_target_is_said_to_be_out_of_reach() -> None:
     assert status.sentence.startswith("No threshold reaches micro-F1 0.99: queries escalate where it helps")
 
 
-def test_errors_among_equal_answers_put_the_labels_under_suspicion_without_dropping_them() -> None:
+def test_errors_among_equal_answers_bring_labels_under_suspicion() -> None:
+    """Errors among equal answers put the labels under suspicion without dropping them."""
     core = Recalibrator(settings())
     drive(core, WORLD.draw, 1_500)
     before = core.status().labels.received

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -20,7 +19,7 @@ from recalibrator.join.query_state import (
     take_result,
 )
 from recalibrator.join.row_content import compact
-from schemas.entities import equal
+from schemas.entities import Entities, equal
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest, RoutedEvent
@@ -188,10 +187,16 @@ def test_disagreement_and_unknown_fields_are_counted() -> None:
     assert set(joined.notes) == {"disagreement", "unknown_fields"}
 
 
-def test_the_opinions_kept_of_one_query_are_bounded() -> None:
-    said = [feedback(1, labeler=f"labeler {n}") for n in range(MAX_LABELERS + 3)]
-    state, _ = fold([routed(1), *said])
-    assert len(state.opinions) == MAX_LABELERS
+def test_the_labelers_of_one_query_are_bounded() -> None:
+    """One labeler more is refused; those before may still correct."""
+    state, examples = fold([routed(1), *(feedback(1, labeler=f"labeler {n}") for n in range(MAX_LABELERS))])
+    joined = take(state, feedback(1, labeler="one more", labelled_at=START + timedelta(days=1)))
+    assert joined.refusal is not None
+    assert joined.refusal.reason == "too_many_labelers"
+    assert f"{MAX_LABELERS} at most" in joined.refusal.error
+    assert (joined.state, joined.example, len(state.opinions)) == (state, None, MAX_LABELERS)
+    assert take(state, feedback(1, WRONG, labeler="labeler 3", revision=2)).state != state
+    assert len(examples) >= 1
 
 
 def test_a_compact_result_gives_the_example_of_the_whole() -> None:
@@ -278,30 +283,32 @@ def test_the_number_who_disagree_follows_each_opinion() -> None:
     assert [one.revision for one in examples] == [1, 2, 3, 5, 6], "who agrees changes nothing"
 
 
-def test_one_query_with_many_labelers_and_long_answers_made_a_row_of_61_mb() -> None:
-    def long_answer(number: int) -> dict[str, tuple[str, ...]]:
-        return {"lens": tuple(f"{number} {index}" for index in range(256)), "camera": ("x" * 4_000,) * 200}
+def long_label(number: int) -> FeedbackEvent:
+    said: Entities = {"lens": tuple(f"{number} {index}" for index in range(256)), "camera": ("x" * 4_000,) * 200}
+    at = START + timedelta(seconds=number)
+    return feedback(1, {**said, **{f"f{n}": "ẅ" * 30 for n in range(200)}}, labeler=f"l {number}", labelled_at=at)
 
-    def word(number: int) -> FeedbackEvent:
-        at = START + timedelta(seconds=number)
-        return feedback(
-            1,
-            {**long_answer(number), **{f"f{n}": "ẅ" * 30 for n in range(200)}},
-            labeler=f"labeler {number}",
-            labelled_at=at,
-        )
 
-    state, notes = fold([routed(1), word(100)])[0], Counter[str]()
+def test_64_labelers_of_one_query_made_a_row_of_61_mb() -> None:
+    """Labels beyond the limit of bytes are refused; those before them stay, and may be corrected and withdrawn."""
+    state, reasons = fold([routed(1)])[0], []
     for number in range(64):
-        joined = take(state, word(number))
+        joined = take(state, long_label(number))
         state = joined.state
-        notes.update(joined.notes)
+        reasons += [] if joined.refusal is None else [joined.refusal.reason]
     assert len(state.model_dump_json()) < 2 * MAX_OPINION_BYTES
-    assert notes["forgotten_labeler"] == 65 - len(state.opinions) > 0
-    assert state.standing is not None
-    assert state.standing.labeler == "labeler 100"
-    kept = {opinion.labeler for opinion in state.opinions}
-    assert kept == {"labeler 100"} | {f"labeler {n}" for n in range(65 - len(kept), 64)}, "the oldest are forgotten"
+    assert reasons == ["labels_too_large"] * (64 - len(state.opinions))
+    assert 0 < len(state.opinions) < 64
+    assert take(state, feedback(1, RIGHT, labeler="l 0", revision=2)).refusal is None
+    assert take(state, feedback(1, RIGHT, labeler="l 0", revision=2, retracted=True)).refusal is None
+
+
+def test_one_label_larger_than_a_query_may_hold_is_refused() -> None:
+    large = {f"f{n}": tuple(f"{n} {index}" for index in range(256)) for n in range(100)}
+    joined = take(fold([routed(1)])[0], feedback(1, large))
+    assert joined.refusal is not None
+    assert f"{MAX_OPINION_BYTES} at most" in joined.refusal.error
+    assert joined.state.opinions == ()
 
 
 def test_many_withdrawn_opinions_push_out_no_label_that_stands() -> None:

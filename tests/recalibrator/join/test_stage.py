@@ -15,6 +15,7 @@ import pytest
 
 from recalibrator.join.broker_time import to_ms
 from recalibrator.join.joining import Joining, JoinTopics
+from recalibrator.join.query_state import MAX_LABELERS
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from recalibrator.join.stage import JoinLimits, JoinStage
 from schemas.event import MAX_RECORD_BYTES
@@ -283,6 +284,21 @@ def test_malformed_feedback_becomes_a_dead_letter_with_reason(join: Join, value:
         assert headers["dlq.truncated"] == f"value of {MAX_RECORD_BYTES + 2} bytes".encode()
     else:
         assert letter.value == value
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_feedback_beyond_a_querys_limit_is_dead_lettered(tmp_path: Path, seed: int) -> None:
+    """Once for each record, naming the limit, also where a commit fails or the store is lost."""
+    with disturbed_join(tmp_path / "state", seed) as join:
+        join.send(TOPICS.results, 1, routed(1).to_json())
+        for number in range(MAX_LABELERS + 2):
+            join.send(TOPICS.feedback, 1, feedback(1, labeler=f"labeler {number}").to_json())
+        join.settle()
+        join.disturb()
+        join.settle()
+        letters = [dict(record.headers) for record in join.broker.outputs if record.topic == TOPICS.dead_letters]
+    assert [letter["dlq.reason"] for letter in letters] == [b"too_many_labelers"] * 2
+    assert b"64 at most" in (letters[0]["dlq.error"] or b"")
 
 
 def test_a_result_of_an_unknown_workload_is_dead_lettered(

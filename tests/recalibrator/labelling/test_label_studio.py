@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from recalibrator.errors import RequestRefused
-from recalibrator.labelling.label_studio import (
+from recalibrator.labelling.label_studio import SOURCE, LabelStudioReader, RecentAnnotations
+from recalibrator.labelling.label_tool import (
     AnnotationKey,
-    RecentAnnotations,
+    InvalidAnnotation,
     annotation_of,
-    deleted_by,
-    feedback_of,
+    reissued,
     retraction_of,
-    told_again,
 )
 from schemas.feedback import MAX_REVISION, FeedbackEvent
 from tests.support.api import START, make_api
@@ -35,7 +33,9 @@ def _hook(action: str = "ANNOTATION_CREATED", **annotation: Any) -> dict[str, An
 
 def test_regions_become_entities_and_repeated_labels_lists() -> None:
     areas = {"from_name": "iso", "type": "textarea", "value": {"text": ["400"]}}
-    event = feedback_of(_hook(result=[_region("camera", "canon"), _region("lens", "a"), _region("lens", "b"), areas]))
+    event = LabelStudioReader().feedback(
+        _hook(result=[_region("camera", "canon"), _region("lens", "a"), _region("lens", "b"), areas])
+    )
 
     assert event is not None
     assert event.entities == {"camera": "canon", "lens": ("a", "b"), "iso": "400"}
@@ -43,15 +43,15 @@ def test_regions_become_entities_and_repeated_labels_lists() -> None:
 
 
 def test_a_skip_is_feedback_without_entities() -> None:
-    event = feedback_of(_hook(was_cancelled=True))
+    event = LabelStudioReader().feedback(_hook(was_cancelled=True))
 
     assert event is not None
     assert event.entities is None
 
 
 def test_a_later_change_has_a_higher_revision_and_another_id() -> None:
-    first = feedback_of(_hook())
-    second = feedback_of(_hook("ANNOTATION_UPDATED", updated_at="2026-01-01T00:00:02Z"))
+    first = LabelStudioReader().feedback(_hook())
+    second = LabelStudioReader().feedback(_hook("ANNOTATION_UPDATED", updated_at="2026-01-01T00:00:02Z"))
 
     assert first is not None
     assert second is not None
@@ -62,7 +62,7 @@ def test_a_later_change_has_a_higher_revision_and_another_id() -> None:
 def test_the_query_id_may_stand_in_the_tasks_meta() -> None:
     hook = _hook()
     hook["task"] = {"data": {}, "meta": {"query_id": "q-9"}}
-    event = feedback_of(hook)
+    event = LabelStudioReader().feedback(hook)
 
     assert event is not None
     assert event.query_id == "q-9"
@@ -70,14 +70,16 @@ def test_the_query_id_may_stand_in_the_tasks_meta() -> None:
 
 @pytest.mark.parametrize("moment", ["2019-06-01T00:00:00Z", "2026-01-01T00:00:01.500000Z", "2080-01-01T00:00:00Z"])
 def test_an_annotations_revision_is_one_that_feedback_may_have(moment: str) -> None:
-    event = feedback_of(_hook(updated_at=moment))
+    event = LabelStudioReader().feedback(_hook(updated_at=moment))
 
     assert event is not None
     assert 1 <= event.revision < MAX_REVISION
 
 
 def test_two_changes_within_a_second_have_ids_of_their_own() -> None:
-    first, second = (feedback_of(_hook(updated_at=f"2026-01-01T00:00:01.{part}Z")) for part in ("250000", "750000"))
+    first, second = (
+        LabelStudioReader().feedback(_hook(updated_at=f"2026-01-01T00:00:01.{part}Z")) for part in ("250000", "750000")
+    )
 
     assert first is not None
     assert second is not None
@@ -87,46 +89,53 @@ def test_two_changes_within_a_second_have_ids_of_their_own() -> None:
 
 @pytest.mark.parametrize("action", ["ANNOTATIONS_DELETED", "TASKS_CREATED", "PROJECT_UPDATED"])
 def test_what_names_no_query_is_left(action: str) -> None:
-    assert feedback_of({"action": action, "annotations": [{"id": 7}]}) is None
+    assert LabelStudioReader().feedback({"action": action, "annotations": [{"id": 7}]}) is None
 
 
 @pytest.mark.parametrize("author", [3, {"id": 3, "email": "ada@example.org"}])
-def test_an_author_is_the_same_labeler_however_label_studio_names_them(author: object) -> None:
-    event = feedback_of(_hook(completed_by=author))
+def test_an_author_is_one_labeler_however_named(author: object) -> None:
+    """An author is the same labeler however Label Studio names them."""
+    event = LabelStudioReader().feedback(_hook(completed_by=author))
 
     assert event is not None
     assert event.labeler == "label-studio:3"
 
 
-def test_a_deletion_names_annotations_and_what_was_told_of_one_can_be_taken_back() -> None:
-    event = feedback_of(_hook())
+def test_a_deletion_names_annotations_that_can_be_retracted() -> None:
+    """A deletion names annotations and what was sent of one can be retracted."""
+    event = LabelStudioReader().feedback(_hook())
     assert event is not None
     deletion = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}, {"id": 8}], "project": {"id": 2}}
-    (key, other) = deleted_by(deletion)
-    assert (key, other) == (AnnotationKey(2, 7), AnnotationKey(2, 8))
-    assert annotation_of(event) == key
+    (key, other) = LabelStudioReader().deleted(deletion)
+    assert (key, other) == (AnnotationKey("2", "7"), AnnotationKey("2", "8"))
+    assert annotation_of(event, SOURCE) == key
     retraction = retraction_of(event, key, event.labelled_at or START)
     assert (retraction.query_id, retraction.labeler, retraction.retracted) == (event.query_id, event.labeler, True)
     assert retraction.revision > event.revision
     assert retraction.identity() != event.identity()
-    assert annotation_of(retraction) == key
+    assert annotation_of(retraction, SOURCE) == key
 
 
-def test_an_annotation_told_again_stands_above_what_was_withdrawn() -> None:
-    event = feedback_of(_hook())
+def test_a_reissued_annotation_stands_above_its_withdrawal() -> None:
+    """An annotation sent again stands above what was withdrawn."""
+    event = LabelStudioReader().feedback(_hook())
     assert event is not None
-    again = told_again(event, AnnotationKey(2, 7), event.revision + 5)
+    again = reissued(event, AnnotationKey("2", "7"), event.revision + 5)
     assert again.revision == event.revision + 6
     assert again.identity() != event.identity()
     assert again.entities == event.entities
 
 
 def test_feedback_of_others_is_about_no_annotation() -> None:
-    assert annotation_of(FeedbackEvent(query_id="q", entities={}, feedback_id="label-studio:1:2:3")) is None
-    assert annotation_of(FeedbackEvent(query_id="q", entities={}, source="label-studio", feedback_id="mine")) is None
+    assert annotation_of(FeedbackEvent(query_id="q", entities={}, feedback_id="label-studio:1:2:3"), SOURCE) is None
+    assert (
+        annotation_of(FeedbackEvent(query_id="q", entities={}, source="label-studio", feedback_id="mine"), SOURCE)
+        is None
+    )
 
 
-def test_a_deletion_takes_back_at_once_what_this_process_was_told_and_counts_the_rest() -> None:
+def test_a_deletion_retracts_known_annotations_and_counts_others() -> None:
+    """A deletion retracts at once what this process was sent and counts the rest."""
     api = make_api()
     for hook in (_hook(), _hook(id=8, completed_by=4)):
         assert api.client.post("/v1/hooks/label-studio", json=hook).json() == {"taken": 1, "query_id": "q-1"}
@@ -138,7 +147,8 @@ def test_a_deletion_takes_back_at_once_what_this_process_was_told_and_counts_the
     assert api.client.post("/v1/hooks/label-studio", json=deletion).json() == {"taken": 0}
 
 
-def test_a_deletion_that_the_broker_did_not_take_is_not_forgotten() -> None:
+def test_a_deletion_that_failed_to_send_can_be_repeated() -> None:
+    """A deletion that the broker did not take is not forgotten."""
     api = make_api()
     api.client.post("/v1/hooks/label-studio", json=_hook())
     deletion = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}], "project": {"id": 2}}
@@ -151,10 +161,10 @@ def test_a_deletion_that_the_broker_did_not_take_is_not_forgotten() -> None:
 def test_only_the_annotations_told_of_lately_are_remembered() -> None:
     recent = RecentAnnotations(most=2)
     for annotation in (1, 2, 1, 3):
-        event = feedback_of(_hook(id=annotation))
+        event = LabelStudioReader().feedback(_hook(id=annotation))
         assert event is not None
         recent.remember(event)
-    known = [number for number in (1, 2, 3) if recent.retraction(AnnotationKey(2, number), START)]
+    known = [number for number in (1, 2, 3) if recent.retraction(AnnotationKey("2", str(number)), START)]
     assert known == [1, 3]
 
 
@@ -163,8 +173,8 @@ def test_only_the_annotations_told_of_lately_are_remembered() -> None:
 )
 def test_a_malformed_deletion_is_refused(change: dict[str, Any]) -> None:
     hook = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 7}], "project": {"id": 2}, **change}
-    with pytest.raises(RequestRefused):
-        deleted_by(hook)
+    with pytest.raises(InvalidAnnotation):
+        LabelStudioReader().deleted(hook)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +193,52 @@ def test_a_malformed_deletion_is_refused(change: dict[str, Any]) -> None:
     ],
 )
 def test_a_malformed_hook_is_refused_with_its_field(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(RequestRefused) as refused:
-        feedback_of(_hook() | change)
+    with pytest.raises(InvalidAnnotation) as refused:
+        LabelStudioReader().feedback(_hook() | change)
     assert refused.value.field == field
-    assert refused.value.status == 422
+
+
+def _without_project() -> dict[str, Any]:
+    hook = _hook()
+    del hook["annotation"]["project"]
+    return hook
+
+
+@pytest.mark.parametrize(
+    ("place", "workloads", "query", "expected"),
+    [
+        ({"project": {"id": 5}}, ("a", "b"), "", "5"),
+        ({"project": 5}, ("a", "b"), "", "5"),
+        ({"task": {"data": {"query_id": "q-1"}, "project": 5}}, ("a", "b"), "", "5"),
+        ({}, ("a", "b"), "?project=5", "5"),
+        ({}, ("a", "b"), "?workload=b", "0"),
+        ({}, ("a",), "", "0"),
+    ],
+)
+def test_a_hook_without_annotation_project_is_422(
+    place: dict[str, Any], workloads: tuple[str, ...], query: str, expected: str
+) -> None:
+    """It is taken wherever the project is named elsewhere, or only one workload can be meant."""
+    api = make_api(workloads=workloads)
+
+    answer = api.client.post(f"/v1/hooks/label-studio{query}", json=_without_project() | place)
+
+    assert answer.status_code == 202
+    event = FeedbackEvent.from_json(api.producer.records[0][2])
+    assert annotation_of(event, SOURCE) == AnnotationKey(expected, "7")
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "field"),
+    [
+        ("", 422, "annotation.project"),
+        ("?project=x", 422, "project"),
+        ("?project=1234567890", 422, "project"),
+        ("?workload=c", 404, "workload"),
+    ],
+)
+def test_a_hook_of_several_workloads_names_its_project(query: str, status: int, field: str) -> None:
+    answer = make_api(workloads=("a", "b")).client.post(f"/v1/hooks/label-studio{query}", json=_without_project())
+
+    assert (answer.status_code, answer.json()["error"]["field"]) == (status, field)
+    assert status == 404 or "project" in answer.json()["error"]["message"]

@@ -184,7 +184,8 @@ def test_the_pages_follow_each_other_to_the_last(api: Api) -> None:
     assert found == [f"q-{number}" for number in reversed(range(120))]
 
 
-def test_an_unchanged_queue_is_not_sent_twice_and_a_changed_one_is(api: Api) -> None:
+def test_an_unchanged_queue_is_not_modified(api: Api) -> None:
+    """An unchanged queue is not sent twice and a changed one is."""
     first = api.client.get(PATH)
     again = api.client.get(PATH, headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
@@ -209,7 +210,8 @@ def test_a_wrong_parameter_is_refused_with_its_name(api: Api, query: str, field:
     assert answer.json()["error"]["field"] == field
 
 
-def test_a_workload_that_is_not_configured_is_not_found_and_one_without_traffic_has_an_empty_queue() -> None:
+def test_an_unknown_workload_is_404_and_an_idle_one_is_empty() -> None:
+    """A workload that is not configured is not found and one without traffic has an empty queue."""
     api = make_api()
     assert api.client.get("/v1/label-requests/audio").status_code == 404
     document = api.client.get(PATH).json()

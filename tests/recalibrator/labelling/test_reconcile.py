@@ -1,4 +1,4 @@
-"""What is still to do: whatever was heard, missed, repeated or deleted, one round makes topic and annotations agree."""
+"""Whatever was delivered, missed, repeated or deleted, one round makes topic and annotations agree."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recalibrator.join.query_state import NOTHING_KNOWN, take_feedback
-from recalibrator.labelling.label_studio import AnnotationKey, RecentAnnotations, of_annotation
-from recalibrator.labelling.reconcile import Author, Plan, note_told, plan, read_task
+from recalibrator.labelling.label_studio import SOURCE, LabelStudioReader, RecentAnnotations
+from recalibrator.labelling.label_tool import AnnotationKey, Task
+from recalibrator.labelling.reconcile import Author, Plan, Sent, note_sent, plan
 from schemas.event import rfc3339
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
@@ -51,15 +52,31 @@ def document(number: int, query_id: str, *annotations: dict[str, Any], **changes
     }
 
 
+def read_task(listed: dict[str, Any]) -> Task:
+    return LabelStudioReader(PROJECT).task(listed)
+
+
+def event_of(content: dict[str, Any], query_id: str) -> FeedbackEvent:
+    (one,) = read_task(document(1, query_id, content)).annotations
+    return one.event
+
+
 def make_plan(
     documents: list[dict[str, Any]],
-    told: dict[Author, FeedbackEvent] | None = None,
+    sent: dict[Author, Sent] | None = None,
     requests: tuple[LabelRequested, ...] = (),
-    told_before: datetime = LONG_AGO,
+    forgotten_before: datetime = LONG_AGO,
     most: int = 9,
 ) -> Plan:
-    tasks = [task for one in documents if (task := read_task(one)[0]) is not None]
-    return plan(requests, tasks, told or {}, most=most, now=NOW, over_before=NOW, told_before=told_before)
+    return plan(
+        requests,
+        [read_task(one) for one in documents],
+        sent or {},
+        most=most,
+        now=NOW,
+        over_before=NOW,
+        forgotten_before=forgotten_before,
+    )
 
 
 def request(number: int) -> LabelRequested:
@@ -79,7 +96,7 @@ class World:
     second: float = 0
     made: int = 0
 
-    def submit(self, query: str, author: int, value: str | None, heard: bool, number: int | None = None) -> None:
+    def submit(self, query: str, author: int, value: str | None, delivered: bool, number: int | None = None) -> None:
         # Several changes within a second share a revision.
         self.second += 0.25
         if number is None:
@@ -87,39 +104,39 @@ class World:
             number = self.made
         content = annotation(number, author, self.second, value)
         self.annotations[number] = (query, author, content)
-        if heard:
-            event = of_annotation(content, {"data": {"query_id": query}})
+        if delivered:
+            event = event_of(content, query)
             self.topic.append(event)
             self.recent.remember(event)
 
-    def change(self, which: int, value: str | None, heard: bool) -> None:
+    def change(self, which: int, value: str | None, delivered: bool) -> None:
         if self.annotations:
             number = sorted(self.annotations)[which % len(self.annotations)]
             query, author, _ = self.annotations[number]
-            self.submit(query, author, value, heard, number)
+            self.submit(query, author, value, delivered, number)
 
-    def delete(self, which: int, heard: bool) -> None:
+    def delete(self, which: int, delivered: bool) -> None:
         if not self.annotations:
             return
         number = sorted(self.annotations)[which % len(self.annotations)]
         del self.annotations[number]
-        event = self.recent.retraction(AnnotationKey(PROJECT, number), NOW)
-        if heard and event is not None:
+        event = self.recent.retraction(AnnotationKey(str(PROJECT), str(number)), NOW)
+        if delivered and event is not None:
             self.topic.append(event)
             self.recent.forget(event)
 
     def sync(self) -> int:
-        told: dict[Author, FeedbackEvent] = {}
+        sent: dict[Author, Sent] = {}
         for event in self.topic:
-            note_told(told, event, PROJECT)
+            note_sent(sent, event, SOURCE, str(PROJECT))
         documents = [
             document(index, query, *(content for q, _, content in self.annotations.values() if q == query))
             for index, query in enumerate(QUERIES)
         ]
-        todo = make_plan(documents, told)
-        gone = [event for key, event in todo.if_gone if key.annotation not in self.annotations]
-        self.topic += [*todo.tell, *gone]
-        return len(todo.tell) + len(gone)
+        todo = make_plan(documents, sent)
+        gone = [event for key, event in todo.if_gone if int(key.annotation) not in self.annotations]
+        self.topic += [*todo.send, *gone]
+        return len(todo.send) + len(gone)
 
     def labels(self) -> dict[tuple[str, str | None], Any]:
         """What the join holds of each author and query."""
@@ -137,7 +154,7 @@ class World:
         last: dict[tuple[str, str | None], Any] = {}
         by_time = sorted(self.annotations.values(), key=lambda one: datetime.fromisoformat(one[2]["updated_at"]))
         for query, author, content in by_time:
-            event = of_annotation(content, {"data": {"query_id": query}})
+            event = event_of(content, query)
             last[query, f"label-studio:{author}"] = (event.entities, event.entities is None)
         return last
 
@@ -154,9 +171,10 @@ steps = st.one_of(
 
 @settings(max_examples=300)
 @given(st.lists(steps, min_size=2, max_size=25))
-def test_after_a_round_the_join_holds_what_each_author_said_last_and_another_round_says_nothing(
+def test_after_a_round_the_join_holds_each_authors_last_word(
     history: list[tuple[Any, ...]],
 ) -> None:
+    """After a round the join holds what each author said last and another round says nothing."""
     world = World()
     for step, *arguments in history:
         if step == "restart":
@@ -168,62 +186,65 @@ def test_after_a_round_the_join_holds_what_each_author_said_last_and_another_rou
     assert world.sync() == 0
 
 
-def test_a_correction_that_the_hook_missed_is_told_though_it_came_within_the_same_second() -> None:
-    told: dict[Author, FeedbackEvent] = {}
-    note_told(told, of_annotation(annotation(7, 1, 5.25, "canon"), {"data": {"query_id": "q-1"}}), PROJECT)
-    (event,) = make_plan([document(1, "q-1", annotation(7, 1, 5.5, "nikon"))], told).tell
+def test_a_missed_correction_within_the_same_second_is_sent() -> None:
+    """A correction that the hook missed is sent though it came within the same second."""
+    sent: dict[Author, Sent] = {}
+    note_sent(sent, event_of(annotation(7, 1, 5.25, "canon"), "q-1"), SOURCE, str(PROJECT))
+    (event,) = make_plan([document(1, "q-1", annotation(7, 1, 5.5, "nikon"))], sent).send
     assert event.entities == {"camera": "nikon"}
-    note_told(told, event, PROJECT)
-    assert make_plan([document(1, "q-1", annotation(7, 1, 5.5, "nikon"))], told).tell == ()
-    # A listing from before the correction that the hook told of meanwhile takes nothing back.
-    assert make_plan([document(1, "q-1", annotation(7, 1, 5.25, "canon"))], told).tell == ()
+    note_sent(sent, event, SOURCE, str(PROJECT))
+    assert make_plan([document(1, "q-1", annotation(7, 1, 5.5, "nikon"))], sent).send == ()
+    # A listing from before the correction that the hook sent of meanwhile takes nothing back.
+    assert make_plan([document(1, "q-1", annotation(7, 1, 5.25, "canon"))], sent).send == ()
 
 
-def test_a_deletion_that_nobody_heard_of_takes_the_label_back_once_it_is_certain() -> None:
-    told = {}
-    event = of_annotation(annotation(7, 1, 5, "canon"), {"data": {"query_id": "q-1"}})
-    note_told(told, event, PROJECT)
-    todo = make_plan([document(1, "q-1")], told)
-    assert todo.tell == ()
+def test_a_missed_deletion_retracts_once_it_is_certain() -> None:
+    """A deletion that nobody noticed retracts the label once it is certain."""
+    sent = {}
+    event = event_of(annotation(7, 1, 5, "canon"), "q-1")
+    note_sent(sent, event, SOURCE, str(PROJECT))
+    todo = make_plan([document(1, "q-1")], sent)
+    assert todo.send == ()
     ((key, retraction),) = todo.if_gone
-    assert key == AnnotationKey(PROJECT, 7)
+    assert key == AnnotationKey(str(PROJECT), "7")
     assert (retraction.query_id, retraction.labeler, retraction.retracted) == ("q-1", "label-studio:1", True)
 
 
-def test_a_task_that_was_deleted_whole_leaves_its_labels_standing() -> None:
-    told: dict[Author, FeedbackEvent] = {}
-    note_told(told, of_annotation(annotation(7, 1, 5, "canon"), {"data": {"query_id": "q-1"}}), PROJECT)
-    todo = make_plan([document(1, "q-2")], told)
-    assert (todo.tell, todo.if_gone) == ((), ())
+def test_a_task_deleted_whole_leaves_its_labels_standing() -> None:
+    """A task that was deleted whole leaves its labels standing."""
+    sent: dict[Author, Sent] = {}
+    note_sent(sent, event_of(annotation(7, 1, 5, "canon"), "q-1"), SOURCE, str(PROJECT))
+    todo = make_plan([document(1, "q-2")], sent)
+    assert (todo.send, todo.if_gone) == ((), ())
 
 
 def test_what_was_told_of_another_project_is_left_alone() -> None:
-    told: dict[Author, FeedbackEvent] = {}
-    note_told(
-        told, of_annotation(annotation(7, 1, 5, "canon") | {"project": 3}, {"data": {"query_id": "q-1"}}), PROJECT
-    )
-    assert told == {}
+    sent: dict[Author, Sent] = {}
+    note_sent(sent, event_of(annotation(7, 1, 5, "canon") | {"project": 3}, "q-1"), SOURCE, str(PROJECT))
+    assert sent == {}
 
 
-def test_a_label_whose_query_the_join_has_forgotten_is_not_told_again() -> None:
+def test_a_label_of_a_forgotten_query_is_not_sent_again() -> None:
+    """A label whose query the join has forgotten is not sent again."""
     documents = [document(1, "q-1", annotation(7, 1, 5, "canon"))]
-    assert len(make_plan(documents).tell) == 1
-    assert make_plan(documents, told_before=LONG_AGO + timedelta(seconds=6)).tell == ()
+    assert len(make_plan(documents).send) == 1
+    assert make_plan(documents, forgotten_before=LONG_AGO + timedelta(seconds=6)).send == ()
 
 
-def test_an_annotation_that_cannot_be_read_is_named_and_takes_nothing_back() -> None:
+def test_an_unreadable_annotation_is_reported_not_retracted() -> None:
+    """An annotation that cannot be read is named and retracts nothing."""
     broken = annotation(7, 1, 5, "canon") | {"result": [{"value": {"labels": ["camera"]}}]}
-    task, faults = read_task(document(4, "q-1", broken))
-    assert task is not None
+    task = read_task(document(4, "q-1", broken))
     assert task.annotations == ()
     assert not task.is_untouched
-    (fault,) = faults
+    (fault,) = task.faults
     assert fault.startswith("task 4, annotation 7: annotation.result.0.value.text: is required")
 
 
 @pytest.mark.parametrize("data", [{}, {"query_id": 5}, {"query_id": ""}, None, "text"])
 def test_a_task_that_people_made_themselves_is_none_of_ours(data: object) -> None:
-    assert read_task(document(1, "q-1") | {"data": data}) == (None, [])
+    foreign = read_task(document(1, "q-1", annotation(7, 1, 5, "canon")) | {"data": data})
+    assert (foreign.query_id, foreign.annotations, foreign.faults) == (None, (), ())
 
 
 # --- tasks ---
@@ -240,11 +261,12 @@ def test_no_more_are_pushed_than_may_wait() -> None:
     documents = [document(1, "q-8", **fresh), document(2, "q-9"), document(3, "q-7", annotation(7, 1, 5, "canon"))]
     wanted = tuple(request(number) for number in (3, 2, 1))
     todo = make_plan(documents, requests=wanted, most=3)
-    assert ([one.query_id for one in todo.push], todo.remove) == (["q-3", "q-2"], (2,))
+    assert ([one.query_id for one in todo.push], todo.remove) == (["q-3", "q-2"], ("2",))
     assert make_plan(documents, requests=wanted, most=1).push == ()
 
 
-def test_only_untouched_tasks_of_some_age_leave_when_their_request_is_over() -> None:
+def test_only_old_untouched_tasks_leave_with_their_request() -> None:
+    """Only untouched tasks of some age leave when their request is over."""
     documents = [
         document(1, "q-1"),
         document(2, "q-2", annotation(7, 1, 5, None)),
@@ -252,10 +274,11 @@ def test_only_untouched_tasks_of_some_age_leave_when_their_request_is_over() -> 
         document(4, "q-4", created_at=rfc3339(NOW)),
         document(5, "q-5"),
     ]
-    assert make_plan(documents, requests=(request(5),)).remove == (1,)
+    assert make_plan(documents, requests=(request(5),)).remove == ("1",)
 
 
-def test_of_two_tasks_of_one_query_the_untouched_younger_one_leaves_at_once() -> None:
+def test_the_untouched_double_of_a_task_leaves_at_once() -> None:
+    """Of two tasks of one query the untouched younger one leaves at once."""
     fresh = rfc3339(NOW)
     documents = [
         document(1, "q-1"),
@@ -263,4 +286,4 @@ def test_of_two_tasks_of_one_query_the_untouched_younger_one_leaves_at_once() ->
         document(3, "q-2", created_at=fresh),
         document(4, "q-2", annotation(7, 1, 5, "canon"), created_at=fresh),
     ]
-    assert make_plan(documents, requests=(request(1), request(2))).remove == (2, 3)
+    assert make_plan(documents, requests=(request(1), request(2))).remove == ("2", "3")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from schemas.calibration import ModelCosts
+from schemas.costs import ModelCosts
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
+from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from stream_router.cascade.answerer import UNMEASURED_COST_RATIO, CascadeAnswerer
 from stream_router.errors import ModelsFailed
@@ -32,6 +34,34 @@ async def test_a_kept_query_is_answered_by_the_small_model_alone() -> None:
     assert event.entities == said("small")
     assert event.decision.uncertainty == pytest.approx(answer_to("Query: canon", "small").uncertainty, abs=1e-12)
     assert (event.routed_by, event.decision.calibration_version) == ("router-0", 7)
+
+
+def entropy(p1: float) -> float:
+    """Of a token with two possible values, as a share of that of six equal ones."""
+    return -sum(p * math.log(p) for p in (p1, 1.0 - p1) if p > 0.0) / math.log(6)
+
+
+SIGNALS: Mapping[str, tuple[int, Callable[[float], float]]] = {
+    "token_margin": (2, lambda p1: 1.0 - (p1 - (1.0 - p1))),
+    "entropy": (5, entropy),
+    "max_probability": (1, lambda p1: 1.0 - p1),
+}
+"""By name: the alternatives to ask for, and u of a token whose two alternatives have p1 and 1 - p1."""
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+@pytest.mark.parametrize("signal", SIGNALS)
+async def test_the_workloads_signal_is_asked_for_measured_and_named(signal: str, api: str) -> None:
+    """From the request over the reply to the decision and the result."""
+    alternatives, of_token = SIGNALS[signal]
+    async with bench(KEEPS, uncertainty=signal, api=api) as b:
+        event = await b.answer()
+        body = b.small.seen.bodies[-1]
+    assert body["logprobs" if api == "completions" else "top_logprobs"] == alternatives
+    p1 = answer_to("Query: canon", "small").p1
+    assert event.decision.uncertainty == pytest.approx(sum(map(of_token, p1)) / len(p1), abs=1e-9)
+    assert event.signal == signal
+    assert RoutedEvent.from_json(event.to_json()).signal == signal
 
 
 async def test_an_escalated_query_is_answered_by_the_large_model_and_both_runs_are_reported() -> None:

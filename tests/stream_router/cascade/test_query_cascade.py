@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from schemas.calibration import CalibrationVersion, ModelCosts, Target
+from schemas.calibration import CalibrationVersion, Target
+from schemas.costs import ModelCosts
 from schemas.draws import uniform
 from schemas.query import QueryEvent
 from schemas.routed import ModelRun, RoutedEvent

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES, Entities
-from stream_router.model_client.answer import MAX_ANSWER_CHARS, InvalidAnswerError, failed_run, judge, read_entities
+from stream_router.model_client.answer import (
+    MAX_ANSWER_CHARS,
+    InvalidAnswerError,
+    failed_run,
+    parse_answer,
+    read_entities,
+)
 from stream_router.ports import Reply
 
 FIELDS = ("camera", "iso")
@@ -90,7 +96,7 @@ VALUES = st.none() | st.text() | st.lists(st.text(), max_size=4) | st.integers()
 
 @given(st.dictionaries(st.sampled_from([*FIELDS, "mood"]), VALUES))
 def test_what_is_read_always_fits_the_contract_and_holds_every_field(document: dict[str, Any]) -> None:
-    run = judge("m", Reply(json.dumps(document), "stop", 3, 0.5), FIELDS, 0.1)
+    run = parse_answer("m", Reply(json.dumps(document), "stop", 3, 0.5), FIELDS, 0.1)
     assert run.valid is (run.error is None) is (run.entities is not None)
     if run.entities is not None:
         assert tuple(run.entities) == FIELDS
@@ -109,7 +115,7 @@ def test_what_is_read_always_fits_the_contract_and_holds_every_field(document: d
     ],
 )
 def test_an_answer_that_cannot_be_used_has_neither_entities_nor_u(reply: Reply, error: str) -> None:
-    run = judge("m", reply, FIELDS, 0.1)
+    run = parse_answer("m", reply, FIELDS, 0.1)
     assert (run.valid, run.entities, run.uncertainty) == (False, None, None)
     assert run.error is not None
     assert error in run.error

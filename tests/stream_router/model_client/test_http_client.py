@@ -10,7 +10,7 @@ import pytest
 from stream_router.errors import FailedError, RefusedError, ServerDownError
 from stream_router.model_client import http_client as model_server
 from stream_router.model_client.http_call import ModelConnection
-from stream_router.model_client.http_client import MAX_ROUNDS, ModelServer
+from stream_router.model_client.http_client import MAX_ROUNDS, ModelClient
 from stream_router.model_client.request import ModelRequest
 from stream_router.ports import Reply
 from tests.support.model_clients import NOBODY, CallCounts, client, draw_no_pauses, request, until, workload
@@ -19,7 +19,7 @@ from tests.support.scripted_model_server import Fault, FaultKind, ScriptedModelS
 SETTINGS = workload()
 
 
-def answer_another_in_each_pause(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
+def answer_another_in_each_pause(server: ModelClient, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
     """Let the server answer another query whenever a retry waits."""
 
     async def answer_another(_pause_s: float) -> None:
@@ -215,7 +215,7 @@ async def test_closing_ends_the_probes_and_every_connection() -> None:
                 await server.call(request(SETTINGS))
             await until(lambda: fake.seen.probes >= 1)
         await until(lambda: fake.open_connections == 0)
-        await until(lambda: all("ModelServer" not in repr(task) for task in asyncio.all_tasks() - before))
+        await until(lambda: all("ModelClient" not in repr(task) for task in asyncio.all_tasks() - before))
 
 
 async def test_a_probe_that_breaks_is_followed_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

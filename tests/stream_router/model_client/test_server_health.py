@@ -1,50 +1,57 @@
-"""Health of a server: every state meets every event."""
+"""Health of a server: every state meets every event; latencies against NumPy."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.model_client.server_health import Breaker, Event, IllegalTransitionError, State
+from stream_router.model_client.server_health import (
+    Breaker,
+    HealthEvent,
+    HealthState,
+    IllegalTransitionError,
+    LatencyWindow,
+)
 
 LIMIT = 3
 PATIENCE_S = 10.0
-COUNTED = (Event.UNREACHABLE, Event.PROBE_FAILED, Event.PROBE_DELAYED)
+COUNTED = (HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED, HealthEvent.PROBE_DELAYED)
 
 
-def in_state(state: State) -> Breaker:
+def in_state(state: HealthState) -> Breaker:
     breaker = Breaker(PATIENCE_S, LIMIT)
-    if state is State.SUSPECT:
-        breaker.advance(Event.FAILURE, 1.0)
-    elif state is not State.CLOSED:
-        breaker.advance(Event.OUTAGE, 1.0)
-    if state is State.HALF_OPEN:
-        breaker.advance(Event.PROBE_SENT, 2.0)
+    if state is HealthState.SUSPECT:
+        breaker.advance(HealthEvent.FAILURE, 1.0)
+    elif state is not HealthState.CLOSED:
+        breaker.advance(HealthEvent.OUTAGE, 1.0)
+    if state is HealthState.HALF_OPEN:
+        breaker.advance(HealthEvent.PROBE_SENT, 2.0)
     assert breaker.state is state
     return breaker
 
 
-LEADS_TO: dict[State, dict[Event, State]] = {
-    State.CLOSED: {
-        **dict.fromkeys((Event.FAILURE, *COUNTED), State.SUSPECT),
-        Event.SUCCESS: State.CLOSED,
-        Event.OUTAGE: State.OPEN,
+LEADS_TO: dict[HealthState, dict[HealthEvent, HealthState]] = {
+    HealthState.CLOSED: {
+        **dict.fromkeys((HealthEvent.FAILURE, *COUNTED), HealthState.SUSPECT),
+        HealthEvent.SUCCESS: HealthState.CLOSED,
+        HealthEvent.OUTAGE: HealthState.OPEN,
     },
-    State.SUSPECT: {
-        **dict.fromkeys((Event.FAILURE, *COUNTED, Event.PROBE_SENT), State.SUSPECT),
-        Event.SUCCESS: State.CLOSED,
-        Event.OUTAGE: State.OPEN,
+    HealthState.SUSPECT: {
+        **dict.fromkeys((HealthEvent.FAILURE, *COUNTED, HealthEvent.PROBE_SENT), HealthState.SUSPECT),
+        HealthEvent.SUCCESS: HealthState.CLOSED,
+        HealthEvent.OUTAGE: HealthState.OPEN,
     },
-    State.OPEN: {
-        **dict.fromkeys((Event.FAILURE, *COUNTED, Event.OUTAGE), State.OPEN),
-        Event.SUCCESS: State.CLOSED,
-        Event.PROBE_SENT: State.HALF_OPEN,
+    HealthState.OPEN: {
+        **dict.fromkeys((HealthEvent.FAILURE, *COUNTED, HealthEvent.OUTAGE), HealthState.OPEN),
+        HealthEvent.SUCCESS: HealthState.CLOSED,
+        HealthEvent.PROBE_SENT: HealthState.HALF_OPEN,
     },
-    State.HALF_OPEN: {
-        **dict.fromkeys((Event.FAILURE, *COUNTED, Event.OUTAGE), State.OPEN),
-        Event.SUCCESS: State.CLOSED,
-        Event.PROBE_SENT: State.HALF_OPEN,
+    HealthState.HALF_OPEN: {
+        **dict.fromkeys((HealthEvent.FAILURE, *COUNTED, HealthEvent.OUTAGE), HealthState.OPEN),
+        HealthEvent.SUCCESS: HealthState.CLOSED,
+        HealthEvent.PROBE_SENT: HealthState.HALF_OPEN,
     },
 }
 
@@ -53,82 +60,102 @@ LEADS_TO: dict[State, dict[Event, State]] = {
     ("before", "event", "after"),
     [(before, event, after) for before, events in LEADS_TO.items() for event, after in events.items()],
 )
-def test_each_event_leads_from_each_state_where_the_diagram_says(before: State, event: Event, after: State) -> None:
+def test_each_event_leads_from_each_state_where_the_diagram_says(
+    before: HealthState, event: HealthEvent, after: HealthState
+) -> None:
     breaker = in_state(before)
     assert breaker.advance(event, 5.0) is after
     assert breaker.since_s == (5.0 if after is not before else in_state(before).since_s)
-    assert breaker.is_closed is (after is State.CLOSED)
-    assert breaker.lets_through is (after in (State.CLOSED, State.SUSPECT))
+    assert breaker.is_closed is (after is HealthState.CLOSED)
+    assert breaker.lets_through is (after in (HealthState.CLOSED, HealthState.SUSPECT))
     assert (breaker.health == "up") is breaker.lets_through
 
 
 def test_a_probe_while_there_is_no_doubt_is_an_error_and_changes_nothing() -> None:
-    breaker = in_state(State.CLOSED)
+    breaker = in_state(HealthState.CLOSED)
     with pytest.raises(IllegalTransitionError, match="probe_sent while closed"):
-        breaker.advance(Event.PROBE_SENT, 5.0)
-    assert (breaker.state, breaker.successes, breaker.since_s) == (State.CLOSED, 0, 0.0)
+        breaker.advance(HealthEvent.PROBE_SENT, 5.0)
+    assert (breaker.state, breaker.successes, breaker.since_s) == (HealthState.CLOSED, 0, 0.0)
 
 
 def test_failed_calls_alone_never_open_it_however_many() -> None:
-    breaker = in_state(State.CLOSED)
-    assert {breaker.advance(Event.FAILURE, float(now)) for now in range(1_000)} == {State.SUSPECT}
+    breaker = in_state(HealthState.CLOSED)
+    assert {breaker.advance(HealthEvent.FAILURE, float(now)) for now in range(1_000)} == {HealthState.SUSPECT}
 
 
-@pytest.mark.parametrize("event", [Event.UNREACHABLE, Event.PROBE_FAILED])
-def test_probes_that_fail_and_refused_connections_open_it_unless_something_is_answered_between(event: Event) -> None:
-    breaker = in_state(State.SUSPECT)
-    for each in [event] * 2 + [Event.SUCCESS] + [event] * 2:
+@pytest.mark.parametrize("event", [HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED])
+def test_probes_that_fail_and_refused_connections_open_it_unless_something_is_answered_between(
+    event: HealthEvent,
+) -> None:
+    breaker = in_state(HealthState.SUSPECT)
+    for each in [event] * 2 + [HealthEvent.SUCCESS] + [event] * 2:
         breaker.advance(each, 0.0)
         assert breaker.lets_through
-    assert breaker.advance(event, 0.0) is State.OPEN
+    assert breaker.advance(event, 0.0) is HealthState.OPEN
 
 
 def test_probes_that_a_busy_server_delays_open_it_only_after_its_patience() -> None:
-    breaker = in_state(State.SUSPECT)
+    breaker = in_state(HealthState.SUSPECT)
     began_s = breaker.since_s
-    assert breaker.advance(Event.PROBE_SENT, began_s) is State.SUSPECT
+    assert breaker.advance(HealthEvent.PROBE_SENT, began_s) is HealthState.SUSPECT
     for number in range(50):
-        for event in (Event.PROBE_DELAYED, Event.PROBE_SENT, Event.FAILURE):
-            assert breaker.advance(event, began_s + PATIENCE_S * number / 50) is State.SUSPECT
-    assert breaker.advance(Event.PROBE_DELAYED, began_s + PATIENCE_S) is State.OPEN
+        for event in (HealthEvent.PROBE_DELAYED, HealthEvent.PROBE_SENT, HealthEvent.FAILURE):
+            assert breaker.advance(event, began_s + PATIENCE_S * number / 50) is HealthState.SUSPECT
+    assert breaker.advance(HealthEvent.PROBE_DELAYED, began_s + PATIENCE_S) is HealthState.OPEN
 
 
 def test_failures_from_before_the_recovery_do_not_open_it_again_at_once() -> None:
-    breaker = in_state(State.OPEN)
+    breaker = in_state(HealthState.OPEN)
     for _ in range(10):
-        breaker.advance(Event.PROBE_FAILED, 2.0)
-    breaker.advance(Event.SUCCESS, 3.0)
-    assert breaker.advance(Event.PROBE_FAILED, 3.0) is State.SUSPECT
+        breaker.advance(HealthEvent.PROBE_FAILED, 2.0)
+    breaker.advance(HealthEvent.SUCCESS, 3.0)
+    assert breaker.advance(HealthEvent.PROBE_FAILED, 3.0) is HealthState.SUSPECT
 
 
 def test_probes_come_soon_at_first_and_never_more_than_a_second_apart() -> None:
     breaker = Breaker(PATIENCE_S, LIMIT)
-    breaker.advance(Event.OUTAGE, 100.0)
+    breaker.advance(HealthEvent.OUTAGE, 100.0)
     now, pauses = 100.0, []
     for _ in range(8):
         pauses.append(breaker.probe_in_s(now))
         now += pauses[-1]
         assert breaker.probe_in_s(now) == pytest.approx(0.0)
-        breaker.advance(Event.PROBE_SENT, now)
+        breaker.advance(HealthEvent.PROBE_SENT, now)
     assert pauses[0] == pytest.approx(0.2)
     assert pauses == sorted(pauses)
     assert pauses[-1] == pytest.approx(1.0)
 
 
 def test_a_new_outage_is_probed_soon_again() -> None:
-    breaker = in_state(State.HALF_OPEN)
-    breaker.advance(Event.SUCCESS, 50.0)
-    breaker.advance(Event.OUTAGE, 60.0)
+    breaker = in_state(HealthState.HALF_OPEN)
+    breaker.advance(HealthEvent.SUCCESS, 50.0)
+    breaker.advance(HealthEvent.OUTAGE, 60.0)
     assert breaker.probe_in_s(60.0) == pytest.approx(0.2)
 
 
-@given(st.lists(st.sampled_from(Event)))
-def test_after_a_success_calls_go_through_and_only_successes_count_as_evidence(events: list[Event]) -> None:
+@given(st.lists(st.sampled_from(HealthEvent)))
+def test_after_a_success_calls_go_through_and_only_successes_count_as_evidence(events: list[HealthEvent]) -> None:
     breaker = Breaker(PATIENCE_S, LIMIT)
     for now, event in enumerate(events):
-        if event is Event.PROBE_SENT and breaker.is_closed:
+        if event is HealthEvent.PROBE_SENT and breaker.is_closed:
             continue
         breaker.advance(event, float(now))
-        assert event is not Event.SUCCESS or breaker.is_closed
-        assert event is not Event.OUTAGE or not breaker.is_closed
-    assert breaker.successes == events.count(Event.SUCCESS)
+        assert event is not HealthEvent.SUCCESS or breaker.is_closed
+        assert event is not HealthEvent.OUTAGE or not breaker.is_closed
+    assert breaker.successes == events.count(HealthEvent.SUCCESS)
+
+
+@given(st.lists(st.floats(0.0, 100.0), min_size=1, max_size=60), st.integers(1, 20))
+def test_mean_and_quantiles_are_those_of_the_last_calls(latencies_s: list[float], size: int) -> None:
+    window = LatencyWindow(size)
+    for latency_s in latencies_s:
+        window.add(latency_s)
+    kept = latencies_s[-size:]
+    assert window.mean_s == pytest.approx(np.mean(kept), abs=1e-9)
+    expected = np.quantile(kept, [0.5, 0.9, 0.99], method="lower")
+    assert list(window.quantiles_s().values()) == pytest.approx(expected.tolist())
+
+
+def test_nothing_is_known_before_the_first_call() -> None:
+    assert LatencyWindow().mean_s is None
+    assert LatencyWindow().quantiles_s() == {}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.topics import TOPICS
+from schemas.topics import FEEDBACK, RESULTS, TOPICS
 from ucci_runtime.broker.kafka_topics import TopicFacts, topic_faults, topic_warnings
+
+JOIN_RETENTION_S = 14 * 24 * 3600.0
 
 
 def facts() -> dict[str, TopicFacts]:
@@ -40,6 +42,18 @@ def test_topics_that_take_their_senders_clocks_are_warned_of_and_are_no_fault() 
     by_broker = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
     found = facts() | {"u.results": TopicFacts(6, by_sender), "u.feedback": TopicFacts(6, by_broker)}
     assert topic_faults("u", TOPICS, found) == ()
-    (warning,) = topic_warnings("u", TOPICS, found)
+    (warning,) = topic_warnings("u", TOPICS, found, JOIN_RETENTION_S)
     assert warning.startswith("u.results: message.timestamp.type is CreateTime")
     assert warning.endswith("alter the topic to message.timestamp.type=LogAppendTime")
+
+
+def test_a_retention_below_that_of_the_join_is_warned_of() -> None:
+    """A lost store could not be rebuilt whole; without limit, or where the join reads nothing, all is well."""
+    week, forever = ({"cleanup.policy": "delete", "retention.ms": text} for text in ("604800000", "-1"))
+    found = facts() | {"u.results": TopicFacts(6, week), "u.feedback": TopicFacts(6, forever)}
+    assert topic_faults("u", TOPICS, found) == ()
+    (warning,) = topic_warnings("u", TOPICS, found, JOIN_RETENTION_S)
+    assert warning.startswith("u.results: retention.ms is 604800000")
+    assert warning.endswith("alter the topic to retention.ms=1209600000, or lower recalibrator.join_retention_s")
+    assert topic_warnings("u", [RESULTS], found, JOIN_RETENTION_S) == ()
+    assert topic_warnings("u", [RESULTS, FEEDBACK], found, 604_800.0) == ()

@@ -121,10 +121,10 @@ def test_after_an_act_the_page_says_what_was_asked_for() -> None:
 
 
 def test_nothing_that_a_link_says_is_told_as_an_act() -> None:
-    told = make_api().client.get(f"/workloads/{WORKLOAD}", params={"asked": "<script>", "version": "3"}).text
+    page = make_api().client.get(f"/workloads/{WORKLOAD}", params={"asked": "<script>", "version": "3"}).text
 
-    assert "Asked for" not in told
-    assert "<script>" not in told
+    assert "Asked for" not in page
+    assert "<script>" not in page
 
 
 def test_style_and_script_come_from_here_with_a_tag() -> None:

@@ -1,4 +1,4 @@
-"""Dead letters as the API knows them: by reason, of a workload where it can be told, bounded in number and time."""
+"""Dead letters as the API knows them: by reason, of a workload where it is known, bounded in number and time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def headers(reason: str = "not_json", stage: str = "join") -> dict[str, bytes | 
     }
 
 
-def test_letters_are_counted_by_stage_and_reason_the_most_frequent_first() -> None:
+def test_letters_are_counted_by_stage_and_reason() -> None:
+    """Letters are counted by stage and reason the most frequent first."""
     log = DeadLetterLog(["photo"])
     for reason in ("not_json", "missing_field", "not_json"):
         log.take(None, b"x", headers(reason), NOW_MS)
@@ -38,7 +39,8 @@ def test_letters_are_counted_by_stage_and_reason_the_most_frequent_first() -> No
     assert log.latest("photo", 1)[0].source == "ucci.feedback/3/17"
 
 
-def test_a_letter_belongs_to_the_workload_that_it_names_else_to_all() -> None:
+def test_a_letter_counts_for_its_workload_else_for_all() -> None:
+    """A letter belongs to the workload that it names else to all."""
     log = DeadLetterLog(["photo", "video"])
     log.take(b"photo", b"{broken", headers(), NOW_MS)
     log.take(b"q-1", b'{"workload": "video"}', headers(), NOW_MS)

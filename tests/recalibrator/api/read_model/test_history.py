@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from recalibrator.api.pages.svg_plots import escalation_plot, quality_plot
 from recalibrator.api.read_model.history import MAX_POINTS, History, since
-from schemas.calibration import CalibrationMap, CalibrationVersion, CostRate, Evidence, Interval, Target
+from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
+from schemas.costs import CostRate
 from schemas.status import DriftStatus, WorkloadStatus
 from tests.support.versions import sealed_version
 
@@ -51,7 +52,8 @@ def version(number: int, **details: Any) -> CalibrationVersion:
     )
 
 
-def test_after_a_restart_the_versions_tell_the_past_and_the_statuses_go_on() -> None:
+def test_after_a_restart_versions_stand_in_for_old_statuses() -> None:
+    """After a restart the versions stand for the past and the statuses go on."""
     history = History()
     # What a compacted topic still holds: every version, but only the last status.
     for number in range(1, 6):
@@ -74,7 +76,8 @@ def test_where_there_are_statuses_versions_add_no_points() -> None:
     assert [point.source for point in history.points()] == ["status", "status"]
 
 
-def test_a_version_is_drawn_with_its_95_percent_interval_where_it_has_one() -> None:
+def test_a_version_is_drawn_with_its_95_percent_interval() -> None:
+    """A version is drawn with its 95 percent interval where it has one."""
     history = History()
     wide = Interval(estimate=0.905, lower=0.88, upper=0.93)
     history.add_version(version(1, micro_f1_95=wide.model_dump()), START)

@@ -1,4 +1,4 @@
-"""What is served of a workload: the fit's own status, completed by what the other topics tell."""
+"""What is served of a workload: the fit's own status, completed by the other topics."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ def test_lag_is_told_in_records_and_seconds_of_every_topic(api: Api) -> None:
     assert lag["seconds"] == {"queries": 2.5, "results": 1.5}
 
 
-def test_routers_come_with_their_version_and_the_health_of_their_models(api: Api) -> None:
+def test_routers_come_with_version_and_model_health(api: Api) -> None:
+    """Routers come with their version and the health of their models."""
     tell_router(api, "router-0")
     tell_router(api, "router-1", silent_for=SILENT_AFTER + timedelta(seconds=1))
     tell_router(api, "router-2", silent_for=GONE_AFTER + timedelta(seconds=1))

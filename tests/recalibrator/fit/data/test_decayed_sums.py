@@ -23,12 +23,14 @@ from recalibrator.fit.data.decayed_sums import (
     SLOW_SQUARE_PAIR,
     SUMS,
     HalfLives,
+    LabelSums,
 )
-from recalibrator.fit.data.instants import to_us
-from recalibrator.fit.data.label_table import LabelWindow, weights
-from recalibrator.fit.data.table import COUNTS, ERROR, GROUP, LABEL_PROBABILITY, OUTCOMES, PAIR, ROUTED_US
+from recalibrator.fit.data.label_columns import ERROR, GROUP, LABEL_PROBABILITY, OUTCOMES, PAIR, ROUTED_US, STANDING
+from recalibrator.fit.data.label_table import LabelTable
+from recalibrator.fit.data.prequential import weights
 from recalibrator.grid import Grid
 from schemas import LabelledExample
+from schemas.event import to_us
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, example, typo_world
 
@@ -43,8 +45,8 @@ def few_rows_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forgetting, "_ROWS_AT_ONCE", 5)
 
 
-def window(capacity: int = 200) -> LabelWindow:
-    return LabelWindow(GRID, 0.9, ("iso", "lens"), capacity)
+def window(capacity: int = 200) -> LabelTable:
+    return LabelTable(GRID, 0.9, ("iso", "lens"), capacity)
 
 
 @st.composite
@@ -61,11 +63,12 @@ def offers(draw: st.DrawFn) -> LabelledExample:
     )
 
 
-def weighed_anew(labels: LabelWindow, changed_us: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def weighed_anew(label_sums: LabelSums, changed_us: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Sums before and since a change, from the ages of all rows."""
+    labels = label_sums.labels
     table = labels.table
-    group, counting = table[:, GROUP].astype(int), table[:, COUNTS] > 0.0
-    slow, fast, of_map = (weights(labels.newer(), counting, half_life) for half_life in HALF_LIVES)
+    group, counting = table[:, GROUP].astype(int), table[:, STANDING] > 0.0
+    slow, fast, of_map = (weights(label_sums.newer(), counting, half_life) for half_life in HALF_LIVES)
     rows = np.empty((SUMS, len(table)))
     rows[SLOW], rows[FAST] = table[:, :OUTCOMES].T * slow, table[:, :OUTCOMES].T * fast
     rows[SLOW_SQUARE], rows[SLOW_SQUARE_PAIR] = slow**2, slow**2 * table[:, PAIR]
@@ -85,10 +88,12 @@ def weighed_anew(labels: LabelWindow, changed_us: int | None) -> tuple[NDArray[n
     st.sampled_from((None, 20, 70)),
     st.sampled_from((40, 200)),
 )
-def test_sums_kept_from_look_to_look_are_those_of_all_labels_weighed_anew(
+def test_kept_sums_are_those_of_all_labels_weighed_anew(
     events: list[LabelledExample | str], changed_after: int | None, capacity: int
 ) -> None:
+    """Sums kept from refit to refit are those of all labels weighed anew."""
     labels = window(capacity)
+    label_sums = LabelSums(labels)
     changed_us = None if changed_after is None else to_us(START + timedelta(seconds=changed_after))
     for number, event in enumerate([*events, "look"]):
         if isinstance(event, LabelledExample):
@@ -96,16 +101,16 @@ def test_sums_kept_from_look_to_look_are_those_of_all_labels_weighed_anew(
             continue
         # The change is found out in the middle of the stream.
         known = changed_us if number > len(events) // 2 else None
-        kept = labels.forgotten(HALF_LIVES, known)
-        before, since = weighed_anew(labels, known)
+        kept = label_sums.decayed_sums(HALF_LIVES, known)
+        before, since = weighed_anew(label_sums, known)
         np.testing.assert_allclose(kept.since, since, atol=1e-9, rtol=1e-9)
         if kept.before is not None:
             np.testing.assert_allclose(kept.before, before, atol=1e-9, rtol=1e-9)
-        assert kept.labels == np.count_nonzero(labels.table[:, COUNTS] > 0.0)
+        assert kept.labels == np.count_nonzero(labels.table[:, STANDING] > 0.0)
 
         afresh = window(capacity)
         afresh.load(labels.state())
-        again = afresh.forgotten(HALF_LIVES, known)
+        again = LabelSums(afresh).decayed_sums(HALF_LIVES, known)
         assert again.since.tobytes() == kept.since.tobytes()
         assert (again.labels, again.pairs, again.fresh, again.window_us) == (
             kept.labels,
@@ -115,10 +120,14 @@ def test_sums_kept_from_look_to_look_are_those_of_all_labels_weighed_anew(
         )
 
 
-def test_a_window_of_many_half_lives_neither_overflows_nor_loses_the_newest_labels() -> None:
+def test_many_half_lives_neither_overflow_nor_lose_labels() -> None:
+    """A window of many half lives neither overflows nor loses the newest labels."""
     labels, half_lives = window(capacity=2_000), HalfLives(1.0, 0.5, 1.0)
+    label_sums = LabelSums(labels)
     for number in range(2_000):
         labels.offer(example(WORLD.draw(number % 400), f"q-{number}", "w", START + timedelta(seconds=number))[1])
         if number % 97 == 0 or number == 1_999:
-            assert labels.forgotten(half_lives, None).since[SLOW_SQUARE].sum() == pytest.approx(4.0 / 3.0, rel=0.3)
-    assert labels.forgotten(half_lives, None).since[MAP_LABELS].sum() == pytest.approx(2.0)
+            assert label_sums.decayed_sums(half_lives, None).since[SLOW_SQUARE].sum() == pytest.approx(
+                4.0 / 3.0, rel=0.3
+            )
+    assert label_sums.decayed_sums(half_lives, None).since[MAP_LABELS].sum() == pytest.approx(2.0)

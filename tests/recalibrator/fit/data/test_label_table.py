@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from recalibrator.fit.data.label_table import LabelWindow, weights
-from recalibrator.fit.data.table import COUNTS
+from recalibrator.fit.data.decayed_sums import LabelSums
+from recalibrator.fit.data.label_columns import STANDING
+from recalibrator.fit.data.label_table import LabelTable
+from recalibrator.fit.data.prequential import weights
 from recalibrator.fit.data.traffic_window import TrafficWindow
-from recalibrator.fit.estimate.estimate import Outlook, look_out
+from recalibrator.fit.estimate.calibration_map import IsotonicMap
+from recalibrator.fit.estimate.estimate import Circumstances, Estimate, estimate_outcomes
 from recalibrator.fit.method_constants import DEFAULT
 from recalibrator.grid import Grid
 from schemas import FieldCounts, LabelledExample
@@ -25,8 +28,8 @@ GRID = Grid(GridSpec())
 FIELDS = ("iso", "lens")
 
 
-def window(capacity: int = 1_000) -> LabelWindow:
-    return LabelWindow(GRID, 0.93, FIELDS, capacity)
+def window(capacity: int = 1_000) -> LabelTable:
+    return LabelTable(GRID, 0.93, FIELDS, capacity)
 
 
 def label(number: int, *, draw: int | None = None, **changed: object) -> LabelledExample:
@@ -35,11 +38,13 @@ def label(number: int, *, draw: int | None = None, **changed: object) -> Labelle
     return made.model_copy(update=changed)
 
 
-def outlook(labels: LabelWindow) -> Outlook:
-    return look_out(labels, TrafficWindow(GRID, 1_000), 0.1, None, True, DEFAULT)
+def estimate(labels: LabelTable) -> Estimate:
+    return estimate_outcomes(
+        LabelSums(labels), TrafficWindow(GRID, 1_000), IsotonicMap(200.0), Circumstances(0.1), DEFAULT.estimate
+    )
 
 
-def same(one: Outlook, other: Outlook) -> None:
+def same(one: Estimate, other: Estimate) -> None:
     for name in ("value", "size", "spread"):
         np.testing.assert_allclose(getattr(one.kept, name), getattr(other.kept, name), atol=1e-9)
         np.testing.assert_allclose(getattr(one.escalated, name), getattr(other.escalated, name), atol=1e-9)
@@ -74,24 +79,25 @@ def test_any_arrival_order_with_repeats_gives_the_same_estimate(events: list[Lab
     rng.shuffle(again)  # type: ignore[attr-defined] # hypothesis types its random numbers as object
     for event in again:
         shuffled.offer(event)
-    same(outlook(in_order), outlook(shuffled))
+    same(estimate(in_order), estimate(shuffled))
 
 
-def test_a_retracted_label_leaves_the_estimate_as_if_it_had_never_come() -> None:
+def test_a_retracted_label_leaves_no_trace_in_the_estimate() -> None:
+    """A retracted label leaves the estimate as if it had never come."""
     with_it, without = window(), window()
     for number in range(200):
         with_it.offer(label(number))
         if number != 77:
             without.offer(label(number))
     assert with_it.offer(label(77, revision=2, retracted=True)) == "withdrawn"
-    same(outlook(with_it), outlook(without))
+    same(estimate(with_it), estimate(without))
 
 
 def test_a_retraction_that_overtakes_its_label_still_takes_it_out() -> None:
     labels = window()
     assert labels.offer(label(1, revision=2, retracted=True)) == "withdrawn"
     assert labels.offer(label(1)) == "duplicate"
-    assert not (labels.table[:, COUNTS] > 0.0).any()
+    assert not (labels.table[:, STANDING] > 0.0).any()
 
 
 def test_a_correction_replaces_also_the_counts_of_each_field() -> None:
@@ -103,13 +109,14 @@ def test_a_correction_replaces_also_the_counts_of_each_field() -> None:
     assert labels.per_field.sum() == 0
 
 
-def test_a_label_that_was_not_asked_for_is_kept_but_changes_no_estimate() -> None:
+def test_an_unrequested_label_changes_no_estimate() -> None:
+    """A label that was not asked for is kept but changes no estimate."""
     asked, unasked = window(), window()
     for number in range(150):
         asked.offer(label(number))
         unasked.offer(label(number))
     unasked.offer(label(160, label_requested=False))
-    same(outlook(asked), outlook(unasked))
+    same(estimate(asked), estimate(unasked))
 
 
 def test_the_oldest_leave_by_routing_time_whatever_came_last() -> None:
@@ -124,18 +131,20 @@ def test_the_oldest_leave_by_routing_time_whatever_came_last() -> None:
 
 
 @pytest.mark.parametrize("capacity", [100, 1_000])
-def test_ages_count_later_routed_labels_and_equal_times_share_theirs(capacity: int) -> None:
+def test_ages_count_labels_routed_later(capacity: int) -> None:
+    """Ages count later routed labels and equal times share theirs."""
     labels = window(capacity)
     for number in (5, 1, 9, 3):
         labels.offer(label(number))
     labels.offer(label(9, draw=2, query_id="twin"))
-    assert labels.newer().tolist() == [2, 4, 0, 3, 0]
-    age = labels.newer()
+    assert LabelSums(labels).newer().tolist() == [2, 4, 0, 3, 0]
+    age = LabelSums(labels).newer()
     expected = np.exp2(-age / 2.0)
     np.testing.assert_allclose(weights(age, np.ones(5, dtype=bool), 2.0), expected)
 
 
-def test_whoever_gave_suspected_labels_does_not_decide_the_audit_of_them() -> None:
+def test_suspected_labelers_do_not_decide_their_own_audit() -> None:
+    """Those who gave suspected labels do not decide the audit of them."""
     labels = window()
     for number in range(40):
         labels.offer(label(number, label_requested=True, label_reason="random", labeler="eve"))
@@ -155,16 +164,17 @@ def test_whoever_gave_suspected_labels_does_not_decide_the_audit_of_them() -> No
     assert len(labels.errors_since(0, audited=False)[0]) == 41
 
 
-def test_a_label_that_was_overruled_stands_again_once_its_successor_is_set_aside() -> None:
+def test_an_overruled_label_returns_with_distrust() -> None:
+    """A label that was overruled stands again once its successor is set aside."""
     labels, alone = window(), window()
     for one in (labels, alone):
         one.offer(label(1, labeler="ann"))
     labels.offer(label(1, draw=200, labeler="eve", revision=2))
     eve = frozenset({labels.labelers.index("eve") + 1})
     labels.distrust(eve)
-    same(outlook(labels), outlook(alone))
+    same(estimate(labels), estimate(alone))
     assert labels.offer(label(1, draw=300, labeler="eve", revision=3)) == "overruled"
-    same(outlook(labels), outlook(alone))
+    same(estimate(labels), estimate(alone))
     labels.distrust(frozenset())
     alone.offer(label(1, draw=300, labeler="ann", revision=3))
-    same(outlook(labels), outlook(alone))
+    same(estimate(labels), estimate(alone))

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import numpy as np
 
-from recalibrator.fit.data.label_table import LabelWindow
+from recalibrator.fit.data.decayed_sums import LabelSums
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
 from recalibrator.grid import Grid
 from schemas import FieldCounts, LabelledExample
@@ -33,11 +34,11 @@ def labelled(count: int, seed: int = 4) -> list[LabelledExample]:
     return made
 
 
-def window_of(labels: list[LabelledExample]) -> LabelWindow:
-    window = LabelWindow(Grid(GridSpec()), 0.93, ("iso", "lens"), 10_000)
+def sums_of(labels: list[LabelledExample]) -> LabelSums:
+    table = LabelTable(Grid(GridSpec()), 0.93, ("iso", "lens"), 10_000)
     for one in labels:
-        window.offer(one)
-    return window
+        table.offer(one)
+    return LabelSums(table)
 
 
 def mass(labels: list[LabelledExample]) -> np.ndarray:
@@ -48,7 +49,7 @@ def mass(labels: list[LabelledExample]) -> np.ndarray:
 
 def test_brier_and_ece_equal_their_definitions() -> None:
     labels = labelled(2_000)
-    found = calibration_error(window_of(labels), HALF_LIFE)
+    found = calibration_error(sums_of(labels), HALF_LIFE)
     weight = mass(labels)
     predicted = np.array([one.error_probability for one in labels], dtype=float)
     error = np.array([not one.small_exact for one in labels], dtype=float)
@@ -65,15 +66,16 @@ def test_brier_and_ece_equal_their_definitions() -> None:
     assert sum(one.count for one in found.bins) == len(labels)
 
 
-def test_a_map_that_tells_the_truth_is_within_its_interval_and_a_wrong_one_is_not() -> None:
+def test_only_a_true_map_lies_within_its_interval() -> None:
+    """A map that is true is within its interval and a wrong one is not."""
     rng = np.random.default_rng(1)
     labels = []
     for one in labelled(3_000):
         chance = float(rng.uniform(0.0, 0.6))
         labels.append(one.model_copy(update={"error_probability": chance, "small_exact": rng.uniform() >= chance}))
-    true = calibration_error(window_of(labels), 1e9).ece
+    true = calibration_error(sums_of(labels), 1e9).ece
     wrong = calibration_error(
-        window_of([one.model_copy(update={"error_probability": (one.error_probability or 0.0) / 2}) for one in labels]),
+        sums_of([one.model_copy(update={"error_probability": (one.error_probability or 0.0) / 2}) for one in labels]),
         1e9,
     ).ece
     assert true is not None
@@ -82,19 +84,20 @@ def test_a_map_that_tells_the_truth_is_within_its_interval_and_a_wrong_one_is_no
 
 
 def test_below_twenty_scored_labels_no_figure_is_quoted() -> None:
-    assert calibration_error(window_of(labelled(19)), HALF_LIFE).ece is None
+    assert calibration_error(sums_of(labelled(19)), HALF_LIFE).ece is None
     unscored = [one.model_copy(update={"error_probability": None}) for one in labelled(50)]
-    assert calibration_error(window_of(unscored), HALF_LIFE).brier is None
+    assert calibration_error(sums_of(unscored), HALF_LIFE).brier is None
 
 
-def test_delays_are_quantiles_and_fields_are_micro_f1_of_what_was_served() -> None:
+def test_delays_are_quantiles_and_fields_served_micro_f1() -> None:
+    """Delays are quantiles and fields are micro-F1 of what was served."""
     labels = labelled(500)
-    window = window_of(labels)
+    sums = sums_of(labels)
     waited = [(one.labelled_at - one.routed_at).total_seconds() for one in labels]
-    assert np.isclose(label_delay(window).p50 or 0.0, np.quantile(waited, 0.5))
-    assert np.isclose(label_delay(window).p90 or 0.0, np.quantile(waited, 0.9))
+    assert np.isclose(label_delay(sums.labels).p50 or 0.0, np.quantile(waited, 0.5))
+    assert np.isclose(label_delay(sums.labels).p90 or 0.0, np.quantile(waited, 0.9))
     weight = mass(labels)
     hits = np.array([(one.per_field or {})["iso"].true_positives for one in labels])
-    found = served_per_field(window, HALF_LIFE)
+    found = served_per_field(sums, HALF_LIFE)
     assert set(found) == {"iso"}
     assert np.isclose(found["iso"], 2.0 * float(weight @ hits) / 2.0)

@@ -64,7 +64,8 @@ def true_f1(right: NDArray[np.float64], keep: int) -> float:
     return float(np.concatenate((right[0, :keep], right[1, keep:])).mean())
 
 
-def test_a_threshold_that_misses_the_target_is_hardly_ever_proven_though_looked_at_after_every_label() -> None:
+def test_a_missed_target_is_hardly_ever_proven() -> None:
+    """A threshold that misses the target is hardly ever proven though looked at after every label."""
     right = np.array([[0.99, 0.93, 0.785, 0.7], [0.96, 0.94, 0.92, 0.89]])
     missing = next(keep for keep in range(CELLS + 1) if true_f1(right, keep) < TARGET)
     assert true_f1(right, missing) > TARGET - 0.015
@@ -83,7 +84,8 @@ def test_a_threshold_that_misses_the_target_is_hardly_ever_proven_though_looked_
     assert wrong <= 20
 
 
-def test_thresholds_that_clearly_meet_the_target_are_proven_and_no_others() -> None:
+def test_thresholds_that_clearly_meet_the_target_are_proven() -> None:
+    """Thresholds that clearly meet the target are proven and no others."""
     right = np.array([[0.99, 0.97, 0.85, 0.6], [0.97, 0.96, 0.95, 0.95]])
     rng, bets = np.random.default_rng(3), certifier()
     for _ in range(60_000):
@@ -96,7 +98,8 @@ def test_thresholds_that_clearly_meet_the_target_are_proven_and_no_others() -> N
     assert bets.cap(Choice(1, feasible=True)) == Choice(1, feasible=True)
 
 
-def test_after_a_change_nothing_is_proven_any_more_and_everything_escalates() -> None:
+def test_after_a_change_nothing_is_proven() -> None:
+    """After a change nothing is proven any more and everything escalates."""
     right = np.full((2, CELLS), 0.99)
     rng, bets = np.random.default_rng(5), certifier()
     for _ in range(20_000):
@@ -126,7 +129,8 @@ def test_a_restored_certifier_goes_on_exactly() -> None:
     assert other.state() == bets.state()
 
 
-def test_a_certified_workload_serves_more_safely_and_restores_to_the_same_bytes() -> None:
+def test_a_certified_workload_serves_more_safely() -> None:
+    """A certified workload serves more safely and restores to the same bytes."""
     plain = settings()
     strict = WorkloadSettings.model_validate(
         plain.model_dump() | {"target": plain.target.model_dump() | {"certified": 0.95}}
@@ -135,7 +139,7 @@ def test_a_certified_workload_serves_more_safely_and_restores_to_the_same_bytes(
     for chosen in (plain, strict):
         core = Recalibrator(chosen)
         drive(core, typo_world(20_000, 20_000, seed=4).draw, 20_000)
-        rates[chosen.target.certified] = core.look()
+        rates[chosen.target.certified] = core.evaluate()
         assert core.current is not None
         assert ("certified" in core.current.evidence.details) == (chosen is strict)
         restored = Recalibrator.restore(chosen, core.snapshot())
@@ -158,7 +162,8 @@ def test_certification_without_exploration_is_refused() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 900))
 @hypothesis_settings(max_examples=25)
-def test_a_proof_after_corrections_is_that_of_labels_that_were_right_at_once(seed: int, corrections: int) -> None:
+def test_a_proof_after_corrections_is_that_of_right_labels(seed: int, corrections: int) -> None:
+    """A proof after corrections is that of labels that were right at once."""
     rng = np.random.default_rng(seed)
     right = np.array([[0.9] * CELLS, [0.97] * CELLS])
     drawn = [found for _ in range(6_000) if (found := label(rng, right, 2)) is not None]

@@ -26,9 +26,8 @@ def policies(value: list[float], error: list[float]) -> Policies:
     st.lists(st.floats(0.0, 0.5), min_size=21, max_size=21),
     st.floats(0.0, 3.0),
 )
-def test_the_threshold_is_the_largest_of_all_that_meet_the_target_with_margin(
-    value: list[float], error: list[float], safety: float
-) -> None:
+def test_threshold_is_the_largest_that_meets_the_target(value: list[float], error: list[float], safety: float) -> None:
+    """The threshold is the largest of all that meet the target with margin."""
     found = choose(policies(value, error), safety)
     meeting = [k for k in range(21) if value[k] - safety * error[k] >= 0.0]
     if meeting:
@@ -49,7 +48,7 @@ def test_the_threshold_is_the_largest_of_all_that_meet_the_target_with_margin(
     st.booleans(),
     st.floats(0.0, 0.05),
 )
-def test_where_the_target_is_not_secured_no_call_is_paid_for_that_gains_next_to_nothing(
+def test_unsecured_targets_pay_for_no_useless_call(
     value: list[float], error: list[float], met: bool, gain_least: float
 ) -> None:
     """Expected scores are those of answers of 12 pairs: a difference of 12 x in them is one of x in micro-F1."""
@@ -63,12 +62,12 @@ def test_where_the_target_is_not_secured_no_call_is_paid_for_that_gains_next_to_
     assert all(score < max(scores) - 12.0 * gain_least + 1e-12 for score in scores[found.index + 1 :])
 
 
-def test_every_policys_micro_f1_is_that_of_the_labels_counted_one_by_one() -> None:
+def test_policies_micro_f1_is_that_of_counted_labels() -> None:
     """With both models run on every query F(t) is plain counting, but for what smoothing moves between cells."""
     core, world = Recalibrator(settings()), typo_world(6_000, 6_000, seed=5)
     for number in range(6_000):
-        core._window.offer(example(world.draw(number), f"q-{number}", "w", START)[1])
-    weighed = core.look().policies
+        core._labels.offer(example(world.draw(number), f"q-{number}", "w", START)[1])
+    weighed = core.evaluate().policies
     for t in np.quantile(world.uncertainty, [0.1, 0.3, 0.5, 0.7, 0.9]):
         served = np.where(world.uncertainty > t, world.large, world.small)
         counted = 2.0 * served.sum() / (12.0 * len(served))
@@ -77,11 +76,12 @@ def test_every_policys_micro_f1_is_that_of_the_labels_counted_one_by_one() -> No
         assert abs(float(weighed.escalation_rate[index]) - float((world.uncertainty > t).mean())) < 0.02
 
 
-def test_the_chosen_threshold_is_as_cheap_as_the_best_one_in_hindsight() -> None:
+def test_threshold_is_as_cheap_as_the_best_in_hindsight() -> None:
+    """The chosen threshold is as cheap as the best one in hindsight."""
     core, world = Recalibrator(settings()), typo_world(8_000, 8_000, seed=6)
     for number in range(8_000):
-        core._window.offer(example(world.draw(number), f"q-{number}", "w", START)[1])
-    view = core.look()
+        core._labels.offer(example(world.draw(number), f"q-{number}", "w", START)[1])
+    view = core.evaluate()
     chosen = float(view.policies.thresholds[view.choice.index])
     every = slice(0, 8_000)
     meeting = [t for t in view.policies.thresholds if world.expected_micro_f1(float(t), every) >= 0.93]
@@ -90,7 +90,8 @@ def test_the_chosen_threshold_is_as_cheap_as_the_best_one_in_hindsight() -> None
     assert abs(float((world.uncertainty > chosen).mean()) - best_rate) < 0.08
 
 
-def test_a_threshold_is_found_again_by_its_value_and_the_ends_escalate_all_and_none() -> None:
+def test_policies_are_found_by_their_threshold() -> None:
+    """A threshold is found again by its value and the ends escalate all and none."""
     weighed = policies([0.0] * 21, [0.0] * 21)
     assert [weighed.index(float(t)) for t in THRESHOLDS] == list(range(21))
 

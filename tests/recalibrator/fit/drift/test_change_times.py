@@ -16,6 +16,6 @@ def test_a_change_is_taken_back_if_labels_told_it_when_they_were_wrong(
     change = OutcomeChange()
     change.note(10, 5, 20, by_labels=True, settled=True)
     change.note(30, 2, 40, by_labels=by_labels, settled=False)
-    assert change.was_told(wrong_since) is taken_back
-    assert change.told_wrongly(wrong_since) is taken_back
+    assert change.reported_by_labels(wrong_since) is taken_back
+    assert change.retract(wrong_since) is taken_back
     assert change.began_us == (10 if taken_back else 30)

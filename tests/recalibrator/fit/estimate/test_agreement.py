@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recalibrator.fit.data.table import (
+from recalibrator.fit.data.label_columns import (
     ERROR,
     HITS_LARGE,
     HITS_SMALL,
@@ -45,11 +45,14 @@ def moved(level: float, unlabelled: float) -> tuple[Shift, float]:
     """Return the shift when the log-odds of agreement move, and by how much agreement itself does."""
     place = np.linspace(-1.0, 1.0, CELLS)
     tilt = Tilt(level, 0.0, np.eye(2))
-    found = shift_by(tilt, BEFORE, place, smooth_outcomes(labelled(), DEFAULT), TARGET, unlabelled=unlabelled)
+    found = shift_by(
+        tilt, BEFORE, place, smooth_outcomes(labelled(), DEFAULT.estimate.smoothing), TARGET, unlabelled=unlabelled
+    )
     return found, float(found.agreement[0] - BEFORE[0])
 
 
-def test_a_fall_of_agreement_is_shared_between_the_models_as_labels_know_it() -> None:
+def test_lost_agreement_is_shared_as_labels_show_it() -> None:
+    """A fall of agreement is shared between the models as labels know it."""
     found, change = moved(-0.7, unlabelled=0.0)
     assert change < 0.0
     assert found.small_value == pytest.approx(np.full(CELLS, change * BLAMED * GAIN), rel=1e-4)
@@ -57,7 +60,8 @@ def test_a_fall_of_agreement_is_shared_between_the_models_as_labels_know_it() ->
     assert found.error == pytest.approx(np.full(CELLS, -change * BLAMED), rel=1e-4)
 
 
-def test_without_labels_the_small_model_is_to_blame_for_all_of_it_and_the_large_one_no_less_than_before() -> None:
+def test_without_labels_the_small_model_bears_the_tilt() -> None:
+    """Without labels the small model is to blame for all of it and the large one no less than before."""
     shared, change = moved(-0.7, unlabelled=0.0)
     found, _ = moved(-0.7, unlabelled=1.0)
     assert found.small_value == pytest.approx(np.full(CELLS, change * GAIN), rel=1e-4)
@@ -67,7 +71,8 @@ def test_without_labels_the_small_model_is_to_blame_for_all_of_it_and_the_large_
     assert half.small_value == pytest.approx((shared.small_value + found.small_value) / 2.0)
 
 
-def test_more_agreement_is_never_credited_to_the_small_model_alone() -> None:
+def test_more_agreement_credits_both_models() -> None:
+    """More agreement is never credited to the small model alone."""
     (shared, change), (found, _) = moved(0.7, unlabelled=0.0), moved(0.7, unlabelled=1.0)
     assert change > 0.0
     assert (found.small_value == shared.small_value).all()

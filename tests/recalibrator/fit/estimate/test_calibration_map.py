@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
 
-from recalibrator.fit.estimate.calibration_map import fit_map, inverse
-from recalibrator.fit.estimate.isotonic import pool
+from recalibrator.core import Recalibrator
+from recalibrator.fit.estimate.calibration_map import ErrorCells, IsotonicMap, MapFitter, PlattMap, map_fitter, pool
 from recalibrator.grid import Grid
 from schemas.calibration import CalibrationMap
 from schemas.traffic import GridSpec
+from tests.support.cascade_stream import drive, settings, typo_world
 
 GRID = Grid(GridSpec())
 CELLS = 64
@@ -38,7 +41,7 @@ def test_g_reads_sklearns_levels_at_the_middle_of_every_block() -> None:
     cell = rng.integers(100, 400, 20_000)
     wrong = (rng.uniform(size=len(cell)) < (cell - 100) / 400).astype(float)
     weight, errors = np.bincount(cell, minlength=512).astype(float), np.bincount(cell, wrong, 512).astype(float)
-    found = fit_map(GRID, errors, weight, np.zeros(512), weight / weight.sum(), prior=0.0)
+    found = IsotonicMap(0.0).fit(ErrorCells(GRID.logits, errors, weight, weight / weight.sum()))
     filled = np.flatnonzero(weight)
     reference = IsotonicRegression().fit(cell, wrong).predict(filled)
     for level in np.unique(reference):
@@ -56,19 +59,73 @@ def test_g_reads_sklearns_levels_at_the_middle_of_every_block() -> None:
 )
 def test_g_never_falls_and_never_leaves_the_unit_interval(weight: np.ndarray, share: np.ndarray, prior: float) -> None:
     """Any counts give a map that a router accepts: its constructor refuses all others."""
-    found = fit_map(GRID, weight * share, weight, np.zeros(512), np.full(512, 1 / 512), prior)
+    found = IsotonicMap(prior).fit(ErrorCells(GRID.logits, weight * share, weight, np.full(512, 1 / 512)))
     assert len(found.uncertainty) >= 1
 
 
-def test_without_a_single_label_g_is_still_a_map() -> None:
+@pytest.mark.parametrize("fitter", [IsotonicMap(200.0), PlattMap()], ids=lambda one: one.name)
+def test_without_a_single_label_g_is_still_a_map(fitter: MapFitter) -> None:
     nothing = np.zeros(512)
-    assert fit_map(GRID, nothing, nothing, nothing, nothing, 200.0).error_probability
+    assert fitter.fit(ErrorCells(GRID.logits, nothing, nothing, nothing)).error_probability
+
+
+def drawn_cells(labels: int, level: float, slope: float, seed: int) -> tuple[ErrorCells, np.ndarray, np.ndarray]:
+    """Return labels whose errors are logistic in the place of their cell, as cells and one by one."""
+    rng = np.random.default_rng(seed)
+    cell = rng.integers(0, 512, labels)
+    chance = 1.0 / (1.0 + np.exp(-(level + slope * GRID.standard_logits[cell])))
+    wrong = (rng.uniform(size=labels) < chance).astype(float)
+    count, errors = np.bincount(cell, minlength=512).astype(float), np.bincount(cell, wrong, 512).astype(float)
+    return ErrorCells(GRID.logits, errors, count, count / labels), GRID.standard_logits[cell], wrong
+
+
+@pytest.mark.parametrize(("labels", "within"), [(500, 0.02), (20_000, 0.003)])
+@pytest.mark.parametrize(("level", "slope"), [(-1.0, 3.0), (-3.0, 1.0), (0.0, 6.0)])
+def test_platt_map_equals_sklearns_logistic_regression(labels: int, within: float, level: float, slope: float) -> None:
+    """Up to our penalty, which is worth less than one label, and to the straight lines between knots."""
+    cells, places, wrong = drawn_cells(labels, level, slope, seed=labels)
+    theirs = LogisticRegression(C=1e6, tol=1e-8, max_iter=1_000).fit(places[:, None], wrong)
+    reference = theirs.predict_proba(GRID.standard_logits[:, None])[:, 1]
+    found = PlattMap().fit(cells)
+    ours = np.interp(GRID.centres, found.uncertainty, found.error_probability)
+    filled = cells.labels > 0.0
+    np.testing.assert_allclose(ours[filled], reference[filled], atol=within)
+
+
+@hypothesis_settings(max_examples=40)
+@given(
+    arrays(np.float64, 512, elements=st.floats(0.0, 50.0)),
+    arrays(np.float64, 512, elements=st.floats(0.0, 1.0)),
+)
+def test_platt_map_is_one_that_routers_accept(weight: np.ndarray, share: np.ndarray) -> None:
+    found = PlattMap().fit(ErrorCells(GRID.logits, weight * share, weight, np.full(512, 1 / 512)))
+    assert CalibrationMap.model_validate(found.model_dump()) == found
+
+
+def test_falling_errors_make_the_platt_map_flat() -> None:
+    cells, _, wrong = drawn_cells(5_000, -1.0, -3.0, seed=1)
+    found = PlattMap().fit(cells)
+    assert found.error_probability[0] == found.error_probability[-1] == pytest.approx(wrong.mean(), abs=0.01)
+
+
+def test_a_workload_chooses_its_map_by_name() -> None:
+    maps = {}
+    for name in ("isotonic", "platt"):
+        core = Recalibrator(settings(calibration_map=name))
+        drive(core, typo_world(2_500, 9_999, seed=13).draw, 2_500)
+        version = core.current
+        assert version is not None
+        assert map_fitter(name, 200.0).name == name
+        assert version.evidence.details.get("calibration_map", "isotonic") == name
+        maps[name] = np.asarray(version.error_probability(GRID.centres))
+    assert 0.0 < np.abs(maps["isotonic"] - maps["platt"]).max() < 0.5
 
 
 @given(st.floats(0.0, 1.0))
-def test_reading_a_probability_backwards_gives_the_largest_u_that_is_not_riskier(wanted: float) -> None:
+def test_inverse_gives_the_largest_u_that_is_not_riskier(wanted: float) -> None:
+    """Reading a probability backwards gives the largest u that is not riskier."""
     curve = CalibrationMap(uncertainty=(0.1, 0.2, 0.4, 0.7), error_probability=(0.05, 0.3, 0.3, 0.9))
-    u = inverse(curve, wanted)
+    u = curve.inverse(wanted)
     read = np.interp([max(u, 0.0), min(1.0, max(u, 0.0) + 1e-6)], curve.uncertainty, curve.error_probability)
     if u >= 0.0:
         assert read[0] <= wanted + 1e-9

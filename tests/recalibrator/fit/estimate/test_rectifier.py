@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recalibrator.fit.data.table import HITS_SMALL, ONE, OUTCOMES, SIZE_SMALL, SQUARE_SMALL
+from recalibrator.fit.data.label_columns import HITS_SMALL, ONE, OUTCOMES, SIZE_SMALL, SQUARE_SMALL
 from recalibrator.fit.estimate.outcome_curves import CellSums
 from recalibrator.fit.estimate.rectifier import Rectifier, rectify
 
@@ -41,7 +41,8 @@ def rectified(recent: CellSums, shift: float = 0.0, shifted: float = 0.0) -> Rec
 
 
 @pytest.mark.parametrize("count", [2, 50, 5_000])
-def test_correction_and_what_remains_unknown_are_the_posterior_of_a_normal_mean(count: int) -> None:
+def test_rectifier_is_the_posterior_of_a_normal_mean(count: int) -> None:
+    """Correction and what remains unknown are the posterior of a normal mean."""
     score, spread, expected_change = -0.3, 0.8, DRIFT * SIZE
     found = rectified(recent_labels(score, spread, count))
     precision = 1.0 / expected_change**2 + count / spread**2
@@ -50,14 +51,16 @@ def test_correction_and_what_remains_unknown_are_the_posterior_of_a_normal_mean(
     assert not found.small[SPLIT + 1 :].any()
 
 
-def test_without_labels_nothing_is_corrected_and_the_margin_is_widest() -> None:
+def test_without_labels_the_rectifier_only_widens_the_margin() -> None:
+    """Without labels nothing is corrected and the margin is widest."""
     few, many = (rectified(recent_labels(0.0, 0.8, count)) for count in (1, 4_000))
     assert not few.small.any()
     assert few.variance[0, 0] == pytest.approx((DRIFT * SIZE) ** 2)
     assert many.variance[0, 0] < few.variance[0, 0] / 10.0
 
 
-def test_labels_from_before_the_tilt_do_not_cancel_it_and_later_ones_that_agree_with_it_confirm_it() -> None:
+def test_only_labels_since_the_tilt_can_cancel_it() -> None:
+    """Labels from before the tilt do not cancel it and later ones that agree with it confirm it."""
     tilt = -0.2
     before = rectified(recent_labels(0.0, 0.8, 500), shift=tilt, shifted=0.0)
     assert before.small[0] == pytest.approx(0.0)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 from scipy.stats import binom
 
+from recalibrator.fit.estimate.agreement import Chances
 from recalibrator.fit.label_quality.audit_test import (
     AuditRules,
-    Chances,
-    Told,
+    OddsPosterior,
     log_likelihood_ratios,
     mixed_ratio,
-    told_by,
+    odds_posterior,
     verdict,
 )
 
@@ -29,9 +29,9 @@ def known(expected: list[float]) -> Chances:
     return Chances(np.zeros(len(error)), np.ones(len(error)), error)
 
 
-def certain(log_odds: float, support: float = np.inf) -> Told:
+def certain(log_odds: float, support: float = np.inf) -> OddsPosterior:
     """Labels that leave no doubt of the factor, nor, by default, that there is one."""
-    return Told(np.array([log_odds]), np.zeros(1), support)
+    return OddsPosterior(np.array([log_odds]), np.zeros(1), support)
 
 
 def raised(chance: float, odds: float) -> float:
@@ -102,8 +102,8 @@ def test_labels_tell_the_factor_by_bayes_rule(seed: int, rising: bool) -> None:
     chance, labels = rng.uniform(0.02, 0.6, 2), rng.integers(0, 40, 2)
     errors = rng.binomial(labels, rng.uniform(size=2))
     each = np.concatenate([np.arange(count) < wrong for count, wrong in zip(labels, errors, strict=True)])
-    told = told_by(known(np.repeat(chance, labels).tolist()), each.astype(float), rising=rising)
-    beforehand = told_by(known([]), np.zeros(0), rising=rising)
+    told = odds_posterior(known(np.repeat(chance, labels).tolist()), each.astype(float), rising=rising)
+    beforehand = odds_posterior(known([]), np.zeros(0), rising=rising)
     after = np.array([[raised(one, exp(factor)) for one in chance] for factor in told.log_odds])
     belief = beforehand.log_probability + binom.logpmf(errors, labels, after).sum(axis=1)
     np.testing.assert_allclose(told.log_probability, belief - logsumexp(belief), atol=1e-8)
@@ -116,10 +116,10 @@ def test_answers_are_weighed_with_what_labels_leave_open(seed: int) -> None:
     """Labels and answers of one kind tell together what they tell one after the other."""
     rng = np.random.default_rng(seed)
     expected, errors = rng.uniform(0.02, 0.6, 30), rng.uniform(size=30) < rng.uniform()
-    beforehand = told_by(known([]), np.zeros(0), rising=True)
-    first = told_by(known(expected[:20].tolist()), errors[:20].astype(float), rising=True)
+    beforehand = odds_posterior(known([]), np.zeros(0), rising=True)
+    first = odds_posterior(known(expected[:20].tolist()), errors[:20].astype(float), rising=True)
 
-    def ratio(part: slice, told: Told) -> float:
+    def ratio(part: slice, told: OddsPosterior) -> float:
         return mixed_ratio(known(expected[part].tolist()), errors[part].astype(float), told)
 
     together = ratio(slice(0, 20), beforehand) + ratio(slice(20, 30), first)
@@ -127,7 +127,7 @@ def test_answers_are_weighed_with_what_labels_leave_open(seed: int) -> None:
 
 
 def test_answers_that_show_twice_the_odds_confirm_labels_that_an_unlucky_while_has_made_look_much_worse() -> None:
-    unlucky = told_by(known([0.08] * 10), np.repeat([1.0, 0.0], [4, 6]), rising=True)
+    unlucky = odds_posterior(known([0.08] * 10), np.repeat([1.0, 0.0], [4, 6]), rising=True)
     answers = np.repeat([1.0, 0.0], [6, 34])
     assert raised(0.08, 2.0) == pytest.approx(answers.mean(), abs=0.003)
     assert mixed_ratio(known([0.08] * 40), answers, unlucky) > 0.0
@@ -138,7 +138,7 @@ def test_answers_that_show_twice_the_odds_confirm_labels_that_an_unlucky_while_h
 def test_answers_as_before_refute_and_many_errors_confirm() -> None:
     rng = np.random.default_rng(5)
     wrong_verdicts = 0
-    beforehand = told_by(known([]), np.zeros(0), rising=True)._replace(support=np.inf)
+    beforehand = odds_posterior(known([]), np.zeros(0), rising=True)._replace(support=np.inf)
     for truth, right in ((0.08, "refuted"), (raised(0.08, 4.0), "confirmed")):
         for _ in range(200):
             errors = (rng.uniform(size=40) < truth).astype(float)

@@ -1,290 +1,189 @@
-"""Labels that contradict what was known: asked about, set aside when refuted, believed otherwise, never lost.
-
-Only public events go in: what routers route by the core's own versions, and what labelers say of it.
-"""
+"""The label quality machine: every pair of state and event, and what each transition has the fold do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import timedelta
+import json
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
-from recalibrator.core import Recalibrator
-from recalibrator.fit.data.label_table import LabelWindow
-from recalibrator.fit.data.table import AUDITED, COUNTED, COUNTS, ROUTED_US, SET_ASIDE
-from recalibrator.grid import Grid
-from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary
-from schemas.draws import uniform
-from schemas.traffic import GridSpec
-from tests.support.cascade_stream import FIELDS, START, World, drive, example, settings, typo_world
-
-BEGINS, ENDS, QUERIES = 3_000, 9_000, 16_000
-WORLD = typo_world(QUERIES, QUERIES, seed=4)
-
-Tell = Callable[[int, LabelledExample], LabelledExample | None]
-
-
-def careless(label: LabelledExample) -> LabelledExample:
-    """Miss one field that every answer has right."""
-    assert label.large is None or label.large.true_positives > 0
-    small, large = (
-        None if one is None else OutcomeCounts(true_positives=max(0, one.true_positives - 1), predicted=one.predicted)
-        for one in (label.small, label.large)
-    )
-    assert small is not None
-    return label.model_copy(update={"small": small, "large": large, "small_exact": False})
-
-
-def careless_unless_trusted(number: int, label: LabelledExample) -> LabelledExample:
-    lies = BEGINS <= number < ENDS and label.label_reason != "audit" and uniform(label.query_id, "lie") < 0.3
-    return careless(label) if lies else label
-
-
-def careless_now_and_then(number: int, label: LabelledExample) -> LabelledExample:
-    """Lie in one of ten labels, trusted people in six of a hundred: which of the two is right is hard to tell."""
-    salt, share = ("trusted", 0.06) if label.label_reason == "audit" else ("lie", 0.1)
-    return careless(label) if number >= BEGINS and uniform(label.query_id, salt) < share else label
-
-
-def flattering_unless_trusted(number: int, label: LabelledExample) -> LabelledExample:
-    """Call the small answer right where the large one differs."""
-    if number < BEGINS or label.label_reason == "audit" or label.large is None or label.agree:
-        return label
-    right = OutcomeCounts(true_positives=label.small.predicted, predicted=label.small.predicted)
-    return label.model_copy(update={"small": right, "small_exact": True})
-
-
-def failing_alike() -> World:
-    """Both models miss the same field of three queries in ten from some query on."""
-    rng = np.random.default_rng(8)
-    fails = (np.arange(QUERIES) >= BEGINS) & WORLD.agree & (rng.uniform(size=QUERIES) < 0.3)
-    return replace(
-        WORLD,
-        small=np.where(fails, np.minimum(WORLD.small, FIELDS - 1), WORLD.small),
-        large=np.where(fails, np.minimum(WORLD.small, FIELDS - 1), WORLD.large),
-    )
-
-
-class Story:
-    """A stream with its versions, told by their triggers."""
-
-    def __init__(self, world: World, tell: Tell, queries: int = QUERIES) -> None:
-        self.core = Recalibrator(settings())
-        self.run = drive(self.core, world.draw, queries, tell=tell)
-
-    def triggers(self) -> list[str]:
-        wanted = ("audit", "labels_refuted", "labels_confirmed", "labels_unanswered", "labels_released")
-        return [version.evidence.trigger for _, version in self.run.versions if version.evidence.trigger in wanted]
-
-    def first(self, trigger: str) -> tuple[int, CalibrationVersion]:
-        return next(one for one in self.run.versions if one[1].evidence.trigger == trigger)
-
-
-@pytest.fixture(scope="module")
-def lied_to() -> Story:
-    return Story(WORLD, careless_unless_trusted)
-
-
-def test_wrong_labels_are_asked_about_set_aside_and_believed_again_once_they_are_right(lied_to: Story) -> None:
-    asked, audit = lied_to.first("audit")
-    refuted, quarantine = lied_to.first("labels_refuted")
-    released, after = lied_to.first("labels_released")
-    assert BEGINS < asked < refuted < BEGINS + 3_000
-    assert ENDS < released < ENDS + 4_000
-    assert audit.audit_probability > 0.0
-    assert (quarantine.audit_probability, after.audit_probability) == (0.0, 0.0)
-    assert audit.exploration_probability == settings().sampling.exploration_probability
-    told = after.evidence.details["label_audit"]
-    assert isinstance(told, dict)
-    assert told["quarantined"] > 500
-
-
-def test_what_is_set_aside_does_not_move_the_threshold_and_nothing_is_lost(lied_to: Story) -> None:
-    refuted, _ = lied_to.first("labels_refuted")
-    truthful = Recalibrator(settings())
-    true_run = drive(truthful, WORLD.draw, QUERIES)
-    during = slice(refuted + 500, ENDS)
-    rates = [
-        float((WORLD.uncertainty[during] > np.array(run.thresholds)[during]).mean()) for run in (lied_to.run, true_run)
-    ]
-    believing = drive(
-        Recalibrator(settings()),
-        WORLD.draw,
-        ENDS,
-        tell=lambda number, label: careless_unless_trusted(number, label.model_copy(update={"label_reason": "random"})),
-    )
-    misled = float((WORLD.uncertainty[during] > np.array(believing.thresholds)[during]).mean())
-    assert abs(rates[0] - rates[1]) < 0.1 < misled - rates[1]
-    status = lied_to.core.status()
-    assert status.labels.received == lied_to.run.labels
-    assert status.state == "active"
-
-
-def test_while_suspected_the_status_says_what_since_when_and_what_was_answered() -> None:
-    story = Story(WORLD, careless_unless_trusted, 6_500)
-    status = story.core.status()
-    assert status.state == "bad_labels_suspected"
-    assert "call answers wrong on which both models agree" in status.sentence
-    assert "set aside until they are right again" in status.sentence
-    told = status.details["label_audit"]
-    assert isinstance(told, dict)
-    assert told["in_quarantine"] is True
-    assert isinstance(told["last"], dict)
-    assert told["last"]["verdict"] == "refuted"
-    assert 0 < told["last"]["answers"] <= 120
-    assert abs(status.labels.requested - story.run.labels - status.labels.pending) <= 120
-
-
-def test_a_common_failure_is_confirmed_by_trusted_answers_and_believed() -> None:
-    story = Story(failing_alike(), lambda _, label: label, 9_000)
-    assert story.triggers()[:2] in (["audit", "labels_confirmed"], ["audit", "audit"])
-    assert "labels_confirmed" in story.triggers()
-    assert "labels_refuted" not in story.triggers()
-    details = story.core.status().details["label_audit"]
-    assert isinstance(details, dict)
-    assert details["quarantined"] == 0
-
-
-def test_without_trusted_answers_labels_are_believed_in_the_end() -> None:
-    def tell(number: int, label: LabelledExample) -> LabelledExample | None:
-        return None if label.label_reason == "audit" else careless_unless_trusted(number, label)
-
-    story = Story(WORLD, tell, ENDS)
-    assert "labels_unanswered" in story.triggers()
-    assert "labels_refuted" not in story.triggers()
-    assert story.core.current is not None
-    assert story.core.current.audit_probability == 0.0
-
-
-def test_a_quarantine_ends_when_trusted_people_stop_answering() -> None:
-    def tell(number: int, label: LabelledExample) -> LabelledExample | None:
-        never_right = (
-            label if number < BEGINS or label.label_reason == "audit" else careless_unless_trusted(6_000, label)
-        )
-        return None if number > 6_000 and label.label_reason == "audit" else never_right
-
-    story = Story(WORLD, tell, 13_000)
-    assert "labels_refuted" in story.triggers()
-    assert "labels_unanswered" in story.triggers()
-
-
-@pytest.fixture(scope="module")
-def in_doubt() -> Story:
-    return Story(WORLD, careless_now_and_then, 7_000)
-
-
-def test_where_forty_answers_leave_it_open_the_same_audit_asks_for_more() -> None:
-    """Trusted answers and labels since the alarm have to agree on the verdict; until they do, more are asked for."""
-    story = Story(WORLD, careless_unless_trusted, 6_500)
-    told = story.core.status().details["label_audit"]
-    assert isinstance(told, dict)
-    assert isinstance(told["last"], dict)
-    assert 40 < told["last"]["answers"] <= 120
-    assert story.first("labels_refuted")[1].audit_probability == 0.0
-
-
-def test_labels_that_flatter_are_not_believed_for_longer_than_forty_answers_take() -> None:
-    story = Story(WORLD, flattering_unless_trusted, 5_000)
-    assert story.triggers()[:2] == ["audit", "labels_refuted"]
-    told = story.first("labels_refuted")[1].evidence.details["label_audit"]
-    assert isinstance(told, dict)
-    assert isinstance(told["last"], dict)
-    assert told["last"]["answers"] <= 40
-
-
-def test_from_the_alarm_on_more_errors_count_as_a_change_and_fewer_do_not(in_doubt: Story) -> None:
-    """What has changed discounts all labels from before."""
-    asking = in_doubt.first("audit")[1].evidence
-    assert asking.effective_labels < 0.7 * asking.labels
-    asking = Story(WORLD, flattering_unless_trusted, 3_800).first("audit")[1].evidence
-    assert asking.effective_labels > 0.9 * asking.labels
-
-
-def test_refuted_labels_take_back_the_change_that_they_told(lied_to: Story) -> None:
-    known = [version for number, version in lied_to.run.versions if number < BEGINS][-1].evidence.effective_labels
-    _, asking = lied_to.first("audit")
-    _, quarantine = lied_to.first("labels_refuted")
-    assert asking.evidence.effective_labels < 0.7 * known < 0.8 * quarantine.evidence.effective_labels
-
-
-def test_the_first_labels_are_held_against_nothing() -> None:
-    core = Recalibrator(settings())
-    drive(core, WORLD.draw, 300, tell=lambda number, label: careless(label) if number >= 100 else label)
-    assert 100 < core.status().labels.received < 250
-    given_agreement = {"error_given_agreement", "right_given_disagreement"}
-    seen = {one.name: one.alarms for one in core.status().drift.detectors if one.name in given_agreement}
-    assert seen == dict.fromkeys(given_agreement, 0)
-
-
-def test_nobody_is_asked_while_versions_are_held() -> None:
-    core = Recalibrator(settings())
-    drive(core, WORLD.draw, 2_900, tell=careless_unless_trusted)
-    core.observe(Command(workload="w", action="pause", issued_by="me", issued_at=START + timedelta(seconds=290)))
-    run = drive(core, WORLD.draw, 3_000, first=2_900, tell=careless_unless_trusted)
-    assert run.versions == []
-    details = core.status().details["label_audit"]
-    assert isinstance(details, dict)
-    assert "since" not in details
-
-
-@pytest.mark.parametrize("stop", [3_900, 4_400, 6_000, 12_000])
-def test_a_restart_at_any_point_of_the_story_goes_on_to_the_same_bytes(stop: int) -> None:
-    events: list[LabelledExample | TrafficSummary | Command] = []
-
-    class Recording(Recalibrator):
-        def observe(self, event: LabelledExample | TrafficSummary | Command) -> CalibrationVersion | None:
-            events.append(event)
-            return super().observe(event)
-
-    drive(Recording(settings()), WORLD.draw, stop + 1_500, tell=careless_unless_trusted)
-    whole, cut = Recalibrator(settings()), len(events) * stop // (stop + 1_500)
-    for event in events[:cut]:
-        whole.observe(event)
-    restored = Recalibrator.restore(settings(), whole.snapshot())
-    for event in events[cut:]:
-        first, second = whole.observe(event), restored.observe(event)
-        assert (first is None) is (second is None)
-        assert first is None or second is None or first.to_json() == second.to_json()
-    assert whole.snapshot() == restored.snapshot()
-
-
-GRID = Grid(GridSpec())
-LABELS = st.lists(
-    st.tuples(st.integers(0, 30), st.sampled_from(["random", "audit", "exploration"]), st.integers(0, 999)),
-    max_size=30,
-    unique_by=lambda one: one[2],
+from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.label_quality.state_machine import (
+    TRANSITIONS,
+    Audit,
+    AuditsDrawn,
+    Conclusion,
+    Effects,
+    Evidence,
+    Expected,
+    LabelEvent,
+    LabelQuality,
+    LabelSeen,
+    LabelState,
+    Quarantine,
+    RecentPairs,
+    Suspected,
+    Suspicion,
+    dump,
+    load,
+    step,
 )
-SPANS = st.lists(st.tuples(st.integers(0, 30), st.none() | st.integers(0, 30)), max_size=3)
+from recalibrator.fit.method_constants import DEFAULT as METHOD
+from schemas import TrafficSummary, VersionTraffic
+from tests.support.cascade_stream import START
+
+DEFAULT = METHOD.audit
+EXPECTED = Expected.of(np.array([0.9]), np.array([[0.5], [0.05]]), np.ones(2))
+NOBODY: Floats = np.zeros(0)
+RECENT = RecentPairs(queries=1_000.0, pairs=200.0, agreeing=160.0)
+BEGAN_US, OPENED_US, NOW_US = 10, 20, 30
+LAST = Conclusion("refuted", 40, 1, 25)
+
+QUALITIES = {
+    LabelState.TRUSTING: LabelQuality(),
+    LabelState.AUDITING: LabelQuality(
+        LabelState.AUDITING, Suspicion(True, BEGAN_US, EXPECTED, 1.0), Audit(OPENED_US, 0.25)
+    ),
+    LabelState.QUARANTINED: LabelQuality(
+        LabelState.QUARANTINED, Suspicion(True, BEGAN_US, EXPECTED, 1.0), None, Quarantine(25), LAST
+    ),
+    LabelState.REAUDITING: LabelQuality(
+        LabelState.REAUDITING,
+        Suspicion(True, BEGAN_US, EXPECTED, 1.0),
+        Audit(OPENED_US, 0.25),
+        Quarantine(25, ordinary=1_000),
+        LAST,
+    ),
+}
 
 
-@hypothesis_settings(max_examples=60)
-@given(labels=LABELS, spans=SPANS, known=st.floats(0.0, 1.0))
-def test_quarantine_sets_aside_exactly_the_ordinary_labels_of_its_spans_in_any_order_and_loses_none(
-    labels: list[tuple[int, str, int]], spans: list[tuple[int, int | None]], known: float
-) -> None:
-    def fill(order: list[tuple[int, str, int]], before: int) -> LabelWindow:
-        window = LabelWindow(GRID, 0.9, settings().fields, 100)
-        for place, (second, reason, number) in enumerate(order):
-            if place == before:
-                window.quarantine(in_us)
-            one = example(WORLD.draw(number), f"q-{number}", "w", START + timedelta(seconds=second))[1]
-            window.offer(one.model_copy(update={"label_reason": reason}))
-        window.quarantine(in_us)
-        return window
+@dataclass(frozen=True)
+class Labels:
+    """Labels of pairs whose answers agree: errors among ordinary ones, and among trusted answers."""
 
-    start_us = int(START.timestamp()) * 1_000_000
-    in_us = tuple((start_us + a * 10**6, None if b is None else start_us + b * 10**6) for a, b in spans)
-    window = fill(labels, round(known * len(labels)))
-    assert len(window) == len(labels)
-    for (second, reason, _), row in zip(labels, window.table, strict=True):
-        inside = any(a <= second and (b is None or second < b) for a, b in spans)
-        assert row[COUNTS] == (AUDITED if reason == "audit" else SET_ASIDE if inside else COUNTED)
-        assert row[ROUTED_US] == start_us + second * 10**6
-    window.quarantine(())
-    assert not (window.table[:, COUNTS] == SET_ASIDE).any()
+    ordinary: tuple[int, ...] = ()
+    answers: tuple[int, ...] = ()
+
+    def errors_since(self, since_us: int, *, audited: bool, suspects: Floats = NOBODY) -> tuple[Ints, Ints, Floats]:
+        errors = np.array(self.answers if audited else self.ordinary, dtype=float)
+        return np.full(len(errors), 2), np.zeros(len(errors), dtype=np.intp), errors
+
+    def labelers_since(self, instant_us: int) -> Floats:
+        return np.zeros(0)
+
+    def set_aside_since(self, instant_us: int) -> int:
+        return len(self.ordinary)
+
+
+def label(labels: Labels, *, audited: bool, cell: int | None = None, error: float = 0.0) -> LabelSeen:
+    return LabelSeen(NOW_US, NOW_US, audited, cell, cell is not None or None, error, labels, RECENT)
+
+
+LIES = (1,) * 20 + (0,) * 20
+TRUE = (0,) * 40
+EVIDENCE: dict[LabelEvent, Evidence] = {
+    LabelEvent.SUSPECTED: Suspected(BEGAN_US, True, EXPECTED, Labels(LIES), RECENT, NOW_US),
+    LabelEvent.REFUTED: label(Labels(LIES, TRUE), audited=True),
+    LabelEvent.CONFIRMED: label(Labels(LIES, LIES), audited=True),
+    LabelEvent.UNANSWERED: label(Labels(LIES), audited=False),
+    LabelEvent.UNFOUNDED: label(Labels(TRUE, TRUE), audited=False),
+    LabelEvent.RELEASED: label(Labels(TRUE), audited=False, cell=0),
+    LabelEvent.AUDIT_DUE: label(Labels(LIES), audited=False),
+}
+
+
+def about_to(quality: LabelQuality, event: LabelEvent) -> LabelQuality:
+    """Return the state just before the label that brings the event about, by its counters."""
+    audit, quarantine = quality.audit, quality.quarantine
+    if audit is not None and event in (LabelEvent.UNANSWERED, LabelEvent.UNFOUNDED):
+        audit = replace(audit, ordinary=DEFAULT.audit_patience - 1)
+    if quarantine is not None and event is LabelEvent.AUDIT_DUE:
+        quarantine = replace(quarantine, ordinary=DEFAULT.audit_again_labels - 1)
+    if quarantine is not None and event is LabelEvent.RELEASED:
+        quarantine = replace(quarantine, release=DEFAULT.audit_release_bound - 0.01, release_since_us=28)
+    return replace(quality, audit=audit, quarantine=quarantine)
+
+
+@pytest.mark.parametrize("state", LabelState)
+@pytest.mark.parametrize("event", LabelEvent)
+def test_each_pair_follows_the_transition_table(state: LabelState, event: LabelEvent) -> None:
+    """Evidence of an event leads to the table's state; where the table has none, the state stays as it is."""
+    before = about_to(QUALITIES[state], event)
+    after, effects = step(before, EVIDENCE[event], DEFAULT)
+    following = TRANSITIONS[state].get(event)
+    assert after.state is (following or state)
+    assert (after.suspicion is None) is (after.state is LabelState.TRUSTING)
+    assert (after.audit is None) is (after.state in (LabelState.TRUSTING, LabelState.QUARANTINED))
+    assert (after.quarantine is None) is (after.state in (LabelState.TRUSTING, LabelState.AUDITING))
+    decided = following is not None and event not in (LabelEvent.SUSPECTED, LabelEvent.AUDIT_DUE)
+    assert effects.news == (f"labels_{event.value}" if decided else None)
+    if following is None:
+        assert effects == Effects()
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "expected"),
+    [
+        (LabelState.AUDITING, LabelEvent.REFUTED, {"from_us": BEGAN_US, "set_aside": True, "retract": True}),
+        (LabelState.AUDITING, LabelEvent.CONFIRMED, {"from_us": BEGAN_US, "changed": True, "settled": True}),
+        (LabelState.AUDITING, LabelEvent.UNANSWERED, {"from_us": BEGAN_US, "changed": True, "settled": True}),
+        (LabelState.AUDITING, LabelEvent.UNFOUNDED, {"from_us": BEGAN_US, "retract": True}),
+        (LabelState.QUARANTINED, LabelEvent.RELEASED, {"from_us": 28, "believe": True}),
+        (LabelState.REAUDITING, LabelEvent.REFUTED, {"from_us": BEGAN_US, "retract": True}),
+        (
+            LabelState.REAUDITING,
+            LabelEvent.CONFIRMED,
+            {"from_us": OPENED_US, "believe": True, "changed": True, "settled": True},
+        ),
+        (LabelState.REAUDITING, LabelEvent.UNANSWERED, {"from_us": OPENED_US, "believe": True, "settled": True}),
+        (LabelState.REAUDITING, LabelEvent.UNFOUNDED, {"from_us": OPENED_US, "believe": True, "retract": True}),
+        (LabelState.REAUDITING, LabelEvent.RELEASED, {"from_us": 28, "believe": True}),
+    ],
+)
+def test_each_decision_has_its_effects(state: LabelState, event: LabelEvent, expected: dict[str, object]) -> None:
+    _, effects = step(about_to(QUALITIES[state], event), EVIDENCE[event], DEFAULT)
+    assert effects == Effects(news=effects.news, **expected)  # type: ignore[arg-type]
+
+
+def test_an_undecided_audit_asks_for_another_round() -> None:
+    """Twenty answers in doubt exhaust a round of twenty; the audit stays open and asks for as many again."""
+    tuning = replace(DEFAULT, audit_answers=20)
+    doubtful = Labels((1, 1, 1) + (0,) * 37, (1, 1) + (0,) * 18)
+    quality, effects = step(QUALITIES[LabelState.AUDITING], label(doubtful, audited=True), tuning)
+    assert quality.audit is not None
+    assert (quality.audit.rounds, effects) == (2, Effects())
+
+
+def test_audits_drawn_are_counted_until_enough_are_asked_for() -> None:
+    part = VersionTraffic(
+        calibration_version=7, queries=400, cell=(3,), count=(400,), pairs=(400,), agreeing=(240,), pairs_explored=(0,)
+    )
+    traffic = TrafficSummary(
+        workload="w", first_routed_at=START, last_routed_at=START, grid=METHOD.grid, versions=(part,)
+    )
+    quality = QUALITIES[LabelState.AUDITING]
+    assert quality.audit_probability(DEFAULT) == 0.25
+    quality, _ = step(quality, AuditsDrawn(traffic, {7: 0.125}), DEFAULT)
+    assert quality.audit is not None
+    assert quality.audit.asked == pytest.approx(30.0)
+    quality, _ = step(quality, AuditsDrawn(traffic, {7: 0.125}), DEFAULT)
+    assert quality.audit_probability(DEFAULT) == 0.0
+    assert step(QUALITIES[LabelState.QUARANTINED], AuditsDrawn(traffic, {7: 0.125}), DEFAULT)[0].audit is None
+
+
+def test_fewer_errors_than_expected_start_from_doubt() -> None:
+    """The prior favours believing labels that report more errors, and doubting those that report fewer."""
+    for agreeing in (True, False):
+        alarm = Suspected(BEGAN_US, agreeing, EXPECTED, Labels(LIES), RECENT, NOW_US)
+        quality, _ = step(LabelQuality(), alarm, DEFAULT)
+        assert quality.suspicion is not None
+        assert quality.suspicion.evidence == (DEFAULT.audit_caution if agreeing else -DEFAULT.audit_caution)
+
+
+@pytest.mark.parametrize("state", LabelState)
+def test_a_stored_state_is_read_back_exactly(state: LabelState) -> None:
+    stored = json.dumps(dump(QUALITIES[state]))
+    restored = load(json.loads(stored), 1)
+    assert json.dumps(dump(restored)) == stored
+    assert restored.state is state

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.publish.evidence import _rounded, frontier, uncertainty_histogram
 from recalibrator.grid import Grid
-from schemas.calibration import ModelCosts
-from schemas.costs import expected_cost
+from schemas.costs import ModelCosts, expected_cost
 from schemas.traffic import GridSpec
 
 CELLS = 512

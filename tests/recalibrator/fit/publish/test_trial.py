@@ -68,7 +68,7 @@ def test_promote_publishes_what_was_tried_under_a_new_number(core: Recalibrator)
 
 def test_what_is_on_trial_can_be_promoted_however_many_versions_came_meanwhile(core: Recalibrator) -> None:
     order(core, "shadow", version=1)
-    for _ in range(core.tuning.kept_versions + 1):
+    for _ in range(core.constants.window.kept_versions + 1):
         order(core, "bootstrap", map=MAP, uncertainty_threshold=0.5)
     promoted = order(core, "promote")
     assert promoted is not None
@@ -168,7 +168,7 @@ def canary_stream(core: Recalibrator, queries: int) -> list[tuple[bool, Any]]:
     assert core.current is not None
     tried = [trial.version.decide(row[1].uncertainty, f"q-{n}").escalated for n, row in enumerate(rows)]
     based = [core.current.decide(row[1].uncertainty, f"q-{n}").escalated for n, row in enumerate(rows)]
-    summary = routed_batch(Grid(core.tuning.grid), "w", rows)
+    summary = routed_batch(Grid(core.constants.grid), "w", rows)
     part = TrialTraffic(
         version=trial.version.version,
         queries=queries,

@@ -12,11 +12,17 @@ from hypothesis import strategies as st
 from schemas.calibration import CalibrationVersion, Signal
 from schemas.draws import uniform
 from schemas.routed import Decision
-from schemas.settings import Sampling
 from schemas.trial import CalibrationTrial
-from stream_router.calibration.active_versions import Adopted, Adoption, Refusal, Refused
-from stream_router.calibration.trial import decide_beside, labels
+from stream_router.calibration.active_versions import (
+    Activated,
+    ActiveVersions,
+    Rejected,
+    RejectionReason,
+    decide_beside,
+    trial_labels,
+)
 from stream_router.cascade.query_cascade import decide
+from tests.support.model_clients import workload
 from tests.support.versions import sealed_version
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -25,7 +31,7 @@ SIGMAS = 4.0
 BASE = sealed_version(version=7, uncertainty_threshold=0.6)
 TRIED = sealed_version(version=8, uncertainty_threshold=0.2, exploration_probability=0.01)
 SIGNALS = {"photo": Signal(small_model="small")}
-SAMPLING = Sampling()
+PHOTO = workload()
 
 
 def trial(share: float | None = None, version: CalibrationVersion = TRIED) -> CalibrationTrial:
@@ -81,52 +87,107 @@ def test_the_decision_is_wholly_that_of_one_version_and_tells_both(
 
 def test_the_label_is_drawn_by_the_rates_of_the_version_acted_on() -> None:
     tried = trial(1.0, sealed_version(version=8, uncertainty_threshold=1.0, label_probability_kept=0.5))
-    decision, label, by = decide(BASE, 0.3, "q-1", "photo", SAMPLING, tried)
+    decision, label, by = decide(BASE, 0.3, "q-1", PHOTO, tried)
     assert by == tried.version
     assert (decision.calibration_version, label.probability) == (8, 0.5)
 
 
 def test_in_a_cold_start_nothing_is_tried() -> None:
-    decision, _, by = decide(None, 0.3, "q-1", "photo", SAMPLING, trial(1.0))
+    decision, _, by = decide(None, 0.3, "q-1", PHOTO, trial(1.0))
     assert (decision.reason, decision.trial, by) == ("cold_start", None, None)
 
 
 def test_a_failed_small_answer_escalates_by_either_version() -> None:
-    decision, _, _ = decide(BASE, None, "q-1", "photo", SAMPLING, trial())
+    decision, _, _ = decide(BASE, None, "q-1", PHOTO, trial())
     assert decision.trial is not None
     assert (decision.reason, decision.trial.escalated, decision.trial.base_escalated) == ("small_failed", True, True)
 
 
+def test_a_map_of_another_uncertainty_signal_is_rejected() -> None:
+    """Of a workload that measures u by entropy: the version of the margin, then one of its own."""
+    entropy = Signal(kind="entropy", small_model="small")
+    active = ActiveVersions({"photo": entropy})
+    rejected = active.offer(b"photo", BASE.to_json(), NOW)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is RejectionReason.FOREIGN_SIGNAL
+    assert "token_margin" in rejected.error
+    assert active.in_force("photo") is None
+    own = sealed_version(version=8, signal=entropy)
+    assert active.offer(b"photo", own.to_json(), NOW) == Activated(own)
+    assert (active.versions()["photo"].version, active.versions()["photo"].signal) == (8, "entropy")
+
+
+def test_a_version_of_an_unknown_signal_is_foreign_and_not_malformed() -> None:
+    active = ActiveVersions(SIGNALS)
+    later = sealed_version(version=8, signal=Signal(kind="semantic_entropy", small_model="small"))
+    rejected = active.offer(b"photo", later.to_json(), NOW)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is RejectionReason.FOREIGN_SIGNAL
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, RejectionReason.DELETED),
+        (b"{not json", RejectionReason.MALFORMED),
+        (b"[]", RejectionReason.MALFORMED),
+        (b"{}", RejectionReason.MALFORMED),
+        (
+            BASE.to_json().replace(b'"uncertainty_threshold":0.6', b'"uncertainty_threshold":0.7'),
+            RejectionReason.DIGEST,
+        ),
+        (BASE.model_copy(update={"digest": ""}).to_json(), RejectionReason.DIGEST),
+        (sealed_version(workload="audio").to_json(), RejectionReason.MALFORMED),
+        (sealed_version(version=7, uncertainty_threshold=0.1).to_json(), RejectionReason.OLDER),
+    ],
+)
+def test_a_rejected_record_leaves_the_last_good_version(value: bytes | None, reason: RejectionReason) -> None:
+    active = ActiveVersions(SIGNALS)
+    active.offer(b"photo", BASE.to_json(), NOW)
+    rejected = active.offer(b"photo", value, NOW)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is reason
+    assert active.in_force("photo") == BASE
+    assert active.rejected() == {reason.value: 1}
+
+
+def test_a_version_of_another_workload_is_not_ours() -> None:
+    active = ActiveVersions(SIGNALS)
+    rejected = active.offer(b"audio", sealed_version(workload="audio").to_json(), NOW)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is RejectionReason.UNKNOWN_WORKLOAD
+
+
 def test_a_trial_leaves_the_version_in_force_alone_and_its_end_leaves_no_trace() -> None:
-    adoption = Adoption(SIGNALS)
-    adoption.offer(b"photo", BASE.to_json(), NOW)
-    begun = adoption.trials.offer(b"photo", trial(0.5).to_json())
+    active = ActiveVersions(SIGNALS)
+    active.offer(b"photo", BASE.to_json(), NOW)
+    begun = active.trials.offer(b"photo", trial(0.5).to_json())
     assert begun is not None
-    assert begun.trial == trial(0.5) == adoption.trial("photo")
-    assert adoption.in_force("photo") == BASE
-    assert adoption.versions()["photo"].trial == 8
-    adoption.trials.offer(b"photo", None)
-    assert adoption.trial("photo") is None
-    assert adoption.versions()["photo"].trial is None
-    assert (adoption.in_force("photo"), adoption.rejected()) == (BASE, {})
+    assert begun.trial == trial(0.5) == active.trial("photo")
+    assert active.in_force("photo") == BASE
+    assert active.versions()["photo"].trial == 8
+    active.trials.offer(b"photo", None)
+    assert active.trial("photo") is None
+    assert active.versions()["photo"].trial is None
+    assert (active.in_force("photo"), active.rejected()) == (BASE, {})
 
 
 def test_a_version_above_the_trials_number_is_adopted_as_ever() -> None:
-    adoption = Adoption(SIGNALS)
-    adoption.offer(b"photo", BASE.to_json(), NOW)
-    adoption.trials.offer(b"photo", trial().to_json())
+    active = ActiveVersions(SIGNALS)
+    active.offer(b"photo", BASE.to_json(), NOW)
+    active.trials.offer(b"photo", trial().to_json())
     promoted = sealed_version(version=9, uncertainty_threshold=0.2)
-    assert adoption.offer(b"photo", promoted.to_json(), NOW) == Adopted(promoted)
+    assert active.offer(b"photo", promoted.to_json(), NOW) == Activated(promoted)
 
 
 def test_a_router_of_a_former_release_would_not_take_a_trial_for_a_version() -> None:
     """They do not read the topic of trials; and were one on theirs, it would change nothing."""
-    adoption = Adoption(SIGNALS)
-    adoption.offer(b"photo", BASE.to_json(), NOW)
-    refused = adoption.offer(b"photo", trial(0.5).to_json(), NOW)
-    assert isinstance(refused, Refused)
-    assert refused.reason in (Refusal.DIGEST, Refusal.MALFORMED)
-    assert adoption.in_force("photo") == BASE
+    active = ActiveVersions(SIGNALS)
+    active.offer(b"photo", BASE.to_json(), NOW)
+    refused = active.offer(b"photo", trial(0.5).to_json(), NOW)
+    assert isinstance(refused, Rejected)
+    assert refused.reason in (RejectionReason.DIGEST, RejectionReason.MALFORMED)
+    assert active.in_force("photo") == BASE
 
 
 @pytest.mark.parametrize(
@@ -140,27 +201,27 @@ def test_a_router_of_a_former_release_would_not_take_a_trial_for_a_version() -> 
     ],
 )
 def test_a_trial_that_does_not_fit_is_named_and_none_runs(key: bytes, value: bytes) -> None:
-    adoption = Adoption(SIGNALS)
-    adoption.trials.offer(b"photo", trial().to_json())
-    change = adoption.trials.offer(key, value)
+    active = ActiveVersions(SIGNALS)
+    active.trials.offer(b"photo", trial().to_json())
+    change = active.trials.offer(key, value)
     assert change is not None
     assert change.problem
-    assert adoption.trial("photo") is None
+    assert active.trial("photo") is None
 
 
 @pytest.mark.parametrize("key", [None, b"\xff", b"audio"])
 def test_a_trial_of_another_workload_is_none_of_ours(key: bytes | None) -> None:
-    adoption = Adoption(SIGNALS)
-    adoption.trials.offer(b"photo", trial().to_json())
-    assert adoption.trials.offer(key, b"{}") is None
-    assert adoption.trial("photo") is not None
+    active = ActiveVersions(SIGNALS)
+    active.trials.offer(b"photo", trial().to_json())
+    assert active.trials.offer(key, b"{}") is None
+    assert active.trial("photo") is not None
 
 
 def test_results_are_counted_by_how_both_decisions_compare() -> None:
     found = set()
     for query_id in IDS[:200]:
         for u in (0.1, 0.4, 0.9):
-            found.add(labels("photo", decide_beside(BASE, trial(0.5), u, query_id)[0].trial))
+            found.add(trial_labels("photo", decide_beside(BASE, trial(0.5), u, query_id)[0].trial))
     decided = {(by, compared) for _, _, by, compared in (one for one in found if one is not None)}
     assert {("trial", "same"), ("base", "same"), ("trial", "trial_escalates"), ("base", "trial_escalates")} <= decided
-    assert labels("photo", None) is None
+    assert trial_labels("photo", None) is None

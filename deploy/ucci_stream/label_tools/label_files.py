@@ -1,0 +1,142 @@
+"""A folder of JSON lines as a label tool: ``tasks.jsonl`` out, ``answers*.jsonl`` in, both in Prodigy's format.
+
+Needs no server and no account. ``tasks.jsonl`` is written whole and put in place at once, so that a reader never sees
+half of it; lines that were not made of label requests stay. Answer files are only read. An answer that disappears from
+them withdraws nothing, since files are moved and archived: a line with ``"retracted": true`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
+
+from recalibrator.labelling.label_lines import LabelLinesReader, Line, documents_of, query_of_task, task_line
+from recalibrator.labelling.label_tool import (
+    AnnotationKey,
+    JsonDocument,
+    LabelTool,
+    LabelToolFailed,
+    Task,
+    TaskId,
+)
+from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
+
+TASKS = "tasks.jsonl"
+ANSWERS = "answers*.jsonl"
+_ANSWERS_STEM = "answers"
+
+
+class LabelFolder:
+    """One workload's folder; a :class:`~recalibrator.labelling.label_tool.LabelTool`.
+
+    Parameters
+    ----------
+    folder : Path
+        Must exist.
+    workload : str
+    prefill : bool
+        Whether the ``meta`` of each task shows the served answer.
+    now : callable
+        Returns the time.
+    """
+
+    def __init__(
+        self, folder: Path, workload: str, *, prefill: bool, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._folder = folder
+        self._reader = LabelLinesReader(workload)
+        self._prefill = prefill
+        self._now = now
+
+    @property
+    def source(self) -> str:
+        """The name of this kind of tool."""
+        return self._reader.source
+
+    @property
+    def project(self) -> str:
+        """The workload, as it stands in each ``feedback_id``."""
+        return self._reader.project
+
+    def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
+        """Return the feedback of one answer.
+
+        Raises
+        ------
+        InvalidAnnotation
+        """
+        return self._reader.feedback(hook)
+
+    def task(self, document: JsonDocument) -> Task:
+        """Return one query's task with the answers to it."""
+        return self._reader.task(document)
+
+    async def tasks(self, changed_since: datetime | None) -> AsyncIterator[JsonDocument]:
+        """Yield all tasks and answers, whenever they changed: files do not say what of them is new."""
+        del changed_since
+        for document in await asyncio.to_thread(self._documents):
+            yield document
+
+    async def add(self, requests: Sequence[LabelRequested]) -> None:
+        """Append a line for each request."""
+        now = self._now()
+        lines = [to_json(task_line(request, now, prefill=self._prefill)) for request in requests]
+        await asyncio.to_thread(self._rewrite, frozenset(), lines)
+
+    async def remove(self, tasks: Sequence[TaskId]) -> None:
+        """Take lines out of the tasks; their answers stay."""
+        await asyncio.to_thread(self._rewrite, frozenset(tasks), [])
+
+    async def has(self, annotation: AnnotationKey) -> bool:
+        """Return true: an answer is withdrawn by a line of its own, never by its absence."""
+        del annotation
+        return True
+
+    def _documents(self) -> list[dict[str, Any]]:
+        answers = [line for path in sorted(self._folder.glob(ANSWERS)) for line in _lines(path)]
+        return documents_of(self._reader, _lines(self._folder / TASKS), answers)
+
+    def _rewrite(self, without: frozenset[TaskId], more: Sequence[bytes]) -> None:
+        path, new = self._folder / TASKS, self._folder / f".{TASKS}.new"
+        kept = [line.text for line in _lines(path) if query_of_task(self._reader, line) not in without]
+        try:
+            new.write_bytes(b"".join(text + b"\n" for text in (*kept, *more)))
+            new.replace(path)
+        except OSError as error:
+            raise LabelToolFailed(f"--folder: {path} cannot be written ({error.strerror})") from None
+
+
+@asynccontextmanager
+async def opened_folder(
+    folder: Path, workload: str, prefill: bool, closing: asyncio.Event
+) -> AsyncIterator[Callable[[], Awaitable[LabelTool]]]:
+    """Yield what opens the folder; as long as it is missing, it can be tried again."""
+    del closing
+
+    async def open_folder() -> LabelTool:
+        if not await asyncio.to_thread(folder.is_dir):
+            raise LabelToolFailed(f"--folder: {folder} is not a folder; create it or give another")
+        return LabelFolder(folder, workload, prefill=prefill)
+
+    yield open_folder
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    """Yield a file's lines that are not empty; ``answers-NAME.jsonl`` are the answers of NAME."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise LabelToolFailed(f"--folder: {path} cannot be read ({error.strerror})") from None
+    labeler = path.stem.removeprefix(_ANSWERS_STEM).strip("-_. ")
+    for number, text in enumerate(content.split(b"\n"), 1):
+        if text.strip():
+            yield Line(f"{path.name} line {number}", labeler, text.strip())

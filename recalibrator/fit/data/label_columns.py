@@ -1,0 +1,52 @@
+"""The columns of the label table: one labelled query a row, everything about it a float."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+ONE, HITS_SMALL, SIZE_SMALL, SQUARE_SMALL, ERROR, PAIR, HITS_LARGE, SIZE_LARGE, SQUARE_LARGE = range(9)
+OUTCOMES = 9
+"""First come the outcomes: a, d and z² of the small answer, its error, whether both ran, a, d and z² of the large."""
+
+(
+    GROUP,
+    ROUTED_US,
+    LABELLED_US,
+    REVISION,
+    STANDING,
+    PREDICTED,
+    LABEL_PROBABILITY,
+    LABELER,
+    FIRST_ERROR,
+    SERIAL,
+) = range(OUTCOMES, OUTCOMES + 10)
+COLUMNS = OUTCOMES + 10
+"""Then the facts; all integers among them are exact in a float. ``PREDICTED`` is NaN where g(u) is unknown, ``LABELER``
+is the labeler's number (``NOBODY`` where none is named), ``FIRST_ERROR`` the error by the query's first label,
+``SERIAL`` as which label it came, and ``STANDING`` a :class:`Standing`."""
+
+NOBODY, OTHERS = -1.0, 0.0
+"""No labeler is named; one of the labelers beyond those that are kept apart by name."""
+
+
+class Standing(IntEnum):
+    """As what a label stands in the estimates: above 0, it counts."""
+
+    DISTRUSTED = -3
+    """Given by a labeler who is set aside."""
+    SET_ASIDE = -2
+    """In quarantine."""
+    WITHDRAWN = -1
+    UNREQUESTED = 0
+    """Not asked for, hence outside the estimates."""
+    COUNTED = 1
+    """An ordinary label."""
+    AUDITED = 2
+    """A trusted answer to an audit."""
+    ANSWERED = 3
+    """An answer to an audit where the workload names nobody as trusted."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the estimates use it."""
+        return self > Standing.UNREQUESTED

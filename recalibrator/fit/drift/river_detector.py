@@ -1,0 +1,151 @@
+"""A detector of the river library on one of our channels.
+
+It sees the mean residual of each outcome, hits less expected hits by trial. Its state is the inputs since its restart:
+a copy that is fed with the same inputs is in the same state, so a snapshot needs to know nothing of river's insides.
+The inputs kept are bounded; beyond the bound the older half is dropped and the detector built anew from the rest.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from recalibrator.fit.arrays import Floats, pack, unpack
+from recalibrator.fit.drift.detector import Alarm, Channel, Outcomes
+from schemas.detectors import RiverSpec
+from schemas.errors import ConfigError
+from schemas.event import from_us
+from schemas.status import DetectorStatus, DriftState
+
+KEPT_MOST = 16_384
+"""Inputs kept since the restart; half of them stay when they are cut."""
+
+_SETTLED = 400
+"""Observations after which an alarm is over."""
+
+
+class RiverDetector:
+    """One drift detector of river's.
+
+    Parameters
+    ----------
+    name : str
+        As settings and status call it.
+    channel : Channel
+        What it listens to.
+    spec : RiverSpec
+        A deterministic class of ``river.drift``, and its arguments.
+    kept_most : int
+
+    Raises
+    ------
+    ConfigError
+        If river is not installed.
+    """
+
+    def __init__(self, name: str, channel: Channel, spec: RiverSpec, kept_most: int = KEPT_MOST) -> None:
+        self.name, self.channel = name, channel
+        self._spec, self._kept_most = spec, kept_most
+        self._inputs: list[float] = []
+        self._times_us: list[int] = []
+        self._alarms = 0
+        self._alarmed_us: int | None = None
+        self._since_alarm = 0
+        self._river = self._built()
+
+    def _built(self) -> Any:
+        """Return a detector of river's that has seen the inputs kept."""
+        try:
+            drift = import_module("river.drift")
+        except ImportError:
+            fault = f"detectors: {self.name!r} needs river: pip install 'ucci-stream[river]', or leave it out"
+            raise ConfigError([fault]) from None
+        built = getattr(drift, self._spec.kind)(**self._spec.arguments)
+        for value in self._inputs:
+            built.update(value)
+        return built
+
+    def update(self, seen: Outcomes) -> Alarm | None:
+        """Take outcomes in; return an alarm if river detects drift in their residuals."""
+        trials = float(np.sum(seen.trials))
+        if trials <= 0.0:
+            return None
+        expected = float(np.sum(np.multiply(seen.trials, seen.expected)))
+        self._inputs.append((float(np.sum(seen.hits)) - expected) / trials)
+        self._times_us.append(seen.at_us)
+        self._since_alarm += int(trials)
+        self._river.update(self._inputs[-1])
+        if self._river.drift_detected:
+            began_us = self._times_us[change_point(np.array(self._inputs))]
+            self._alarms += 1
+            self._alarmed_us, self._since_alarm = seen.at_us, 0
+            self.restart()
+            return Alarm(self.name, self.channel, began_us)
+        if len(self._inputs) >= self._kept_most:
+            half = self._kept_most // 2
+            self._inputs, self._times_us = self._inputs[-half:], self._times_us[-half:]
+            self._river = self._built()
+        return None
+
+    def restart(self) -> None:
+        """Forget the inputs, not the alarms."""
+        self._inputs, self._times_us = [], []
+        self._river = self._built()
+
+    @property
+    def drift_state(self) -> DriftState:
+        """``drifted`` for a while after an alarm, else ``ok``: river does not say how close an alarm is."""
+        return "drifted" if self._alarmed_us is not None and self._since_alarm < _SETTLED else "ok"
+
+    def status(self) -> DetectorStatus:
+        """Return its state, with a statistic of 1 while it is drifted and a bound of 1."""
+        state = self.drift_state
+        return DetectorStatus(
+            name=self.name,
+            watches=self.channel.watches,
+            needs_labels=self.channel.needs_labels,
+            state=state,
+            statistic=float(state == "drifted"),
+            bound=1.0,
+            since=from_us(self._alarmed_us) if state == "drifted" and self._alarmed_us is not None else None,
+            alarms=self._alarms,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return inputs and alarms as JSON values, exact."""
+        return {
+            "kept": len(self._inputs),
+            "inputs": pack(np.array(self._inputs)),
+            "times_us": pack(np.array(self._times_us, dtype=np.int64)),
+            "alarms": self._alarms,
+            "alarmed_us": self._alarmed_us,
+            "since_alarm": self._since_alarm,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take a former :meth:`state` back, and feed river with its inputs again."""
+        kept = state["kept"]
+        self._inputs = unpack(state["inputs"], np.zeros(kept)).tolist()
+        self._times_us = unpack(state["times_us"], np.zeros(kept, dtype=np.int64)).tolist()
+        self._alarms, self._alarmed_us = state["alarms"], state["alarmed_us"]
+        self._since_alarm = state["since_alarm"]
+        self._river = self._built()
+
+
+def change_point(values: Floats) -> int:
+    """Return the index from which the mean has most likely changed: the split with the largest gap for its size.
+
+    Examples
+    --------
+    >>> change_point(np.array([0.0, 0.1, 0.0, 0.9, 1.0, 0.9]))
+    3
+    """
+    count = len(values)
+    if count < 2:  # noqa: PLR2004 - no split
+        return 0
+    left = np.arange(1, count)
+    sums = np.cumsum(values)
+    gap = sums[:-1] / left - (sums[-1] - sums[:-1]) / (count - left)
+    return int(np.argmax(gap * gap * left * (count - left))) + 1

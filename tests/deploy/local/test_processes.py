@@ -1,0 +1,64 @@
+"""Child processes end with their parent, and what they started ends with them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ucci_stream.local.processes import ChildProcess
+
+# The grandchild holds the pipe open: its reader sees the end of file when nobody is left.
+_WORKER = ("sh", "-c", '(trap "" TERM; echo up; while :; do sleep 600; done) > "$0" & wait')
+_PARENT = """
+import sys, threading
+from pathlib import Path
+from ucci_stream.local.processes import ChildProcess, unwound_by_signals
+class Worker(ChildProcess):
+    def __enter__(self): self.start()
+    def __exit__(self, *_): self.terminate(); self.await_end(5.0)
+with unwound_by_signals(), Worker("worker", sys.argv[2:], Path(sys.argv[1])):
+    threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """A named pipe that the worker's child writes to."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+def test_stopping_a_child_ends_what_it_started(tmp_path: Path, pipe: Path) -> None:
+    child = ChildProcess("worker", [*_WORKER, str(pipe)], tmp_path / "log")
+    child.start()
+    with pipe.open() as worker:
+        assert worker.readline() == "up\n"
+        child.terminate()
+        child.await_end(5.0)
+        assert worker.read() == ""
+
+
+def test_killing_a_child_ends_what_it_started(tmp_path: Path, pipe: Path) -> None:
+    child = ChildProcess("worker", [*_WORKER, str(pipe)], tmp_path / "log")
+    child.start()
+    with pipe.open() as worker:
+        assert worker.readline() == "up\n"
+        child.kill()
+        assert worker.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_signalled_parent_leaves_no_process_behind(tmp_path: Path, pipe: Path, number: signal.Signals) -> None:
+    """vLLM's engine is a child of its server: a demo that was ended by a signal left it running."""
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path / "log"), *_WORKER, str(pipe)])
+    with pipe.open() as worker:
+        assert worker.readline() == "up\n"
+        parent.send_signal(number)
+        assert parent.wait() == 128 + number
+        assert worker.read() == ""

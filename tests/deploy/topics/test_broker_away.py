@@ -1,0 +1,114 @@
+"""Commands whose broker is away end with one clear line, in bounded time, whatever they were about to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from rich.console import Console
+
+from schemas.command import Command
+from schemas.settings import Settings
+from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, Fenced
+from ucci_stream.offline import bootstrap
+from ucci_stream.topics import admin, feed
+from ucci_stream.topics.ask import ask
+from ucci_stream.topics.feed import FeedStopped, Sends
+
+NOWHERE = "127.0.0.1:1"
+SETTINGS = Settings(kafka={"bootstrap.servers": NOWHERE})  # type: ignore[arg-type]
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 0.2)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda file: admin.create_topics(SETTINGS),
+        lambda file: ask(SETTINGS, "canon 5d", None, 30.0),
+        lambda file: feed.send_queries(SETTINGS, file, QUIET),
+        lambda file: feed.send_feedback(SETTINGS, file, QUIET),
+        lambda file: bootstrap.send_events(SETTINGS, "w", []),
+    ],
+    ids=["topics create", "ask", "send", "label", "bootstrap"],
+)
+def test_unreachable_broker_is_one_line(tmp_path: Path, call: Callable[[Path], object]) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(b'{"query_id": "q", "text": "canon 5d"}')
+    with pytest.raises(BrokerUnreachable) as caught:
+        call(file)
+    line = str(caught.value)
+    assert f"no broker answers at {NOWHERE} within 0.2 s" in line
+    assert "\n" not in line
+    assert caught.value.exit_code == 1
+
+
+class Client:
+    """A producer whose broker fails over: it takes records and acknowledges none, or fails in one call."""
+
+    def __init__(self, fails: dict[str, int] | None = None, room: int = 10) -> None:
+        self._fails = fails or {}
+        self._room = room
+        self.calls: list[str] = []
+
+    def produce(self, *_: Any, **__: Any) -> None:
+        if self._room == 0:
+            raise BufferError
+        self._room -= 1
+
+    def poll(self, _timeout_s: float) -> int:
+        return 0
+
+    def flush(self, _timeout_s: float) -> int:
+        return 1
+
+    def purge(self) -> None:
+        self.calls.append("purge")
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def call(*_: Any) -> None:
+            self.calls.append(name)
+            if name in self._fails:
+                raise KafkaException(KafkaError(self._fails[name]))
+
+        return call
+
+
+@pytest.mark.parametrize("room", [0, 10])
+def test_broker_that_acknowledges_nothing_stops_the_feed(room: int) -> None:
+    """A minute of silence, or for ever where the client's queue was full, when a broker failed over during a feed."""
+    client = Client(room=room)
+    sends = Sends(client, "ucci.queries")  # type: ignore[arg-type]
+    with pytest.raises(FeedStopped, match=r"^ucci.queries: no acknowledgement for 0.2 s; 0 records were acknowledged"):  # noqa: PT012
+        sends.send("q-1", b"{}")
+        sends.finish()
+    assert client.calls == ["purge"]
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "kind", "message"),
+    [
+        ("init_transactions", KafkaError._TIMED_OUT, BrokerUnreachable, "the cluster may be failing over"),
+        ("init_transactions", KafkaError._FENCED, Fenced, "another process runs"),
+        ("commit_transaction", KafkaError._TIMED_OUT, BrokerUnreachable, "the cluster may be failing over"),
+    ],
+)
+def test_failing_over_broker_ends_bootstrap_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, call: str, code: int, kind: type[BrokerError], message: str
+) -> None:
+    client = Client({call: code, "abort_transaction": KafkaError._TIMED_OUT})
+    client.flush = lambda _timeout_s: 0  # type: ignore[method-assign]
+    monkeypatch.setattr(bootstrap, "Producer", lambda _properties: client)
+    monkeypatch.setattr(bootstrap, "require_broker", lambda _settings: None)
+    command = Command(workload="w", action="refit", issued_by="me", issued_at=datetime(2026, 1, 1, tzinfo=UTC))
+    with pytest.raises(kind, match=message) as caught:
+        bootstrap.send_events(SETTINGS, "w", [command])
+    assert "\n" not in str(caught.value)

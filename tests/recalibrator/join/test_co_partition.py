@@ -1,0 +1,85 @@
+"""Two inputs of one partition number: neither runs ahead while they catch up, and each end is where it says."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalibrator.join.co_partition import CoPartition, Uncommitted
+from recalibrator.join.query_state import NOTHING_KNOWN
+from schemas.settings import WorkloadSettings
+from tests.support.recalibrator_events import FIELDS, routed
+from ucci_runtime.broker.records import EndReached, Input, Record
+
+RESULTS, FEEDBACK = Input("results", 0), Input("feedback", 0)
+PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
+
+
+def record(source: Input, offset: int) -> Record:
+    return Record(source, offset, None, None, 0)
+
+
+def partition(results: int = 3, feedback: int = 2, *, notes: list[str] | None = None) -> CoPartition:
+    """One that has stored nothing, of a group that has committed so many records of each."""
+    found = [] if notes is None else notes
+    return CoPartition({RESULTS: 0, FEEDBACK: 0}, {RESULTS: results, FEEDBACK: feedback}, found.append)
+
+
+@given(st.lists(st.sampled_from([RESULTS, FEEDBACK]), max_size=20))
+def test_no_input_passes_its_limit_before_the_other_is_there(turns: list[Input]) -> None:
+    one, following = partition(), {RESULTS: 0, FEEDBACK: 0}
+    for source in turns:
+        is_taken = one.admits(record(source, following[source]))
+        assert is_taken == (following[source] < one.limits[source])
+        following[source] += is_taken
+    assert one.has_caught_up == (following == one.limits)
+
+
+def test_a_live_partition_takes_every_record_and_commits_ends() -> None:
+    one = partition(0, 0)
+    one.go_live()
+    assert one.admits(record(RESULTS, 0))
+    assert one.reach_end(EndReached(RESULTS, 2)), "a transaction marker lies beyond the last record"
+    assert not one.reach_end(EndReached(RESULTS, 2))
+    assert one.positions == {RESULTS: 2, FEEDBACK: 0}
+
+
+def test_a_log_shorter_than_committed_is_caught_up_at_its_end() -> None:
+    notes: list[str] = []
+    one = partition(notes=notes)
+    one.reach_end(EndReached(RESULTS, 1))
+    one.reach_end(EndReached(FEEDBACK, 2))
+    assert (notes, one.has_caught_up) == (["log_shorter_than_committed"], True)
+
+
+def test_a_log_made_anew_is_read_from_its_first_offset() -> None:
+    notes: list[str] = []
+    one = partition(notes=notes)
+    one.go_live()
+    assert one.admits(record(RESULTS, 0))
+    assert (notes, one.positions[RESULTS]) == (["log_went_back"], 1)
+
+
+def test_a_row_is_as_fresh_as_its_latest_record() -> None:
+    uncommitted = Uncommitted()
+    uncommitted.change((0, "q"), NOTHING_KNOWN, 9)
+    uncommitted.change((0, "q"), NOTHING_KNOWN, 5)
+    assert uncommitted.rows()[0, "q"].touched_ms == 9
+
+
+def test_the_store_is_asked_once_for_each_query() -> None:
+    uncommitted = Uncommitted()
+    assert not uncommitted.is_known((0, "q-1"))
+    uncommitted.remember(0, {"q-1", "q-2"}, {"q-2": NOTHING_KNOWN})
+    assert uncommitted.is_known((0, "q-1"))
+    assert uncommitted.is_known((0, "q-2"))
+    assert not uncommitted.is_known((1, "q-1"))
+
+
+def test_traffic_is_summed_by_workload_and_taken_once() -> None:
+    uncommitted = Uncommitted()
+    for number in range(3):
+        uncommitted.count_traffic(routed(number), PHOTO)
+    (summary,) = uncommitted.summaries()
+    assert sum(version.queries for version in summary.versions) == 3
+    assert uncommitted.summaries() == []

@@ -1,0 +1,99 @@
+"""What follows from one event: outputs, counts and the state, from the event and the state alone."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from recalibrator.join.joining import Consequences, Event, Joining, JoinTopics
+from recalibrator.join.query_state import MAX_LABELERS, NOTHING_KNOWN, QueryState
+from schemas.errors import DecodeError
+from schemas.event import MAX_RECORD_BYTES
+from schemas.routed import RoutedEvent
+from schemas.settings import WorkloadSettings
+from tests.support.recalibrator_events import FIELDS, START, feedback, routed
+from ucci_runtime.broker.records import Input, Record
+
+NOW_MS = int(START.timestamp() * 1_000)
+PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
+TOPICS = JoinTopics("results", "feedback", "observations", "dead-letters", "label-requests")
+JOINING = Joining({"photo": PHOTO}, TOPICS, MAX_RECORD_BYTES)
+
+
+def record_of(event: Event) -> Record:
+    topic = TOPICS.results if isinstance(event, RoutedEvent) else TOPICS.feedback
+    return Record(Input(topic, 0), 0, b"q-1", event.to_json(), NOW_MS)
+
+
+def follow(state: QueryState, event: Event, *, joining: Joining = JOINING, is_live: bool = True) -> Consequences:
+    return joining.join(state, event, record_of(event), NOW_MS, is_live=is_live)
+
+
+def topics_of(found: Consequences) -> list[str]:
+    return [record.topic for record in found.outputs]
+
+
+def test_a_result_opens_its_request_and_counts_as_traffic() -> None:
+    found = follow(NOTHING_KNOWN, routed(1))
+    assert topics_of(found) == ["label-requests"]
+    assert [counted.name for counted in found.counts] == ["label_requests", "results"]
+    assert found.traffic == routed(1)
+
+
+def test_a_label_ends_the_request_and_gives_an_example() -> None:
+    found = follow(follow(NOTHING_KNOWN, routed(1)).state, feedback(1))
+    ending, example = found.outputs
+    assert (ending.topic, ending.value) == ("label-requests", None)
+    assert (example.topic, example.key) == ("observations", b"photo")
+    assert json.loads(example.value or b"")["kind"] == "labelled"
+    assert [labeler for labeler, _ in found.agreement] == ["ada"]
+    assert found.traffic is None
+
+
+def test_catching_up_changes_the_state_alike_and_sends_nothing() -> None:
+    """Outputs and counts are held back; the labelers' counts are stored with the row."""
+    state = follow(NOTHING_KNOWN, routed(1)).state
+    live, held = follow(state, feedback(1)), follow(state, feedback(1), is_live=False)
+    assert (held.state, held.agreement) == (live.state, live.agreement)
+    assert (held.outputs, held.counts, held.traffic) == ((), (), None)
+
+
+def test_without_a_topic_of_requests_nobody_is_asked() -> None:
+    joining = Joining({"photo": PHOTO}, JoinTopics("results", "feedback", "o", "d", None), MAX_RECORD_BYTES)
+    assert follow(NOTHING_KNOWN, routed(1), joining=joining).outputs == ()
+
+
+def test_a_refused_label_gives_a_dead_letter_alone() -> None:
+    state = NOTHING_KNOWN
+    for number in range(MAX_LABELERS):
+        state = follow(state, feedback(1, labeler=f"labeler {number}")).state
+    found = follow(state, feedback(1, labeler="one more"))
+    assert found.state is state
+    assert topics_of(found) == ["dead-letters"]
+    assert found.counts == (("dead_letters", {"stage": "join", "reason": "too_many_labelers"}),)
+    assert follow(state, feedback(1, labeler="one more"), is_live=False).outputs == ()
+
+
+def test_a_duplicate_changes_nothing_and_is_counted() -> None:
+    state = follow(NOTHING_KNOWN, feedback(1)).state
+    found = follow(state, feedback(1))
+    assert found.state is state
+    assert found.counts == (("join_notes", {"note": "duplicate_feedback"}),)
+
+
+@pytest.mark.parametrize(("by_broker", "is_live", "age_h"), [(False, True, 0), (False, False, 2), (True, True, 2)])
+def test_a_row_is_fresh_as_of_its_record(by_broker: bool, is_live: bool, age_h: int) -> None:
+    """Only a producer's stamp of the past is not believed, and only while outputs go out."""
+    stamp_ms = NOW_MS - int(timedelta(hours=2).total_seconds() * 1_000)
+    record = record_of(feedback(1))._replace(timestamp_ms=stamp_ms, by_broker=by_broker)
+    found = JOINING.join(NOTHING_KNOWN, feedback(1), record, NOW_MS, is_live=is_live)
+    assert NOW_MS - found.touched_ms == age_h * 3_600_000
+
+
+def test_what_cannot_be_decoded_is_returned_not_raised() -> None:
+    error = JOINING.decode(record_of(feedback(1))._replace(value=b"garbage"))
+    assert isinstance(error, DecodeError)
+    assert JOINING.decode(record_of(feedback(1))) == feedback(1)
+    assert JOINING.decode(record_of(routed(1))) == routed(1)

@@ -1,0 +1,34 @@
+"""Optional parts of the installation: what each extra brings, and one clear line where it is missing."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from schemas.errors import ConfigError
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "api": ("fastapi", "jinja2", "matplotlib", "uvicorn"),
+    "demo": ("ucci_demo", "fastapi", "jinja2", "matplotlib", "uvicorn"),
+}
+"""The packages that an extra of the distribution brings, by its name."""
+
+
+def require_extra(extra: str, needed_by: str) -> None:
+    """Check that an extra is installed, without importing it.
+
+    Parameters
+    ----------
+    extra : str
+        One of :data:`EXTRAS`.
+    needed_by : str
+        What the user asked for, as the user writes it.
+
+    Raises
+    ------
+    ConfigError
+        Naming what is missing and how to install it.
+
+    """
+    missing = [package for package in EXTRAS[extra] if find_spec(package) is None]
+    if missing:
+        raise ConfigError([f'{needed_by} needs {", ".join(missing)}: pip install "ucci-stream[{extra}]"'])
