@@ -40,6 +40,7 @@ from schemas.status import ModelHealth
 from stream_router.ports import Calibrations, Tracing
 from stream_router.prometheus_metrics import Metrics
 from stream_router.service import Service
+from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.clock import Clock
 from ucci_stream.local.kafka_node import LocalBroker
 
@@ -136,7 +137,7 @@ async def router_run(bootstrap: str, prefix: str, records: int, tracing: Tracing
             },
         }
     )
-    service = Service(settings, InstantAnswerer, tracing=tracing)
+    service = Service(settings, kafka_connect(settings, "router"), InstantAnswerer, tracing=tracing)
     task = asyncio.create_task(service.run())
     while service.metrics.totals().get("queries", 0) == 0 and not task.done():  # noqa: ASYNC110 counters have no event
         await asyncio.sleep(0.001)

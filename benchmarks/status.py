@@ -56,7 +56,7 @@ from schemas.status import (
 )
 from schemas.topics import QUERIES
 from ucci_demo.recorded.traffic import load_traffic
-from ucci_runtime.broker.kafka_publisher import Publisher
+from ucci_runtime.broker.ports import Publisher
 from ucci_runtime.clock import SystemClock
 from ucci_stream.local.stack import WORKLOAD, Stack, StackOptions
 from ucci_stream.offline.bootstrap import send_events

@@ -17,6 +17,7 @@ from recalibrator.service import Service, StageName, run_until_signalled
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings, settings_warnings
+from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.cli import version_option
 from ucci_runtime.extras import require_extra
 from ucci_runtime.log_lines import LogFormat, configure_logging
@@ -87,7 +88,7 @@ def _load(config: Path) -> Settings:
 
 
 def _run(settings: Settings, stages: frozenset[StageName]) -> int:
-    service = Service(settings, stages)
+    service = Service(settings, kafka_connect(settings, "recalibrator"), stages)
     code = 0
     try:
         run_until_signalled(service)

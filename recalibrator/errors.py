@@ -3,7 +3,6 @@
 ::
 
     RecalibratorError
-    ├── Rewind                 a transaction did not commit, or nobody saw its end: read again what is not stored
     ├── StateInUse             another process works on this state_dir: stop, exit non-zero
     ├── StoreDamaged           stored state cannot be read: set it aside, rebuild it from the topics
     └── RequestRefused         one HTTP request is not served: answer with its status
@@ -18,13 +17,6 @@ from schemas.errors import UcciError
 
 class RecalibratorError(UcciError):
     """Root of the recalibrator's errors."""
-
-
-class Rewind(RecalibratorError):
-    """A transaction did not commit, or its end was not seen; the group's offsets tell which.
-
-    Whoever catches it forgets everything beyond what it has stored and reads again from there.
-    """
 
 
 class StateInUse(RecalibratorError):

@@ -22,17 +22,13 @@ from threadpoolctl import threadpool_limits
 from recalibrator.file_state import StateDirectory
 from recalibrator.fit.drift.monitors import check_detectors
 from recalibrator.fit.file_snapshots import SnapshotFiles
-from recalibrator.fit.publish.version_topics import KafkaVersionLog
+from recalibrator.fit.publish.version_topics import TopicVersionLog
 from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
-from recalibrator.heartbeat_thread import Heartbeat
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from recalibrator.join.stage import JoinLimits, JoinStage
-from recalibrator.kafka_event_log import KafkaEventLog
-from recalibrator.kafka_properties import group_properties, reader_properties, transactional_properties
-from recalibrator.kafka_transaction import TransactionDriver
 from recalibrator.prometheus_metrics import Metrics
-from recalibrator.stage import Stage
+from recalibrator.stage import Stage, recalibrator_status
 from recalibrator.stage_thread import StageThread
 from schemas.settings import Settings
 from schemas.topics import (
@@ -49,10 +45,9 @@ from schemas.topics import (
     STATUS,
     Topic,
 )
-from ucci_runtime.broker.kafka_client_reports import reports
-from ucci_runtime.broker.kafka_topic_readers import CompactedReader
-from ucci_runtime.broker.kafka_topics import CheckedTopics, check_topics
+from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, TransactionSession
 from ucci_runtime.clock import SystemClock
+from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
 
 _log = structlog.get_logger()
 
@@ -80,25 +75,28 @@ class Service:
     Parameters
     ----------
     settings : Settings
+    connect : Connect
+        Makes the broker.
     stages : collection of StageName
         By default all of them.
     """
 
-    def __init__(self, settings: Settings, stages: Collection[StageName] = tuple(StageName)) -> None:
+    def __init__(self, settings: Settings, connect: Connect, stages: Collection[StageName] = tuple(StageName)) -> None:
         self._settings = settings
+        self._connect = connect
         self._stages = frozenset(stages)
         self._clock = SystemClock()
         self.metrics = Metrics()
         self._closing = Event()
         self._failure: BaseException | None = None
-        self._drivers: list[TransactionDriver] = []
+        self._sessions: list[TransactionSession] = []
         self._threads: list[StageThread] = []
-        self._heartbeat: Heartbeat | None = None
+        self._heartbeat: HeartbeatThread | None = None
 
     @property
     def hangs(self) -> bool:
         """Whether a broker call may never return: end the process without clean-up then."""
-        return any(thread.is_alive() for thread in self._threads) or any(driver.hangs for driver in self._drivers)
+        return any(thread.is_alive() for thread in self._threads) or any(session.hangs for session in self._sessions)
 
     def end(self) -> None:
         """Have the stages commit and leave; callable from any thread or signal handler."""
@@ -116,7 +114,9 @@ class Service:
         """
         # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else.
         threadpool_limits(1, "blas")
-        checked = check_topics(self._settings, _TOUCHED, (*_WRITTEN, LABEL_REQUESTS), _OPTIONAL)
+        state = StateDirectory(Path(self._settings.recalibrator.state_dir))
+        broker = self._connect(state.instance_id, count=self.metrics.count, on_final=self._fail, closing=self._closing)
+        checked = broker.check(_TOUCHED, (*_WRITTEN, LABEL_REQUESTS), _OPTIONAL)
         for topic in checked.missing:
             _log.warning(
                 "topic does not exist; what needs it rests until `ucci-stream topics create` and a restart",
@@ -124,11 +124,10 @@ class Service:
             )
         for warning in checked.warnings:
             _log.warning(warning)
-        state = StateDirectory(Path(self._settings.recalibrator.state_dir))
         try:
             for stage in sorted(self._stages - {StageName.API}):
                 state.lock(stage)
-            self._start(checked, state)
+            self._start(broker, checked, state)
             while not self._closing.wait(_WAIT_S):
                 continue
             self._stop()
@@ -142,11 +141,11 @@ class Service:
         found = [thread.name for thread in self._threads if not thread.is_ready]
         return [*found, "closing"] if self._closing.is_set() else found
 
-    def _start(self, checked: CheckedTopics, state: StateDirectory) -> None:
+    def _start(self, broker: Broker, checked: CheckedTopics, state: StateDirectory) -> None:
         builders: dict[StageName, Callable[[], Stage]] = {
-            StageName.JOIN: lambda: self._join_stage(checked, state),
-            StageName.FIT: lambda: self._fit_stage(checked, state),
-            StageName.API: lambda: self._api_stage(checked, state),
+            StageName.JOIN: lambda: self._join_stage(broker, checked, state),
+            StageName.FIT: lambda: self._fit_stage(broker, checked, state),
+            StageName.API: lambda: self._api_stage(broker, checked),
         }
         for name, build in builders.items():
             if name in self._stages:
@@ -154,22 +153,21 @@ class Service:
                     StageThread(name.value, build, closing=self._closing, on_failure=self._fail, metrics=self.metrics)
                 )
         if RECALIBRATORS not in checked.missing:
-            self._heartbeat = self._new_heartbeat(state)
+            self._heartbeat = self._new_heartbeat(broker, state)
             self._heartbeat.start()
         for thread in self._threads:
             thread.start()
 
-    def _new_heartbeat(self, state: StateDirectory) -> Heartbeat:
-        return Heartbeat(
-            self._settings,
-            # Processes that share a state directory, one for each stage, each have a status of their own.
-            f"{state.instance_id}/{'+'.join(sorted(self._stages))}",
-            lambda: {thread.name: replace(thread.report, is_ready=thread.is_ready) for thread in self._threads},
-            clock=self._clock,
-            count=self.metrics.count,
-            on_final=self._fail,
-            closing=self._closing,
-        )
+    def _new_heartbeat(self, broker: Broker, state: StateDirectory) -> HeartbeatThread:
+        # Processes that share a state directory, one for each stage, each have a status of their own.
+        instance_id, started_at = f"{state.instance_id}/{'+'.join(sorted(self._stages))}", self._clock.now()
+
+        def beat() -> Beat:
+            reports = {thread.name: replace(thread.report, is_ready=thread.is_ready) for thread in self._threads}
+            status = recalibrator_status(instance_id, started_at, self._clock.now(), reports)
+            return Beat(instance_id, status.to_json())
+
+        return HeartbeatThread(broker.publisher(PUBLISHER), self._topic(RECALIBRATORS), beat, self._closing)
 
     def _stop(self) -> None:
         began_s = time.monotonic()
@@ -179,7 +177,7 @@ class Service:
             self._heartbeat.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
         _log.info("ended", seconds=round(time.monotonic() - began_s, 3), stages=sorted(self._stages))
 
-    def _join_stage(self, checked: CheckedTopics, state: StateDirectory) -> JoinStage:
+    def _join_stage(self, broker: Broker, checked: CheckedTopics, state: StateDirectory) -> JoinStage:
         settings, options = self._settings, self._settings.recalibrator
         topics = JoinTopics(
             results=self._topic(RESULTS),
@@ -197,14 +195,14 @@ class Service:
                 request_retention_s=options.label_request_retention_s,
                 requests_max=options.label_requests_max,
             ),
-            log=self._event_log(StageName.JOIN, (topics.results, topics.feedback), state),
-            transactions=self._transactions(StageName.JOIN, checked, state),
+            log=broker.group_reader(StageName.JOIN.value, (topics.results, topics.feedback)),
+            transactions=self._session(broker, StageName.JOIN),
             store=SqliteJoinStore(directory / "join.sqlite3", RowBounds(options.join_max_rows, options.join_max_bytes)),
             clock=self._clock,
             count=self.metrics.count,
         )
 
-    def _fit_stage(self, checked: CheckedTopics, state: StateDirectory) -> FitStage:
+    def _fit_stage(self, broker: Broker, checked: CheckedTopics, state: StateDirectory) -> FitStage:
         settings = self._settings
         check_detectors(settings.workloads)
         topics = FitTopics(
@@ -215,56 +213,34 @@ class Service:
             self._topic(DEAD_LETTERS),
             trial=None if CALIBRATION_TRIAL in checked.missing else self._topic(CALIBRATION_TRIAL),
         )
-        reader = CompactedReader(
-            "versions",
-            [topic for topic in (topics.calibration, topics.trial) if topic is not None],
-            reader_properties(settings, f"versions-{state.instance_id}"),
-            self.metrics.count,
-            on_final=self._fail,
-            closing=self._closing,
-        )
+        numbered = [topic for topic in (topics.calibration, topics.trial) if topic is not None]
         return FitStage(
             frozenset(settings.workloads),
             topics,
-            FitLimits(
-                settings.recalibrator.commit_interval_ms / _MILLISECONDS, max_record_bytes=checked.max_record_bytes
-            ),
-            log=self._event_log(StageName.FIT, (topics.observations,), state),
-            transactions=self._transactions(StageName.FIT, checked, state),
+            FitLimits(settings.recalibrator.commit_interval_ms / _MILLISECONDS),
+            log=broker.group_reader(StageName.FIT.value, (topics.observations,)),
+            transactions=self._session(broker, StageName.FIT),
             snapshots=SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
-            versions=KafkaVersionLog(reader, topics.trial),
+            versions=TopicVersionLog(broker.topic_reader("versions", numbered), topics.trial),
             clock=self._clock,
             count=self.metrics.count,
         )
 
-    def _api_stage(self, checked: CheckedTopics, state: StateDirectory) -> Stage:
+    def _api_stage(self, broker: Broker, checked: CheckedTopics) -> Stage:
         # The web and plotting libraries take long to load; join and fit do not wait for them.
         from recalibrator.api.http_stage import VIEWED, ApiStage, Shared
 
         return ApiStage(
             self._settings,
-            state.instance_id,
-            Shared(self.metrics, self._clock, self.missing, self._fail, self._closing),
+            broker,
+            Shared(self.metrics, self._clock, self.missing),
             tuple(topic for topic in VIEWED if topic not in checked.missing),
         )
 
-    def _event_log(self, stage: StageName, topics: tuple[str, ...], state: StateDirectory) -> KafkaEventLog:
-        return KafkaEventLog(
-            stage.value,
-            topics,
-            group_properties(self._settings, stage.value, state.instance_id),
-            self.metrics.count,
-            on_final=self._fail,
-            closing=self._closing,
-        )
-
-    def _transactions(self, stage: StageName, checked: CheckedTopics, state: StateDirectory) -> TransactionDriver:
-        properties = transactional_properties(
-            self._settings, stage.value, state.instance_id, checked.max_record_bytes
-        ) | reports(f"{stage.value}-transaction", self.metrics.count, self._fail)
-        driver = TransactionDriver(stage.value, properties, self.metrics.count, self._closing)
-        self._drivers.append(driver)
-        return driver
+    def _session(self, broker: Broker, stage: StageName) -> TransactionSession:
+        session = broker.session(stage.value)
+        self._sessions.append(session)
+        return session
 
     def _topic(self, topic: Topic) -> str:
         return topic.name(self._settings.topics.prefix)

@@ -1,13 +1,46 @@
-"""A stage: a loop that a thread drives one round at a time, and what it reports of itself."""
+"""A stage: a loop that a thread drives one round at a time, what it reports of itself, and how it commits.
+
+A stage takes records in order, so one number for each partition says what it has taken. Whatever did not commit is read
+again from what is stored; the group's offsets then say which outputs are in the topics already.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
-from schemas.status import LabelerStatus
-from ucci_runtime.broker.records import Input, Lag
+from schemas.errors import UcciError
+from schemas.status import LabelerStatus, RecalibratorStatus, StageStatus, TopicLag
+from ucci_runtime.broker.ports import Committed, TransactionSession
+from ucci_runtime.broker.records import Input, Lag, OffsetCommit, OutputRecord
+
+
+class NotCommitted(UcciError):
+    """A transaction did not commit, or nobody saw its end: forget what is not stored, and read from there again."""
+
+
+def commit(
+    session: TransactionSession, records: Sequence[OutputRecord], offsets: Mapping[Input, int], group: object
+) -> None:
+    """Commit records and offsets; blocks.
+
+    Parameters
+    ----------
+    offsets : mapping of Input to int
+        The next record to read of each partition.
+    group : object
+        The consumer group's metadata as of now.
+
+    Raises
+    ------
+    NotCommitted
+    Fenced, AccessDenied
+    """
+    end = session.commit(records, {source: OffsetCommit(offset) for source, offset in offsets.items()}, group)
+    if not isinstance(end, Committed):
+        raise NotCommitted(end.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +83,25 @@ class Stage(Protocol):
     def close(self) -> None:
         """Commit the rest and leave."""
         ...
+
+
+def recalibrator_status(
+    instance_id: str, started_at: datetime, now: datetime, stages: Mapping[str, StageReport]
+) -> RecalibratorStatus:
+    """Put a status together; lags are summed over the partitions of a topic, seconds are those of the worst."""
+    return RecalibratorStatus(
+        instance_id=instance_id,
+        started_at=started_at,
+        updated_at=now,
+        stages={name: StageStatus(ready=report.is_ready, lag=_by_topic(report)) for name, report in stages.items()},
+        labelers={workload: found for report in stages.values() for workload, found in report.labelers.items()},
+    )
+
+
+def _by_topic(report: StageReport) -> dict[str, TopicLag]:
+    found: dict[str, TopicLag] = {}
+    for source, behind in sorted(report.lag.items()):
+        before = found.get(source.topic, TopicLag())
+        ages = [age for age in (before.seconds, behind.seconds) if age is not None]
+        found[source.topic] = TopicLag(records=before.records + behind.records, seconds=max(ages, default=None))
+    return found

@@ -8,14 +8,13 @@ from threading import Event, Thread
 
 import structlog
 
-from recalibrator.errors import Rewind
 from recalibrator.prometheus_metrics import Metrics
-from recalibrator.stage import Stage, StageReport
+from recalibrator.stage import NotCommitted, Stage, StageReport
 from ucci_runtime.broker.errors import AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall
 
 _log = structlog.get_logger()
 _MEASURE_INTERVAL_S = 1.0
-_CUT_SHORT = (AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall, Rewind)
+_CUT_SHORT = (AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall, NotCommitted)
 
 
 class StageThread(Thread):

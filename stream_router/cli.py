@@ -22,6 +22,7 @@ from stream_router.otel_tracing import configured_tracing
 from stream_router.ports import Calibrations, Tracing
 from stream_router.prometheus_metrics import Metrics
 from stream_router.service import RunningAnswerer, Service, run_until_signalled
+from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.cli import version_option
 from ucci_runtime.clock import Clock
 from ucci_runtime.log_lines import LogFormat, configure_logging
@@ -81,7 +82,9 @@ def _run(settings: Settings) -> int:
     code = 0
     try:
         tracing = configured_tracing()
-        service = Service(settings, partial(_cascade, tracing=tracing), tracing=tracing)
+        service = Service(
+            settings, kafka_connect(settings, "router"), partial(_cascade, tracing=tracing), tracing=tracing
+        )
         asyncio.run(run_until_signalled(service))
     except (UcciError, OSError) as error:
         sys.stderr.write(f"{_one_line(error)}\n")

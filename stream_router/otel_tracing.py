@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from schemas.routed import ModelRun, RoutedEvent
-from stream_router.commit.outcome import InputRecord
 from stream_router.ports import CallTrace, ModelCall, QueryTrace, Tracing
 from stream_router.trace_context import trace_context
+from ucci_runtime.broker.records import Record
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
@@ -47,7 +47,7 @@ class _Passed:
 class PassedOn:
     """No spans: a query's trace context goes on to the models and the result as it came."""
 
-    def routing(self, record: InputRecord, query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:  # noqa: ARG002 part of the protocol
+    def routing(self, record: Record, query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:  # noqa: ARG002 part of the protocol
         """Return the record's own context."""
         return nullcontext(_Passed(trace_context(record.headers)))
 
@@ -113,20 +113,20 @@ class OpenTelemetry:
         self._kinds = SpanKind
 
     @contextmanager
-    def routing(self, record: InputRecord, query_id: str, workload: str) -> Iterator[QueryTrace]:
+    def routing(self, record: Record, query_id: str, workload: str) -> Iterator[QueryTrace]:
         """Open a query's span; without a valid context in its headers it begins a trace."""
         given = trace_context(record.headers)
         parent = self._nothing if given is None else self._propagator.extract(given, context=self._nothing)
         attributes: dict[str, str | int] = {
             "messaging.system": "kafka",
             "messaging.operation.type": "process",
-            "messaging.destination.name": record.topic,
-            "messaging.destination.partition.id": str(record.partition),
+            "messaging.destination.name": record.source.topic,
+            "messaging.destination.partition.id": str(record.source.partition),
             "messaging.kafka.offset": record.offset,
             "ucci.query_id": query_id,
             "ucci.workload": workload,
         }
-        name = f"process {record.topic}"
+        name = f"process {record.source.topic}"
         with self._tracer.start_as_current_span(
             name, context=parent, kind=self._kinds.CONSUMER, attributes=attributes
         ) as span:

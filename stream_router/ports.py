@@ -12,7 +12,7 @@ from schemas.query import QueryEvent
 from schemas.routed import ModelRole, ModelRun, RoutedEvent
 from schemas.status import ModelHealth
 from schemas.trial import CalibrationTrial
-from stream_router.commit.outcome import InputRecord
+from ucci_runtime.broker.records import Record
 
 
 class Calibrations(Protocol):
@@ -144,7 +144,7 @@ class CallTrace(Protocol):
 class Tracing(Protocol):
     """Who follows queries from service to service."""
 
-    def routing(self, record: InputRecord, query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:
+    def routing(self, record: Record, query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:
         """Follow one query, until the context ends."""
         ...
 

@@ -177,15 +177,19 @@ class Metrics:
         self.ready = self._gauge(READY)
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
-        """Add to a counter by its name without prefix and suffix.
+        """Add to a counter, or observe a duration in a histogram, by its name without prefix and suffix.
 
         Raises
         ------
         AttributeError
-            When the table has no such counter.
+            When the table has no such metric.
         """
-        counter: Counter = getattr(self, name)
-        counter.labels(**labels).inc(amount)
+        metric: Counter | Histogram = getattr(self, name)
+        one = metric.labels(**labels) if labels else metric
+        if isinstance(one, Histogram):
+            one.observe(amount)
+        else:
+            one.inc(amount)
 
     def model_call(self, workload: str, role: str, outcome: str, seconds: float) -> None:
         """Count one attempt at a model; see :class:`~stream_router.model_client.http_client.ModelCallMetrics`."""

@@ -15,18 +15,20 @@ from schemas.errors import DecodeError
 from schemas.query import QueryEvent
 from stream_router.calibration.active_versions import trial_labels
 from stream_router.commit.ledger import RecordId
-from stream_router.commit.outcome import InputRecord, Outcome, dead_letter, result
+from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.errors import ModelsFailed
 from stream_router.intake.decode import decode_query
 from stream_router.ports import Answerer, QueryTrace, Tracing
 from stream_router.trace_context import as_headers
+from ucci_runtime.broker.records import Record
 
 _log = structlog.get_logger()
 
 INTERNAL_ERROR = "internal_error"
+BAD_HEADERS = "bad_headers"
 
 
-class Router:
+class QueryLoop:
     """Answers records with the cascade.
 
     Parameters
@@ -34,8 +36,7 @@ class Router:
     answerer : Answerer
     workloads : collection of str
         The configured names.
-    results, dead_letters : str
-        Topic names.
+    outputs : OutputTopics
     finished : callable
         Takes each outcome; must not block.
     tracing : Tracing
@@ -47,28 +48,29 @@ class Router:
         answerer: Answerer,
         workloads: Collection[str],
         *,
-        results: str,
-        dead_letters: str,
+        outputs: OutputTopics,
         finished: Callable[[Outcome], object],
         tracing: Tracing,
     ) -> None:
         self._tracing = tracing
         self._answerer = answerer
         self._workloads = frozenset(workloads)
-        self._results = results
-        self._dead_letters = dead_letters
+        self._outputs = outputs
         self._finished = finished
         self._tasks: dict[RecordId, asyncio.Task[None]] = {}
 
-    def take(self, records: list[InputRecord]) -> None:
+    def take(self, records: list[Record]) -> None:
         """Start answering records. Called in the loop's thread; never blocks."""
         for record in records:
+            if record.headers_fault is not None:
+                self._finished(self._dead_letter(record, BAD_HEADERS, f"{record.headers_fault}; send keys as UTF-8"))
+                continue
             try:
                 query, workload = decode_query(record.value, self._workloads)
             except DecodeError as error:
-                self._finished(self._buried(record, error.reason, str(error)))
+                self._finished(self._dead_letter(record, error.reason, str(error)))
                 continue
-            record_id = RecordId(record.partition, record.offset)
+            record_id = RecordId(record.source.partition, record.offset)
             self._tasks[record_id] = asyncio.create_task(self._answer(record_id, record, query, workload))
 
     def give_up(self, record_ids: Collection[RecordId]) -> None:
@@ -86,29 +88,29 @@ class Router:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _answer(self, record_id: RecordId, record: InputRecord, query: QueryEvent, workload: str) -> None:
+    async def _answer(self, record_id: RecordId, record: Record, query: QueryEvent, workload: str) -> None:
         try:
             with self._tracing.routing(record, query.query_id, workload) as trace:
                 outcome = await self._outcome(record, query, workload, trace)
         except Exception as error:  # noqa: BLE001 a query that breaks the program must not stop the others
             _log.exception("unexpected error; the query becomes a dead letter", query_id=query.query_id)
-            self._finished(self._buried(record, INTERNAL_ERROR, f"{type(error).__name__}: {error}"))
+            self._finished(self._dead_letter(record, INTERNAL_ERROR, f"{type(error).__name__}: {error}"))
         else:
             self._finished(outcome)
         finally:
             if self._tasks.get(record_id) is asyncio.current_task():
                 del self._tasks[record_id]
 
-    async def _outcome(self, record: InputRecord, query: QueryEvent, workload: str, trace: QueryTrace) -> Outcome:
+    async def _outcome(self, record: Record, query: QueryEvent, workload: str, trace: QueryTrace) -> Outcome:
         try:
             routed = await self._answerer.answer(query, workload, trace.headers)
         except ModelsFailed as error:
             trace.failed(error.reason, str(error))
-            return self._buried(record, error.reason, str(error))
+            return self._dead_letter(record, error.reason, str(error))
         trace.answered(routed)
         labels = (workload, routed.answered_by, routed.decision.reason)
-        written = result(self._results, routed, as_headers(trace.headers))
+        written = self._outputs.result(record, routed, as_headers(trace.headers))
         return Outcome(record, written, labels, trial_labels(workload, routed.decision.trial))
 
-    def _buried(self, record: InputRecord, reason: str, error: str) -> Outcome:
-        return Outcome(record, dead_letter(self._dead_letters, record, reason, error))
+    def _dead_letter(self, record: Record, reason: str, error: str) -> Outcome:
+        return Outcome(record, self._outputs.dead_letter(record, reason, error))

@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Collection
+from threading import Event
 from typing import Protocol
 
 import structlog
@@ -19,21 +20,21 @@ from schemas.status import RouterStatus
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
 from stream_router.calibration.active_versions import ActiveVersions
 from stream_router.calibration.feed_thread import CalibrationFeed
-from stream_router.commit.commit_thread import Committer
+from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.ledger import RecordId
-from stream_router.commit.outcome import InputRecord
+from stream_router.commit.outcome import OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
-from stream_router.heartbeat_thread import Heartbeat
 from stream_router.http_status import StatusServer
-from stream_router.intake.intake_thread import Intake
+from stream_router.intake.intake_thread import IntakeThread
 from stream_router.otel_tracing import PassedOn
 from stream_router.ports import Answerer, Calibrations, Tracing
 from stream_router.prometheus_metrics import Metrics
-from stream_router.query_loop import Router
+from stream_router.query_loop import QueryLoop
 from stream_router.status import Identity, Readiness, router_status
-from ucci_runtime.broker.kafka_topics import check_topics
-from ucci_runtime.broker.transaction_states import State
+from ucci_runtime.broker.ports import Broker, Connect
+from ucci_runtime.broker.records import Input, OffsetCommit, Record
 from ucci_runtime.clock import Clock, SystemClock
+from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
 
 _log = structlog.get_logger()
 
@@ -44,7 +45,10 @@ MAX_DRAIN_S = 13.0
 """Longest drain, whatever is configured: a SIGTERM ends within 20 s."""
 
 _TOUCHED = (QUERIES, RESULTS, DEAD_LETTERS, CALIBRATION, ROUTERS)
+_GROUP = "router"
 _CLOSE_S = 1.0
+_STATUS_S = 1.0
+_MILLISECONDS = 1_000
 _POLL_S = 0.2
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -77,6 +81,8 @@ class Service:
     Parameters
     ----------
     settings : Settings
+    connect : Connect
+        Makes the broker.
     build_answerer : callable
         See :class:`AnswererFactory`.
     clock : Clock, optional
@@ -86,11 +92,13 @@ class Service:
     def __init__(
         self,
         settings: Settings,
+        connect: Connect,
         build_answerer: AnswererFactory,
         clock: Clock | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self._settings = settings
+        self._connect = connect
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
         signals = {name: workload.signal for name, workload in settings.workloads.items()}
@@ -98,27 +106,22 @@ class Service:
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._ledger = SharedLedger(settings.router.max_in_flight)
         prefix = settings.topics.prefix
-        self._router = Router(
+        self._queries = QUERIES.name(prefix)
+        self._outputs = OutputTopics(RESULTS.name(prefix), DEAD_LETTERS.name(prefix))
+        self._router = QueryLoop(
             self._answerer,
             settings.workloads,
-            results=RESULTS.name(prefix),
-            dead_letters=DEAD_LETTERS.name(prefix),
+            outputs=self._outputs,
             finished=self._ledger.finished,
             tracing=tracing or PassedOn(),
         )
         self._feed = CalibrationFeed(
             settings, self._active, clock=self._clock, on_failure=self._fail, metrics=self.metrics
         )
-        self._intake = Intake(
-            settings,
-            self._ledger,
-            deliver=self._deliver,
-            give_up=self._give_up,
-            flush=self._flush,
-            on_failure=self._fail,
-            metrics=self.metrics,
-        )
-        self._committer: Committer | None = None
+        self._intake: IntakeThread | None = None
+        self._committer: CommitThread | None = None
+        self._closing = Event()
+        self._ended = Event()
         self._identity = Identity(settings.router.instance_id, self._clock.now())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending = asyncio.Event()
@@ -134,8 +137,9 @@ class Service:
     @property
     def hangs(self) -> bool:
         """Whether a broker call may never return: end the process without clean-up then."""
-        threads = [self._feed, self._intake, *([self._committer] if self._committer else [])]
-        return any(thread.is_alive() for thread in threads) or bool(self._committer and self._committer.hangs)
+        threads = (self._feed, self._intake, self._committer)
+        is_any_alive = any(thread is not None and thread.is_alive() for thread in threads)
+        return is_any_alive or bool(self._committer and self._committer.hangs)
 
     @property
     def http_port(self) -> int:
@@ -157,19 +161,14 @@ class Service:
             When the status server's address is taken.
         """
         self._loop = asyncio.get_running_loop()
-        max_record_bytes = await asyncio.to_thread(self._check_room)
-        self._committer = Committer(
-            self._settings,
-            self._ledger,
-            max_record_bytes=max_record_bytes,
-            check_room=self._check_room,
-            on_failure=self._fail,
-            metrics=self.metrics,
+        broker = self._connect(
+            self._settings.router.instance_id, count=self.metrics.count, on_final=self._fail, closing=self._closing
         )
+        await asyncio.to_thread(self._open, broker)
         await self._server.start()
         _log.info("serving status", host=self._settings.router.http_host, port=self._server.port)
         try:
-            await self._serve(self._committer)
+            await self._serve(broker)
         finally:
             await self._server.close()
         if self._failure is not None:
@@ -177,7 +176,7 @@ class Service:
 
     def status(self) -> RouterStatus:
         """Return the status as of now, and set the gauges by it."""
-        load, readiness, lag = self._ledger.load(), self._readiness(), dict(self._intake.lag)
+        load, readiness, lag = self._ledger.load(), self._readiness(), dict(self._intake.lag) if self._intake else {}
         models = self._answerer.health()
         self.metrics.in_flight.set(load.in_flight)
         self.metrics.uncommitted.set(load.uncommitted)
@@ -186,8 +185,8 @@ class Service:
             for role, server in servers.items():
                 self.metrics.model_load(workload, role, server)
         self.metrics.lag.clear()
-        for partition, offsets in lag.items():
-            self.metrics.lag.labels(str(partition)).set(offsets)
+        for partition, behind in lag.items():
+            self.metrics.lag.labels(str(partition)).set(behind.records)
         return router_status(
             self._identity,
             now=self._clock.now(),
@@ -195,31 +194,56 @@ class Service:
             versions=self._active.versions(),
             rejected_versions=self._active.rejected(),
             models=models,
-            lag=lag,
-            lag_s=dict(self._intake.lag_s),
+            lag={partition: behind.records for partition, behind in lag.items()},
+            lag_s={partition: behind.seconds for partition, behind in lag.items() if behind.seconds is not None},
             in_flight=load.in_flight,
             counters=self.metrics.totals(),
         )
 
-    async def _serve(self, committer: Committer) -> None:
+    def _open(self, broker: Broker) -> None:
+        """Check the topics, then build what reads and writes them; blocks."""
+        checked = broker.check(_TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,))
+        versions = [topic for topic in (CALIBRATION, CALIBRATION_TRIAL) if topic not in checked.missing]
+        prefix = self._settings.topics.prefix
+        self._feed.open(broker.topic_reader("calibration", [topic.name(prefix) for topic in versions]))
+        self._committer = CommitThread(
+            broker.session(_GROUP),
+            self._ledger,
+            self._queries,
+            self._outputs,
+            interval_s=self._settings.router.commit_interval_ms / _MILLISECONDS,
+            on_failure=self._fail,
+            metrics=self.metrics,
+        )
+        self._intake = IntakeThread(
+            broker.group_reader(_GROUP, [self._queries]),
+            self._ledger,
+            self,
+            on_failure=self._fail,
+            metrics=self.metrics,
+        )
+
+    async def _serve(self, broker: Broker) -> None:
         """Start the parts in the order of the flow, wait for the end, stop them in the reverse order."""
-        heartbeat = Heartbeat(self._settings, self.status, on_final=self._fail, metrics=self.metrics)
+        assert self._committer is not None
+        assert self._intake is not None
+        topic = ROUTERS.name(self._settings.topics.prefix)
+        heartbeat = HeartbeatThread(broker.publisher(PUBLISHER), topic, self._beat, self._ended)
         await self._answerer.start()
         for workload, servers in self._answerer.health().items():
             for role, server in servers.items():
                 self.metrics.model_health(workload, role, server.state)
         self._feed.start()
-        committer.start()
-        beating = asyncio.create_task(heartbeat.run())
+        self._committer.start()
+        heartbeat.start()
         try:
             await self._calibration_read()
             self._intake.start()
             await self._ending.wait()
         finally:
-            await self._drain(committer)
-            beating.cancel()
-            heartbeat.send()
-            await asyncio.to_thread(heartbeat.close)
+            await self._drain(self._committer, self._intake)
+            self._ended.set()
+            await asyncio.to_thread(heartbeat.join, _CLOSE_S + _STATUS_S)
             await self._answerer.close()
 
     async def _calibration_read(self) -> None:
@@ -227,22 +251,18 @@ class Service:
         while not (self._ending.is_set() or await asyncio.to_thread(self._feed.await_caught_up, _POLL_S)):
             continue
 
-    async def _drain(self, committer: Committer) -> None:
+    async def _drain(self, committer: CommitThread, intake: IntakeThread) -> None:
         began_s = self._clock.monotonic()
-        self._intake.stop_taking()
+        intake.stop_taking()
         if self._failure is None:
             drain_s = min(self._settings.router.drain_timeout_s, MAX_DRAIN_S)
             await asyncio.to_thread(self._ledger.await_idle, drain_s)
             await asyncio.to_thread(self._commit_the_rest, committer)
-        if self._intake.is_alive():
-            self._intake.close()
-            await asyncio.to_thread(self._intake.join, _CLOSE_S)
-        committer.close()
-        self._feed.close()
-        if committer.is_alive():
-            await asyncio.to_thread(committer.join, _CLOSE_S)
-        if self._feed.is_alive():
-            await asyncio.to_thread(self._feed.join, _CLOSE_S)
+        self._closing.set()
+        for thread in (intake, committer, self._feed):
+            thread.close()
+            if thread.is_alive():
+                await asyncio.to_thread(thread.join, _CLOSE_S)
         await self._router.close()
         load = self._ledger.load()
         _log.info(
@@ -251,39 +271,55 @@ class Service:
             left_to_others=load.in_flight + load.uncommitted,
         )
 
-    def _commit_the_rest(self, committer: Committer) -> None:
+    def _commit_the_rest(self, committer: CommitThread) -> None:
         deadline_s = self._clock.monotonic() + FINAL_COMMIT_S
         while committer.is_alive() and (left_s := deadline_s - self._clock.monotonic()) > 0:
             committer.flush(left_s)
             if self._ledger.load().uncommitted == 0:
                 return
 
-    def _check_room(self) -> int:
-        checked = check_topics(self._settings, _TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,))
-        self._feed.with_trials = not checked.missing
-        return checked.max_record_bytes
-
     def _readiness(self) -> Readiness:
         return Readiness(
             is_assigned=self._ledger.is_assigned,
             is_calibration_read=self._feed.is_caught_up,
-            has_producer=self._committer is not None and self._committer.state is not State.STARTING,
+            has_producer=self._committer is not None and self._committer.is_started,
             can_answer=self._answerer.can_answer,
             is_draining=self._ending.is_set(),
         )
 
     # --- called by the threads ---
 
-    def _deliver(self, records: list[InputRecord]) -> None:
+    def deliver(self, records: list[Record]) -> None:
+        """Have records answered."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._router.take, records)
 
-    def _give_up(self, record_ids: Collection[RecordId]) -> None:
+    def give_up(self, record_ids: Collection[RecordId]) -> None:
+        """Have queries in flight cancelled that are another instance's now."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._router.give_up, record_ids)
 
-    def _flush(self, timeout_s: float) -> bool:
+    def flush(self, timeout_s: float) -> bool:
+        """Commit what is finished; blocks up to so many seconds."""
         return self._committer is not None and self._committer.flush(timeout_s)
+
+    def note_foreign(self, source: Input, commit: OffsetCommit) -> None:
+        """Count offset metadata that is not this router's."""
+        if self._committer is not None:
+            self._committer.note_foreign(source, commit)
+
+    def _beat(self) -> Beat | None:
+        """Return the status, made in the loop's thread, whose objects it reads; None when the loop is too busy."""
+
+        async def status() -> RouterStatus:
+            return self.status()
+
+        assert self._loop is not None
+        try:
+            found = asyncio.run_coroutine_threadsafe(status(), self._loop).result(_STATUS_S)
+        except TimeoutError:
+            return None
+        return Beat(found.instance_id, found.to_json())
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:

@@ -15,7 +15,7 @@ from recalibrator.errors import RequestRefused
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
-from ucci_runtime.broker.kafka_publisher import Publisher
+from ucci_runtime.broker.ports import Publisher
 from ucci_runtime.clock import Clock
 
 _NOT_FOUND = 404

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from threading import Event
-from typing import cast
 
 from recalibrator.api.http_app import create_app
 from recalibrator.api.http_context import Context
@@ -14,18 +12,12 @@ from recalibrator.api.keys import Keys
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
-from recalibrator.kafka_properties import producer_properties, reader_properties
-from recalibrator.kafka_tail_reader import TailReader
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import Stage
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, LABEL_REQUESTS, RECALIBRATORS, ROUTERS, STATUS, Topic
-from ucci_runtime.broker.errors import BrokerError
-from ucci_runtime.broker.kafka_client_reports import reports
-from ucci_runtime.broker.kafka_publisher import Publisher
-from ucci_runtime.broker.kafka_topic_readers import CompactedReader
-from ucci_runtime.broker.records import Header
+from ucci_runtime.broker.ports import Broker
 from ucci_runtime.clock import Clock
 
 _POLL_S = 0.1
@@ -44,17 +36,11 @@ class Shared:
     clock : Clock
     missing : callable
         Returns which stages are not ready, one word each.
-    on_final : callable
-        Called with an error that waiting cannot mend.
-    closing : threading.Event
-        Set when the process ends.
     """
 
     metrics: Metrics
     clock: Clock
     missing: Callable[[], list[str]]
-    on_final: Callable[[BrokerError], None]
-    closing: Event
 
 
 class ApiStage(Stage):
@@ -63,7 +49,7 @@ class ApiStage(Stage):
     Parameters
     ----------
     settings : Settings
-    instance_id : str
+    broker : Broker
     shared : Shared
     viewed : sequence of Topic
         The compacted topics that are there.
@@ -77,7 +63,7 @@ class ApiStage(Stage):
     def __init__(
         self,
         settings: Settings,
-        instance_id: str,
+        broker: Broker,
         shared: Shared,
         viewed: Sequence[Topic] = VIEWED,
     ) -> None:
@@ -86,25 +72,9 @@ class ApiStage(Stage):
         self._cache = TopicCache(tuple(settings.workloads), prefix)
         self._letters = DeadLetterLog(tuple(settings.workloads))
         self._queue = LabelQueue.configured(settings)
-        self._reader = CompactedReader(
-            "view",
-            [topic.name(prefix) for topic in viewed],
-            reader_properties(settings, f"view-{instance_id}"),
-            shared.metrics.count,
-            on_final=shared.on_final,
-            closing=shared.closing,
-        )
-        self._tail = TailReader(
-            "dead-letters",
-            DEAD_LETTERS.name(prefix),
-            reader_properties(settings, f"dead-letters-{instance_id}"),
-            shared.metrics.count,
-            most=MOST_KEPT,
-            on_final=shared.on_final,
-        )
-        self._producer = Publisher(
-            producer_properties(settings) | reports("api-producer", shared.metrics.count, shared.on_final)
-        )
+        self._reader = broker.topic_reader("view", [topic.name(prefix) for topic in viewed])
+        self._tail = broker.topic_reader("dead-letters", [DEAD_LETTERS.name(prefix)], tail=MOST_KEPT)
+        self._producer = broker.publisher("api-producer")
         context = Context(
             settings,
             Keys(options.api_keys),
@@ -135,14 +105,12 @@ class ApiStage(Stage):
 
     def turn(self) -> None:
         """Take what has come; blocks up to 0.1 s."""
-        for message in self._reader.poll(_POLL_S):
-            topic = str(message.topic())
-            key, value = message.key(), message.value()
-            if not (self._cache.take(topic, key, value, message.timestamp()[1]) or self._queue.take(topic, key, value)):
+        for record in self._reader.poll(_POLL_S):
+            topic, key, value = record.source.topic, record.key, record.value
+            if not (self._cache.take(topic, key, value, record.timestamp_ms) or self._queue.take(topic, key, value)):
                 self._count("view_records_ignored", topic=topic)
-        for message in self._tail.poll():
-            headers = dict(cast(list[Header] | None, message.headers()) or ())
-            self._letters.take(message.key(), message.value(), headers, message.timestamp()[1])
+        for letter in self._tail.poll(0.0):
+            self._letters.take(letter.key, letter.value, dict(letter.headers), letter.timestamp_ms)
 
     def close(self) -> None:
         """Answer what is being answered, deliver what is queued, and end."""

@@ -14,15 +14,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from recalibrator.dead_letter import dead_letter
 from recalibrator.decoding import Observation, decode_observation
-from recalibrator.errors import Rewind
 from recalibrator.fit.ports import Core, FitState, SnapshotStore, VersionLog
 from recalibrator.fit.publish.version_topics import trial_records, version_records
-from recalibrator.stage import Stage
+from recalibrator.stage import NotCommitted, Stage, commit
 from schemas.errors import DecodeError
-from ucci_runtime.broker.ports import EventLog, Transactions
-from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OutputRecord, Record
+from ucci_runtime.broker.dead_letters import dead_letter
+from ucci_runtime.broker.ports import GroupOffsets, GroupReader, TransactionSession
+from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OutputRecord, Record, next_offset
 from ucci_runtime.clock import Clock
 
 STAGE = "fit"
@@ -60,13 +59,10 @@ class FitLimits:
         How long offsets and dead letters may wait for a commit; versions never wait.
     kept_versions : int
         Versions of one workload that stay in the history topic.
-    max_record_bytes : int
-        Largest record that every output topic takes.
     """
 
     commit_interval_s: float = 0.25
     kept_versions: int = KEPT_VERSIONS
-    max_record_bytes: int = 1_000_000
 
 
 @dataclass(slots=True)
@@ -107,8 +103,8 @@ class FitStage(Stage):
         topics: FitTopics,
         limits: FitLimits,
         *,
-        log: EventLog,
-        transactions: Transactions,
+        log: GroupReader,
+        transactions: TransactionSession,
         snapshots: SnapshotStore,
         versions: VersionLog,
         clock: Clock,
@@ -140,7 +136,8 @@ class FitStage(Stage):
         return self._log.lag()
 
     def start(self) -> None:
-        """Join the group."""
+        """End what a former process left open, then join the group."""
+        self._transactions.start()
         self._log.subscribe(self)
 
     def turn(self) -> None:
@@ -157,7 +154,7 @@ class FitStage(Stage):
             if self._clock.monotonic() >= self._snapshot_due_s:
                 self._commit()
                 self._store(self._folds.values())
-        except Rewind:
+        except NotCommitted:
             self._drop()
             self._log.rewind()
 
@@ -166,7 +163,7 @@ class FitStage(Stage):
         try:
             self._commit()
             self._store(self._folds.values())
-        except Rewind:
+        except NotCommitted:
             self._drop()
         self._log.close()
         self._transactions.close()
@@ -174,18 +171,19 @@ class FitStage(Stage):
 
     # --- called by the event log, from within poll ---
 
-    def assigned(self, committed: Mapping[Input, int | None]) -> Mapping[Input, int]:
+    def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
         """Take over these partitions: restore their cores, hold outputs back up to what is committed."""
         self._drop()
-        for source, offset in committed.items():
+        for source, known in committed.items():
+            offset = next_offset(known)
             state = self._snapshots.load(source.partition)
             start = 0 if state is None else state.offset
             self._folds[source.partition] = _Fold(
                 source,
                 position=start,
                 # A group whose offsets were lost is behind the snapshot, whose versions are committed all the same.
-                limit=max(offset or 0, start),
-                committed=offset or 0,
+                limit=max(offset, start),
+                committed=offset,
                 stored=start,
                 cores={} if state is None else dict(state.cores),
                 history={} if state is None else {name: list(kept) for name, kept in state.history.items()},
@@ -198,7 +196,7 @@ class FitStage(Stage):
         try:
             self._commit()
             self._store(self._folds.values())
-        except Rewind:
+        except NotCommitted:
             # Whoever owns the partitions next folds the rest.
             self._count("fit_notes", note="revoked_uncommitted")
         self.lost()
@@ -276,7 +274,6 @@ class FitStage(Stage):
             stage=STAGE,
             reason=error.reason,
             error=str(error),
-            max_record_bytes=self._limits.max_record_bytes,
         )
         self._outputs.append(letter)
 
@@ -346,7 +343,7 @@ class FitStage(Stage):
         statuses = [] if is_urgent else self._statuses()
         records = [*self._outputs, *(record for _, _, record in statuses)]
         if offsets or records:
-            self._transactions.commit(records, offsets, self._log.group())
+            commit(self._transactions, records, offsets, self._log.group())
         for fold in self._folds.values():
             if fold.source in offsets:
                 fold.committed = fold.position

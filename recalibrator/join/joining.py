@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recalibrator.dead_letter import dead_letter
 from recalibrator.decoding import decode_feedback, decode_result
 from recalibrator.join.broker_time import BEHIND_MS, broker_time_ms, dated_feedback, dated_result, from_ms, is_behind
 from recalibrator.join.label_requests import request_change
@@ -22,6 +21,7 @@ from schemas.routed import RoutedEvent
 from schemas.settings import WorkloadSettings
 from schemas.status import LabelerCounts
 from schemas.traffic import TrafficSummary
+from ucci_runtime.broker.dead_letters import dead_letter
 from ucci_runtime.broker.records import OutputRecord, Record
 
 STAGE = "join"
@@ -102,14 +102,7 @@ class Joining:
 
     def dead_letter(self, record: Record, reason: str, error: str) -> tuple[OutputRecord, Counted]:
         """Return a record's dead letter, and what to count."""
-        letter = dead_letter(
-            self.topics.dead_letters,
-            record,
-            stage=STAGE,
-            reason=reason,
-            error=error,
-            max_record_bytes=self._max_record_bytes,
-        )
+        letter = dead_letter(self.topics.dead_letters, record, stage=STAGE, reason=reason, error=error)
         return letter, Counted("dead_letters", {"stage": STAGE, "reason": reason})
 
     def join(self, before: QueryState, event: Event, record: Record, now_ms: int, *, is_live: bool) -> Consequences:

@@ -11,18 +11,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from recalibrator.errors import Rewind
 from recalibrator.join.co_partition import CoPartition, Uncommitted
 from recalibrator.join.joining import Event, Joining
 from recalibrator.join.label_requests import closing_records
 from recalibrator.join.labeler_agreement import add
 from recalibrator.join.ports import JoinStore, LabelerKey
 from recalibrator.join.query_state import NOTHING_KNOWN
-from recalibrator.stage import Stage
+from recalibrator.stage import NotCommitted, Stage, commit
 from schemas.errors import DecodeError
 from schemas.status import LabelerStatus
-from ucci_runtime.broker.ports import EventLog, Transactions
-from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record
+from ucci_runtime.broker.ports import GroupOffsets, GroupReader, TransactionSession
+from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record, next_offset
 from ucci_runtime.clock import Clock
 
 TRAFFIC_INTERVAL_S = 1.0
@@ -79,8 +78,8 @@ class JoinStage(Stage):
         joining: Joining,
         limits: JoinLimits,
         *,
-        log: EventLog,
-        transactions: Transactions,
+        log: GroupReader,
+        transactions: TransactionSession,
         store: JoinStore,
         clock: Clock,
         count: Count,
@@ -119,7 +118,8 @@ class JoinStage(Stage):
         }
 
     def start(self) -> None:
-        """Join the group."""
+        """End what a former process left open, then join the group."""
+        self._transactions.start()
         self._log.subscribe(self)
 
     def turn(self) -> None:
@@ -135,7 +135,7 @@ class JoinStage(Stage):
         """Commit outputs and offsets in Kafka, then rows and offsets in the store."""
         try:
             self._commit()
-        except Rewind:
+        except NotCommitted:
             self._uncommitted = Uncommitted()
             self._log.rewind()
 
@@ -146,9 +146,9 @@ class JoinStage(Stage):
         self._transactions.close()
         self._store.close()
 
-    # --- called by the event log, from within poll ---
+    # --- called by the group reader, from within poll ---
 
-    def assigned(self, committed: Mapping[Input, int | None]) -> Mapping[Input, int]:
+    def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
         """Take over these partitions: read from what is stored, hold outputs back up to what is committed."""
         self._uncommitted = Uncommitted()
         stored = self._store.offsets()
@@ -157,7 +157,7 @@ class JoinStage(Stage):
             sources = [source for source in committed if source.partition == number]
             positions = {source: stored.get(source, 0) for source in sources}
             # A group whose offsets were lost or set back is behind the store, whose outputs are committed all the same.
-            limits = {source: max(committed[source] or 0, positions[source]) for source in sources}
+            limits = {source: max(next_offset(committed[source]), positions[source]) for source in sources}
             self._partitions[number] = CoPartition(positions, limits, self._note)
         self._is_assigned = True
         return self._positions()
@@ -166,7 +166,7 @@ class JoinStage(Stage):
         """Commit what was taken while the group still accepts it from this member."""
         try:
             self._commit()
-        except Rewind:
+        except NotCommitted:
             # The next owner of the partitions reads them again.
             self._note("revoked_uncommitted")
         self.lost()
@@ -196,7 +196,7 @@ class JoinStage(Stage):
                 elif event is not None:
                     self._join(partition, item, event)
             else:
-                self._log.hold(item.source)
+                self._log.pause((item.source,))
 
     def _begin_tick(self) -> None:
         self._uncommitted.since_s = min(self._uncommitted.since_s, self._clock.monotonic())
@@ -272,7 +272,7 @@ class JoinStage(Stage):
         # Traffic goes first: a label weighs by the traffic that its query was part of.
         records = [*self._joining.summary_records(self._uncommitted.summaries()), *self._uncommitted.outputs]
         if offsets or records:
-            self._transactions.commit(records, offsets, self._log.group())
+            commit(self._transactions, records, offsets, self._log.group())
         if not (offsets or self._uncommitted.records):
             return
         self._store.commit(self._uncommitted.rows(), self._positions(), self._uncommitted.agreement)
@@ -293,7 +293,7 @@ class JoinStage(Stage):
         self._store.expire_labelers(now_ms - int(self._limits.retention_s * _MILLISECONDS))
         try:
             self._expire_requests(now_ms - int(self._limits.request_retention_s * _MILLISECONDS))
-        except Rewind:
+        except NotCommitted:
             self._log.rewind()
         self._expiry_due_s = self._clock.monotonic() + EXPIRY_INTERVAL_S
 
@@ -311,7 +311,7 @@ class JoinStage(Stage):
         if topic is None:
             return
         while overdue := self._store.overdue_requests(live, before_ms, most):
-            self._transactions.commit(closing_records(topic, overdue), {}, self._log.group())
+            commit(self._transactions, closing_records(topic, overdue), {}, self._log.group())
             self._store.close_requests(overdue)
             for workload, expired in Counter(key.workload for key in overdue).items():
                 self._count("label_requests", expired, workload=workload, outcome="expired")

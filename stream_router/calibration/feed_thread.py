@@ -10,15 +10,13 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 import structlog
-from confluent_kafka import KafkaException, Message
 
 from schemas.settings import Settings
-from schemas.topics import CALIBRATION, CALIBRATION_TRIAL
+from schemas.topics import CALIBRATION_TRIAL
 from stream_router.calibration.active_versions import Activated, ActiveVersions, Rejected, RejectionReason
-from stream_router.kafka_properties import calibration_properties
 from stream_router.prometheus_metrics import Metrics
-from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
-from ucci_runtime.broker.kafka_topic_readers import CompactedReader
+from ucci_runtime.broker.ports import TopicReader
+from ucci_runtime.broker.records import Record
 from ucci_runtime.clock import Clock
 
 _log = structlog.get_logger()
@@ -37,11 +35,6 @@ class CalibrationFeed(Thread):
     on_failure : callable
         Called once with the error that ended this thread.
     metrics : Metrics
-
-    Attributes
-    ----------
-    with_trials : bool
-        Whether there is a trial topic to read; to be set before the thread starts.
     """
 
     def __init__(
@@ -54,10 +47,8 @@ class CalibrationFeed(Thread):
         metrics: Metrics,
     ) -> None:
         super().__init__(name="calibration-feed", daemon=True)
-        self._properties = calibration_properties(settings)
-        self._topic = CALIBRATION.name(settings.topics.prefix)
+        self._reader: TopicReader | None = None
         self._trial_topic = CALIBRATION_TRIAL.name(settings.topics.prefix)
-        self.with_trials = True
         self._active = active
         self._clock = clock
         self._on_failure = on_failure
@@ -67,6 +58,10 @@ class CalibrationFeed(Thread):
         for workload in settings.workloads:
             metrics.version.labels(workload).set(0)
             metrics.trial_version.labels(workload).set(0)
+
+    def open(self, reader: TopicReader) -> None:
+        """Take the reader of the topics of versions in force and on trial; before the thread starts."""
+        self._reader = reader
 
     @property
     def is_caught_up(self) -> bool:
@@ -83,31 +78,27 @@ class CalibrationFeed(Thread):
 
     def run(self) -> None:
         """Read until closed. An error that ends the thread is handed on."""
+        assert self._reader is not None
         try:
-            reader = CompactedReader(
-                "calibration",
-                [self._topic, *([self._trial_topic] if self.with_trials else [])],
-                self._properties,
-                self._metrics.count,
-                on_final=self._on_failure,
-                closing=self._closing,
-            )
             while not self._closing.is_set():
-                for message in reader.poll(_POLL_S):
-                    if message.topic() == self._trial_topic:
-                        self._offer_trial(message)
-                    else:
-                        self._offer(message)
-                if reader.has_reached_ends:
-                    self._caught_up.set()
-            reader.close()
-        except KafkaException as error:
-            self._on_failure(translate(kafka_error(error), Side.CONSUMER))
+                self.turn()
+            self._reader.close()
         except Exception as error:  # noqa: BLE001 handed on: the service ends with it
             self._on_failure(error)
 
-    def _offer(self, message: Message) -> None:
-        outcome = self._active.offer(message.key(), message.value(), self._clock.now())
+    def turn(self) -> None:
+        """Take what has come; blocks up to 0.2 s."""
+        assert self._reader is not None
+        for record in self._reader.poll(_POLL_S):
+            if record.source.topic == self._trial_topic:
+                self._offer_trial(record)
+            else:
+                self._offer(record)
+        if self._reader.has_reached_ends:
+            self._caught_up.set()
+
+    def _offer(self, record: Record) -> None:
+        outcome = self._active.offer(record.key, record.value, self._clock.now())
         if isinstance(outcome, Activated):
             version = outcome.version
             self._metrics.adopted.labels(version.workload).inc()
@@ -121,18 +112,18 @@ class CalibrationFeed(Thread):
                 "calibration refused; the last good one stays",
                 reason=outcome.reason.value,
                 error=outcome.error,
-                offset=message.offset(),
+                offset=record.offset,
             )
 
-    def _offer_trial(self, message: Message) -> None:
-        change = self._active.trials.offer(message.key(), message.value())
+    def _offer_trial(self, record: Record) -> None:
+        change = self._active.trials.offer(record.key, record.value)
         if change is None:
             return
         trial = change.trial
         self._metrics.trial_version.labels(change.workload).set(0 if trial is None else trial.version.version)
         if change.problem is not None:
             self._metrics.trials_rejected.inc()
-            _log.warning("trial refused; none runs", error=change.problem, offset=message.offset())
+            _log.warning("trial refused; none runs", error=change.problem, offset=record.offset)
         elif trial is None:
             _log.info("no trial", workload=change.workload)
         else:

@@ -15,7 +15,7 @@ from stream_router.commit.done_offsets import OffsetRange
 from stream_router.errors import OffsetsWentBack
 
 
-class Frontier:
+class CompletionTracker:
     """The progress of one assigned partition.
 
     Parameters
@@ -110,7 +110,7 @@ class Frontier:
 
         Examples
         --------
-        >>> frontier = Frontier(0)
+        >>> frontier = CompletionTracker(0)
         >>> needs_answer = [frontier.deliver(offset) for offset in (0, 1, 3, 4)]  # 2 is a transaction marker
         >>> frontier.commit(also_done={1, 3})
         (0, (OffsetRange(first=1, last=3),))

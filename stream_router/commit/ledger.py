@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from stream_router.commit.completion import Frontier
+from stream_router.commit.completion import CompletionTracker
 from stream_router.commit.done_offsets import OffsetRange, encode, fits
 from stream_router.commit.outcome import Outcome
 from ucci_runtime.broker.records import OffsetCommit
@@ -32,7 +32,7 @@ class RecordId(NamedTuple):
     offset: int
 
 
-class Committed(NamedTuple):
+class CommittedOffsets(NamedTuple):
     """What the group has committed for one partition: the next offset, None at first, and what is done beyond it."""
 
     offset: int | None
@@ -45,7 +45,7 @@ class Committed(NamedTuple):
         return offset < self.offset or any(first <= offset <= last for first, last in self.done)
 
 
-class State(Enum):
+class EntryState(Enum):
     """Where an entry is in its life."""
 
     IN_FLIGHT = "in_flight"
@@ -55,13 +55,13 @@ class State(Enum):
 
 @dataclass(slots=True)
 class _Entry:
-    state: State = State.IN_FLIGHT
+    state: EntryState = EntryState.IN_FLIGHT
     outcome: Outcome | None = None
     size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CommitBatch:
     """What one transaction commits.
 
     Parameters
@@ -82,7 +82,7 @@ class Ledger:
     """Bookkeeping of all partitions of one topic that this instance owns, or has just lost."""
 
     def __init__(self) -> None:
-        self._frontiers: dict[int, Frontier] = {}
+        self._trackers: dict[int, CompletionTracker] = {}
         self._entries: dict[int, dict[int, _Entry]] = {}
         self._finished: dict[int, dict[int, _Entry]] = {}
         self._last_commit: dict[int, OffsetCommit] = {}
@@ -109,7 +109,7 @@ class Ledger:
     @property
     def partitions(self) -> frozenset[int]:
         """Partitions assigned now."""
-        return frozenset(self._frontiers)
+        return frozenset(self._trackers)
 
     @property
     def congested(self) -> frozenset[int]:
@@ -121,12 +121,12 @@ class Ledger:
         last = self._last_commit.get(partition)
         return None if last is None else last.offset
 
-    def assigned(self, assignment: Mapping[int, Committed]) -> tuple[RecordId, ...]:
+    def assigned(self, assignment: Mapping[int, CommittedOffsets]) -> tuple[RecordId, ...]:
         """Replace the assignment.
 
         Parameters
         ----------
-        assignment : mapping of partition to Committed
+        assignment : mapping of partition to CommittedOffsets
             All partitions owned from now on, with what the group has committed for each.
 
         Returns
@@ -140,8 +140,8 @@ class Ledger:
             for offset in entries
             if partition not in assignment or assignment[partition].covers(offset)
         ]
-        given_up = [record_id for record_id in elsewhere if self._drop(*record_id).state is State.IN_FLIGHT]
-        self._frontiers = {partition: Frontier(*committed) for partition, committed in assignment.items()}
+        given_up = [record_id for record_id in elsewhere if self._drop(*record_id).state is EntryState.IN_FLIGHT]
+        self._trackers = {partition: CompletionTracker(*committed) for partition, committed in assignment.items()}
         self._last_commit = {
             partition: OffsetCommit(committed.offset, encode(committed.offset, committed.done))
             for partition, committed in assignment.items()
@@ -152,7 +152,7 @@ class Ledger:
 
     def released(self) -> None:
         """Note that no partition is ours until the next assignment; entries stay, in case it comes back."""
-        self._frontiers = {}
+        self._trackers = {}
         self._last_commit = {}
         self._congested = frozenset()
 
@@ -167,11 +167,11 @@ class Ledger:
         Raises
         ------
         OffsetsWentBack
-            See :meth:`Frontier.deliver`.
+            See :meth:`CompletionTracker.deliver`.
         KeyError
             When the partition is not assigned.
         """
-        if not self._frontiers[partition].deliver(offset):
+        if not self._trackers[partition].deliver(offset):
             return False
         entries = self._entries.setdefault(partition, {})
         if offset in entries:
@@ -183,8 +183,8 @@ class Ledger:
     def advance(self, positions: Mapping[int, int]) -> None:
         """Note the consumer's positions: everything below has been delivered."""
         for partition, position in positions.items():
-            if partition in self._frontiers:
-                self._frontiers[partition].advance(position)
+            if partition in self._trackers:
+                self._trackers[partition].advance(position)
 
     def finished(self, outcome: Outcome) -> bool:
         """Note a query's outcome.
@@ -194,18 +194,18 @@ class Ledger:
         bool
             False when it was given up meanwhile: the outcome is dropped.
         """
-        partition, offset = outcome.source.partition, outcome.source.offset
+        partition, offset = outcome.source.source.partition, outcome.source.offset
         entry = self._entries.get(partition, {}).get(offset)
-        if entry is None or entry.state is not State.IN_FLIGHT:
+        if entry is None or entry.state is not EntryState.IN_FLIGHT:
             return False
-        entry.state, entry.outcome, entry.size_bytes = State.FINISHED, outcome, outcome.size_bytes
+        entry.state, entry.outcome, entry.size_bytes = EntryState.FINISHED, outcome, outcome.size_bytes
         self._finished.setdefault(partition, {})[offset] = entry
         self._in_flight -= 1
         self._uncommitted += 1
         self._uncommitted_bytes += entry.size_bytes
         return True
 
-    def take(self) -> Batch | None:
+    def take(self) -> CommitBatch | None:
         """Take everything that one transaction can commit now; None when there is nothing.
 
         A result whose offset cannot be expressed in the commit metadata stays behind, and its partition is congested.
@@ -215,7 +215,7 @@ class Ledger:
         outcomes: list[Outcome] = []
         offsets: dict[int, OffsetCommit] = {}
         congested = set()
-        for partition, frontier in self._frontiers.items():
+        for partition, frontier in self._trackers.items():
             ready = self._ready(partition, frontier)
             done, commit = _expressible(frontier, ready)
             if len(done) < len(ready):
@@ -225,42 +225,42 @@ class Ledger:
             offsets[partition] = commit
             for offset in done:
                 entry = self._finished[partition].pop(offset)
-                entry.state = State.TAKEN
+                entry.state = EntryState.TAKEN
                 ids.append(RecordId(partition, offset))
                 assert entry.outcome is not None
                 outcomes.append(entry.outcome)
         self._congested = frozenset(congested)
-        return Batch(tuple(ids), tuple(outcomes), offsets) if offsets else None
+        return CommitBatch(tuple(ids), tuple(outcomes), offsets) if offsets else None
 
-    def committed(self, batch: Batch) -> None:
+    def committed(self, batch: CommitBatch) -> None:
         """Note that the batch's transaction is committed."""
         for record_id in batch.ids:
             self._done(record_id)
         for partition, commit in batch.offsets.items():
-            if partition in self._frontiers:
+            if partition in self._trackers:
                 self._last_commit[partition] = commit
 
-    def aborted(self, batch: Batch) -> None:
+    def aborted(self, batch: CommitBatch) -> None:
         """Note that nothing of the batch is committed; its results go into the next one."""
         for record_id in batch.ids:
             self._return(record_id)
 
-    def settled(self, batch: Batch, group: Mapping[int, Committed]) -> None:
+    def settled(self, batch: CommitBatch, group: Mapping[int, CommittedOffsets]) -> None:
         """Find out from the group's committed offsets how a batch ended whose transaction's end was not seen.
 
         Parameters
         ----------
-        group : mapping of partition to Committed
+        group : mapping of partition to CommittedOffsets
             Read after the transaction came to its end; partitions that are missing count as not committed.
         """
-        nothing = Committed(None)
+        nothing = CommittedOffsets(None)
         for record_id in batch.ids:
             if group.get(record_id.partition, nothing).covers(record_id.offset):
                 self._done(record_id)
             else:
                 self._return(record_id)
 
-    def _ready(self, partition: int, frontier: Frontier) -> list[int]:
+    def _ready(self, partition: int, frontier: CompletionTracker) -> list[int]:
         """Finished offsets that this assignment has delivered, increasing; those it has passed over are dropped."""
         ready = []
         for offset in sorted(self._finished.get(partition, ())):
@@ -273,23 +273,23 @@ class Ledger:
     def _done(self, record_id: RecordId) -> None:
         partition, offset = record_id
         entry = self._entries.get(partition, {}).get(offset)
-        if entry is None or entry.state is not State.TAKEN:
+        if entry is None or entry.state is not EntryState.TAKEN:
             return
         self._drop(partition, offset)
-        frontier = self._frontiers.get(partition)
+        frontier = self._trackers.get(partition)
         if frontier is not None and frontier.is_unfinished(offset):
             frontier.done(offset)
 
     def _return(self, record_id: RecordId) -> None:
         entry = self._entries.get(record_id.partition, {}).get(record_id.offset)
-        if entry is not None and entry.state is State.TAKEN:
-            entry.state = State.FINISHED
+        if entry is not None and entry.state is EntryState.TAKEN:
+            entry.state = EntryState.FINISHED
             self._finished.setdefault(record_id.partition, {})[record_id.offset] = entry
 
     def _drop(self, partition: int, offset: int) -> _Entry:
         entry = self._entries[partition].pop(offset)
         self._finished.get(partition, {}).pop(offset, None)
-        if entry.state is State.IN_FLIGHT:
+        if entry.state is EntryState.IN_FLIGHT:
             self._in_flight -= 1
         else:
             self._uncommitted -= 1
@@ -297,7 +297,7 @@ class Ledger:
         return entry
 
 
-def _expressible(frontier: Frontier, ready: list[int]) -> tuple[list[int], OffsetCommit | None]:
+def _expressible(frontier: CompletionTracker, ready: list[int]) -> tuple[list[int], OffsetCommit | None]:
     """Return the longest halving prefix of ``ready`` whose commit fits the metadata, and that commit."""
     done = ready
     while True:
@@ -309,6 +309,6 @@ def _expressible(frontier: Frontier, ready: list[int]) -> tuple[list[int], Offse
         done = done[: len(done) // 2]
 
 
-def _commit(frontier: Frontier, done: Iterable[int]) -> OffsetCommit | None:
+def _commit(frontier: CompletionTracker, done: Iterable[int]) -> OffsetCommit | None:
     found = frontier.commit(also_done=frozenset(done))
     return None if found is None else OffsetCommit(found[0], encode(*found))

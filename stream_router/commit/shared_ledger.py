@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from threading import Condition, Lock
 from typing import NamedTuple
 
-from stream_router.commit.ledger import Batch, Committed, Ledger, RecordId
-from stream_router.commit.outcome import InputRecord, Outcome
+from stream_router.commit.ledger import CommitBatch, CommittedOffsets, Ledger, RecordId
+from stream_router.commit.outcome import Outcome
+from ucci_runtime.broker.records import Record
 
 MAX_UNCOMMITTED_BYTES = 64 * 1024 * 1024
 """Answers held while they cannot be committed; intake stops above it."""
@@ -25,7 +26,7 @@ _MANY_WAIT_S = 0.02
 class Taken(NamedTuple):
     """A batch, and the group metadata that it must be committed under (an object of the client library)."""
 
-    batch: Batch
+    batch: CommitBatch
     group: object
 
 
@@ -60,7 +61,7 @@ class SharedLedger:
 
     # --- called by the consumer's thread ---
 
-    def assigned(self, assignment: Mapping[int, Committed], group: object) -> tuple[RecordId, ...]:
+    def assigned(self, assignment: Mapping[int, CommittedOffsets], group: object) -> tuple[RecordId, ...]:
         """Replace the assignment; return the queries in flight to give up."""
         with self._lock:
             self._group, self._assigned = group, True
@@ -72,11 +73,11 @@ class SharedLedger:
             self._assigned = False
             self._ledger.released()
 
-    def delivered(self, records: Iterable[InputRecord], group: object) -> list[InputRecord]:
+    def delivered(self, records: Iterable[Record], group: object) -> list[Record]:
         """Note deliveries; return those to ask the models about."""
         with self._lock:
             self._group = group
-            return [record for record in records if self._ledger.delivered(record.partition, record.offset)]
+            return [record for record in records if self._ledger.delivered(record.source.partition, record.offset)]
 
     def advance(self, positions: Mapping[int, int], group: object) -> None:
         """Note the consumer's positions."""
@@ -127,18 +128,18 @@ class SharedLedger:
             batch = self._ledger.take()
             return None if batch is None else Taken(batch, self._group)
 
-    def committed(self, batch: Batch) -> None:
+    def committed(self, batch: CommitBatch) -> None:
         """Note that the batch is committed."""
         with self._lock:
             self._ledger.committed(batch)
             self._wake()
 
-    def aborted(self, batch: Batch) -> None:
+    def aborted(self, batch: CommitBatch) -> None:
         """Note that nothing of the batch is committed."""
         with self._lock:
             self._ledger.aborted(batch)
 
-    def settled(self, batch: Batch, group: Mapping[int, Committed]) -> None:
+    def settled(self, batch: CommitBatch, group: Mapping[int, CommittedOffsets]) -> None:
         """Find out from the group's offsets how the batch ended."""
         with self._lock:
             self._ledger.settled(batch, group)

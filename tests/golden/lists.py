@@ -18,14 +18,12 @@ import click
 import typer
 
 import recalibrator.core
-import recalibrator.kafka_properties as recalibrator_clients
 import recalibrator.prometheus_metrics as recalibrator_metrics
 import schemas
 import stream_router
 import stream_router.http_status as router_http
-import stream_router.kafka_properties as router_clients
 import stream_router.prometheus_metrics as router_metrics
-import ucci_runtime.broker.kafka_properties as any_clients
+import ucci_runtime.broker.kafka_properties as kafka
 from recalibrator.cli import app as recalibrator_app
 from recalibrator.service import StageName
 from schemas import CalibrationMap, CalibrationVersion, Evidence, Settings, Signal, Target
@@ -40,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 _GENERATED = ROOT / "schemas" / "generated"
 _PACKAGES = ("ucci_runtime", "recalibrator", "stream_router", "deploy")
 _DECIDED = 2_000
-_IN_GROUP_NAMES = ("versions-", "view-", "dead-letters-", "-calibration", "-label-queue")
+_IN_GROUP_NAMES = ("-label-queue",)
 _IDENTITY = ("client.id", "group.id", "group.instance.id", "transactional.id")
 
 
@@ -146,28 +144,26 @@ def _kafka_clients() -> dict[str, Any]:
             "router": {"instance_id": "router-3"},
         }
     )
+    router = kafka.ClientNames("router", "shop", "router-3")
+    stages = kafka.ClientNames("recalibrator", "shop", "i-1")
+    sync = {name: reading_group("shop", "label-studio", name) for name in ("requests", "told")}
     clients = {
-        "router: group": router_clients.intake_properties(settings),
-        "router: offsets": router_clients.offsets_properties(settings),
-        "router: calibration": router_clients.calibration_properties(settings),
-        "router: transactions": router_clients.transactional_properties(settings, 90_000),
-        "router: heartbeat": router_clients.heartbeat_properties(settings),
-        "recalibrator: reader": recalibrator_clients.reader_properties(settings, "versions-i-1"),
-        "recalibrator: producer": recalibrator_clients.producer_properties(settings),
-        "operator: admin": any_clients.admin_properties(settings),
-        "operator: reader": any_clients.reader_properties(settings, "shop-label-queue"),
-        "label studio: requests": any_clients.reader_properties(
-            settings, reading_group("shop", "label-studio", "requests")
-        ),
-        "label studio: feedback": any_clients.reader_properties(
-            settings, reading_group("shop", "label-studio", "told")
-        ),
+        "router: group": kafka.group_properties(settings, router, "router"),
+        "router: offsets": kafka.offsets_properties(settings, router.group_id("router")),
+        "router: calibration": kafka.reader_properties(settings, router.reader_group_id("calibration")),
+        "router: transactions": kafka.transactional_properties(settings, router, "router", 90_000),
+        "router: heartbeat": kafka.heartbeat_properties(settings),
+        "recalibrator: reader": kafka.reader_properties(settings, stages.reader_group_id("versions")),
+        "recalibrator: producer": kafka.publisher_properties(settings),
+        "operator: admin": kafka.admin_properties(settings),
+        "operator: reader": kafka.reader_properties(settings, "shop-label-queue"),
+        "label studio: requests": kafka.reader_properties(settings, sync["requests"]),
+        "label studio: feedback": kafka.reader_properties(settings, sync["told"]),
     }
     for stage in ("join", "fit"):
-        clients[f"{stage}: group"] = recalibrator_clients.group_properties(settings, stage, "i-1")
-        clients[f"{stage}: transactions"] = recalibrator_clients.transactional_properties(
-            settings, stage, "i-1", 90_000
-        )
+        clients[f"{stage}: group"] = kafka.group_properties(settings, stages, stage)
+        clients[f"{stage}: transactions"] = kafka.transactional_properties(settings, stages, stage, 90_000)
+    names = {name: stages.reader_group_id(name) for name in ("versions", "view", "dead-letters")}
     texts = set(_texts())
     return {
         "identities": {
@@ -175,6 +171,7 @@ def _kafka_clients() -> dict[str, Any]:
             for name, properties in clients.items()
         },
         "properties": clients,
+        "reading_groups": names,
         "parts_of_reading_groups": [part for part in _IN_GROUP_NAMES if any(part in text for text in texts)],
     }
 

@@ -7,9 +7,9 @@ from threading import Event
 
 import pytest
 
-from recalibrator.errors import RecalibratorError, Rewind
+from recalibrator.errors import RecalibratorError
 from recalibrator.prometheus_metrics import Metrics
-from recalibrator.stage import Stage
+from recalibrator.stage import NotCommitted, Stage
 from recalibrator.stage_thread import StageThread
 from ucci_runtime.broker.errors import BrokerUnreachable, Fenced
 from ucci_runtime.broker.records import Input, Lag
@@ -69,7 +69,7 @@ def test_an_error_while_it_runs_is_handed_on(error: Exception) -> None:
     assert run(ScriptedStage(closing, in_turn=error), closing) == [error]
 
 
-@pytest.mark.parametrize("error", [BrokerUnreachable("away"), Rewind("unseen")])
+@pytest.mark.parametrize("error", [BrokerUnreachable("away"), NotCommitted("unseen")])
 def test_a_broker_that_is_away_when_the_service_ends_is_no_failure(error: RecalibratorError) -> None:
     closing = Event()
     assert run(ScriptedStage(closing, in_close=error), closing) == []

@@ -19,14 +19,14 @@ from schemas.query import QueryEvent
 from schemas.settings import Settings
 from schemas.trial import CalibrationTrial
 from stream_router.cascade.answerer import CascadeAnswerer
-from stream_router.commit.outcome import InputRecord, Outcome
+from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.otel_tracing import OpenTelemetry, PassedOn, configured_tracing
 from stream_router.ports import Tracing
-from stream_router.query_loop import Router
+from stream_router.query_loop import QueryLoop
 from tests.support.model_clients import workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
 from tests.support.versions import sealed_version
-from ucci_runtime.broker.records import Header
+from ucci_runtime.broker.records import Header, Input, Record
 from ucci_runtime.clock import SystemClock
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -69,14 +69,14 @@ class Routing:
         self,
         small: ScriptedModelServer,
         large: ScriptedModelServer,
-        router: Router,
+        router: QueryLoop,
         outcomes: asyncio.Queue[Outcome],
     ) -> None:
         self.small, self.large, self.router, self.outcomes = small, large, router, outcomes
 
     async def route(self, headers: tuple[Header, ...], text: str = "canon") -> Outcome:
         value = QueryEvent(query_id="q-1", text=text).to_json()
-        self.router.take([InputRecord("ucci.queries", 3, 17, b"q-1", value, headers)])
+        self.router.take([Record(Input("ucci.queries", 3), 17, b"q-1", value, headers=headers)])
         return await self.outcomes.get()
 
 
@@ -88,11 +88,10 @@ async def routing(tracing: Tracing, version: CalibrationVersion = ESCALATES) -> 
         answerer = CascadeAnswerer(settings, InForce(version), SystemClock(), "router-0", tracing=tracing)
         await answerer.start()
         outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
-        router = Router(
+        router = QueryLoop(
             answerer,
             ["photo"],
-            results="results",
-            dead_letters="dead",
+            outputs=OutputTopics("results", "dead"),
             finished=outcomes.put_nowait,
             tracing=tracing,
         )
@@ -173,13 +172,12 @@ async def test_queries_side_by_side_keep_their_traces_apart() -> None:
     traces = {f"q-{n}": f"{n + 1:032x}" for n in range(20)}
     async with routing(spans.tracing) as r:
         records = [
-            InputRecord(
-                "ucci.queries",
-                0,
+            Record(
+                Input("ucci.queries", 0),
                 offset,
                 None,
                 QueryEvent(query_id=query_id, text=query_id).to_json(),
-                (("traceparent", f"00-{trace}-{SPAN}-01".encode()),),
+                headers=(("traceparent", f"00-{trace}-{SPAN}-01".encode()),),
             )
             for offset, (query_id, trace) in enumerate(traces.items())
         ]
@@ -207,7 +205,7 @@ async def test_what_fails_is_marked_and_the_dead_letter_keeps_the_querys_own_hea
 
 async def test_a_query_is_not_lost_when_tracing_itself_fails() -> None:
     class Broken(PassedOn):
-        def routing(self, record: InputRecord, query_id: str, workload: str) -> Any:
+        def routing(self, record: Record, query_id: str, workload: str) -> Any:
             raise RuntimeError("the sampler broke")
 
     async with routing(Broken()) as r:

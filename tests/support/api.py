@@ -20,7 +20,7 @@ from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
 from ucci_runtime.broker.errors import BrokerUnreachable
-from ucci_runtime.broker.kafka_publisher import Publisher
+from ucci_runtime.broker.ports import Publisher
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WORKLOAD = "photo-search"

@@ -1,4 +1,4 @@
-"""The stages' ports over memory: logs, group offsets and transactions that fail, or end the process, where drawn.
+"""The stages' ports over the broker in memory: transactions that fail, or end the process, where drawn.
 
 A crash is an exception that no stage catches; the test then makes a new stage on what was stored.
 """
@@ -7,39 +7,37 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any
 
-from recalibrator.errors import Rewind
 from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationVersion
+from tests.support import clocks
 from tests.support.recalibrator_events import START
-from ucci_runtime.broker.ports import Assignee
-from ucci_runtime.broker.records import EndReached, Header, Input, Lag, OutputRecord, Record
+from ucci_runtime.broker.memory import (
+    FAULTS,
+    Fate,
+    MemoryCluster,
+    MemoryGroupReader,
+    MemoryTransactionSession,
+    ProcessCrashed,
+)
+from ucci_runtime.broker.memory_logs import TopicConfig
+from ucci_runtime.broker.ports import MAX_POLLED
+from ucci_runtime.broker.records import EndReached, Header, Input, OutputRecord, Record
 
-Fate = Literal["committed", "aborted", "unseen", "crash_before", "crash_after"]
-FAULTS: tuple[Fate, ...] = ("aborted", "unseen", "crash_before", "crash_after")
+__all__ = ["FAULTS", "Counts", "Crash", "Fate", "ManualClock", "MemoryBroker", "MemoryLog", "MemoryTransactions"]
+
+Crash = ProcessCrashed
+OUTPUT_TOPICS = ("observations", "calibration", "history", "status", "dead-letters", "trial", "label-requests")
+_GROUP, _INSTANCE = "stage", "test"
 
 
-class Crash(BaseException):
-    """The process ends here."""
-
-
-class ManualClock:
-    """Time that passes when told to."""
+class ManualClock(clocks.ManualClock):
+    """Time that passes when advanced, from where the events of tests begin."""
 
     def __init__(self) -> None:
-        self._passed_s = 0.0
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(START.timestamp() + self._passed_s, UTC)
-
-    def monotonic(self) -> float:
-        return self._passed_s
-
-    def advance(self, seconds: float) -> None:
-        self._passed_s += seconds
+        super().__init__(START)
 
 
 class Counts:
@@ -54,20 +52,57 @@ class Counts:
         self.totals[" ".join([name, *(labels[key] for key in sorted(labels))])] += amount
 
 
-class MemoryBroker:
-    """Input logs, the group's offsets and everything committed."""
+class Budget:
+    """Faults from a list, one in three transactions until it is empty; deliveries mixed at random."""
 
-    def __init__(self) -> None:
-        self.logs: dict[Input, list[Record]] = {}
-        self.ends: dict[Input, int] = {}
-        self.offsets: dict[Input, int] = {}
-        self.outputs: list[OutputRecord] = []
-        self.generation = 0
+    def __init__(self, draw: random.Random, budget: list[Fate]) -> None:
+        self._draw = draw
+        self._budget = budget
+
+    def fate(self) -> Fate:
+        return self._budget.pop() if self._budget and self._draw.random() < 0.3 else Fate.COMMIT
+
+    def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
+        return self._draw.sample(sources, self._draw.randint(1, len(sources))) if sources else ()
+
+    def batch(self, most: int) -> int:
+        return min(self._draw.randint(1, 6), most)
+
+
+class OrderedCluster(MemoryCluster):
+    """A cluster that knows in which order records of different topics were written."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock, clock.advance)
+        self._written: list[tuple[Input, int]] = []
+
+    def append(self, source: Input, key: bytes | None, value: bytes | None, **more: Any) -> int:
+        offset = super().append(source, key, value, **more)
+        self._written.append((source, offset))
+        return offset
+
+    def outputs(self) -> list[OutputRecord]:
+        """Return what is committed to the stages' output topics, in the order of writing."""
+        found = {
+            (r.source, r.offset): r for topic in OUTPUT_TOPICS if topic in self.configs for r in self.records(topic)
+        }
+        records = [found[place] for place in self._written if place in found]
+        return [OutputRecord(r.source.topic, r.key, r.value, r.headers) for r in records]
+
+
+class MemoryBroker:
+    """One cluster, one group, and everything committed."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.cluster = OrderedCluster(clock)
+        self._inputs: list[Input] = []
+        for topic in OUTPUT_TOPICS:
+            self.cluster.create(topic)
 
     def create(self, topic: str, partitions: int) -> None:
-        for partition in range(partitions):
-            source = Input(topic, partition)
-            self.logs[source], self.ends[source] = [], 0
+        """Create an input topic."""
+        self.cluster.create(topic, TopicConfig(partitions))
+        self._inputs += self.cluster.sources((topic,))
 
     def append(
         self,
@@ -79,126 +114,68 @@ class MemoryBroker:
         headers: tuple[Header, ...] = (),
         by_broker: bool = False,
     ) -> None:
-        self.logs[source].append(Record(source, self.ends[source], key, value, timestamp_ms, headers, by_broker))
-        self.ends[source] += 1
+        log = self.cluster.logs[source]
+        log.append(Record(source, log.end, key, value, timestamp_ms, headers, by_broker))
 
     def mark(self, source: Input) -> None:
         """Leave an offset without record, as the end of a transaction does."""
-        self.ends[source] += 1
+        self.cluster.logs[source].mark()
 
     def publish(self, topic: str, key: bytes, value: bytes) -> None:
         """Commit one record of a foreign writer."""
-        self.outputs.append(OutputRecord(topic, key, value))
+        self.cluster.append(Input(topic, 0), key, value)
+
+    @property
+    def outputs(self) -> list[OutputRecord]:
+        return [one for one in self.cluster.outputs() if Input(one.topic, 0) not in self._inputs]
+
+    @property
+    def ends(self) -> dict[Input, int]:
+        return {source: self.cluster.logs[source].end for source in self._inputs}
+
+    @property
+    def offsets(self) -> dict[Input, int]:
+        return {source: found.offset for source, found in self.cluster.group(_GROUP).offsets.items()}
+
+    def forget_offsets(self) -> None:
+        """Lose what the group has committed."""
+        self.cluster.group(_GROUP).offsets.clear()
+
+    def settled(self) -> bool:
+        """Whether the group has committed everything there is."""
+        return all(self.offsets.get(source, 0) == end for source, end in self.ends.items())
 
     def values(self, topic: str) -> list[bytes]:
-        return [record.value or b"" for record in self.outputs if record.topic == topic]
+        return [record.value or b"" for record in self.cluster.records(topic)]
 
 
-class MemoryLog:
-    """The group's only member."""
+class MemoryLog(MemoryGroupReader):
+    """The group's only member, whose every poll takes time."""
 
     def __init__(self, broker: MemoryBroker, topics: Sequence[str], draw: random.Random, clock: ManualClock) -> None:
-        self._broker = broker
-        self._sources = sorted(source for source in broker.logs if source.topic in topics)
-        self._draw = draw
+        super().__init__(broker.cluster, _GROUP, topics, _INSTANCE, Budget(draw, []))
         self._clock = clock
-        self._assignee: Assignee | None = None
-        self._positions: dict[Input, int] = {}
-        self._held: set[Input] = set()
-        self._told: set[Input] = set()
 
-    def subscribe(self, assignee: Assignee) -> None:
-        self._assignee = assignee
-
-    def poll(self, timeout_s: float) -> Sequence[Record | EndReached]:
-        if not self._positions:
-            self._broker.generation += 1
-            self._assign()
-            return []
+    def poll(self, timeout_s: float, most: int = MAX_POLLED) -> Sequence[Record | EndReached]:
         self._clock.advance(0.05)
-        items: list[Record | EndReached] = []
-        for source in self._draw.sample(self._sources, self._draw.randint(1, len(self._sources))):
-            if source not in self._held:
-                items += self._next_of(source, self._draw.randint(1, 6))
-        return items
-
-    def group(self) -> object:
-        return self._broker.generation
-
-    def rewind(self) -> None:
-        if self._positions:
-            self._assign()
-
-    def hold(self, source: Input) -> None:
-        self._held.add(source)
-
-    def read_from(self, starts: Mapping[Input, int]) -> None:
-        self._positions = dict(starts)
-        self._held, self._told = set(), set()
-
-    def lag(self) -> Mapping[Input, Lag]:
-        behind = {source: self._broker.ends[source] - position for source, position in self._positions.items()}
-        return {source: Lag(left, None if left else 0.0) for source, left in behind.items()}
-
-    def close(self) -> None:
-        if self._positions:
-            self.revoke()
+        return super().poll(timeout_s, most)
 
     def revoke(self) -> None:
         """Take all partitions away in good order."""
-        assert self._assignee is not None
-        self._positions = {}
-        self._assignee.revoked()
+        self._cluster.group(_GROUP).rebalance()
+        self.poll(0.0)
 
     def lose(self) -> None:
         """Give all partitions to others without asking; they give them back untouched."""
-        assert self._assignee is not None
-        self._positions = {}
-        self._broker.generation += 1
-        self._assignee.lost()
-
-    def _assign(self) -> None:
-        assert self._assignee is not None
-        self.read_from(self._assignee.assigned({source: self._broker.offsets.get(source) for source in self._sources}))
-
-    def _next_of(self, source: Input, most: int) -> list[Record | EndReached]:
-        left = [record for record in self._broker.logs[source] if record.offset >= self._positions[source]]
-        if left:
-            taken = left[:most]
-            self._positions[source] = taken[-1].offset + 1
-            self._told.discard(source)
-            return [*taken]
-        end = max(self._broker.ends[source], self._positions[source])
-        if source in self._told and end == self._positions[source]:
-            return []
-        self._positions[source] = end
-        self._told.add(source)
-        return [EndReached(source, end)]
+        self._cluster.group(_GROUP).evict(_INSTANCE)
+        self.poll(0.0)
 
 
-class MemoryTransactions:
+class MemoryTransactions(MemoryTransactionSession):
     """Commits, or does not, as drawn; never more faults than ``budget`` has left."""
 
     def __init__(self, broker: MemoryBroker, draw: random.Random, budget: list[Fate]) -> None:
-        self._broker = broker
-        self._draw = draw
-        self._budget = budget
-
-    def commit(self, records: Sequence[OutputRecord], offsets: Mapping[Input, int], group: object) -> None:
-        fate: Fate = self._budget.pop() if self._budget and self._draw.random() < 0.3 else "committed"
-        if fate == "crash_before":
-            raise Crash
-        if fate == "aborted" or group != self._broker.generation:
-            raise Rewind("aborted")
-        self._broker.outputs.extend(records)
-        self._broker.offsets.update(offsets)
-        if fate == "crash_after":
-            raise Crash
-        if fate == "unseen":
-            raise Rewind("nobody saw the end")
-
-    def close(self) -> None:
-        """Nothing is open between commits."""
+        super().__init__(broker.cluster, _GROUP, _INSTANCE, Budget(draw, budget), 1_000_000)
 
 
 class MemoryVersions:

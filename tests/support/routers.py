@@ -18,6 +18,7 @@ from stream_router.prometheus_metrics import Metrics
 from stream_router.service import Service
 from tests.support.answerers import EchoAnswerer
 from tests.support.broker import create, read_all
+from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.clock import Clock
 
 DEADLINE_S = 60.0
@@ -72,7 +73,7 @@ class RunningRouter:
     def __init__(self, settings: Settings, hold: Callable[[QueryEvent], Awaitable[object]] | None = None) -> None:
         self._hold = hold
         self.answerer: EchoAnswerer
-        self.service = Service(settings, self._build)
+        self.service = Service(settings, kafka_connect(settings, "router"), self._build)
         self.task: asyncio.Task[None] | None = None
 
     def _build(self, settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> EchoAnswerer:

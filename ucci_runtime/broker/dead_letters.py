@@ -6,6 +6,7 @@ It never vanishes because it is large: a dead letter that its topic does not tak
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from schemas.topics import (
     DLQ_ERROR,
@@ -16,24 +17,21 @@ from schemas.topics import (
     DLQ_TOPIC,
     DLQ_TRUNCATED,
 )
-from ucci_runtime.broker.records import Header, Input, OutputRecord
+from ucci_runtime.broker.records import Header, OutputRecord, Record
 
 _DLQ_PREFIX = "dlq."
 _MAX_ERROR_CHARS = 1_000
 
 
-def dead_letter(
-    source: Input, offset: int, original: OutputRecord, *, stage: str, reason: str, error: str
-) -> OutputRecord:
-    """Return the dead letter of a record, however large.
+def dead_letter(topic: str, record: Record, *, stage: str, reason: str, error: str) -> OutputRecord:
+    """Return the dead letter of a record; where that is too large, it names its own cut form to be written instead.
 
     Parameters
     ----------
-    source : Input
-        Where the record came from.
-    offset : int
-    original : OutputRecord
-        Its key, value and headers as they came, under the name of the dead letters' topic.
+    topic : str
+        Of the dead letters.
+    record : Record
+        As the broker delivered it.
     stage : str
         ``route``, ``join`` or ``fit``.
     reason : str
@@ -42,22 +40,28 @@ def dead_letter(
         One line for people.
     """
     where_and_why: tuple[Header, ...] = (
-        (DLQ_TOPIC, source.topic.encode()),
-        (DLQ_PARTITION, str(source.partition).encode()),
-        (DLQ_OFFSET, str(offset).encode()),
+        (DLQ_TOPIC, record.source.topic.encode()),
+        (DLQ_PARTITION, str(record.source.partition).encode()),
+        (DLQ_OFFSET, str(record.offset).encode()),
         (DLQ_STAGE, stage.encode()),
         (DLQ_ERROR, error[:_MAX_ERROR_CHARS].encode(errors="replace")),
         (DLQ_REASON, reason.encode()),
     )
     # A dead letter that is sent through again carries its new fate, not its old one beside it.
-    kept = tuple(header for header in original.headers if not header[0].startswith(_DLQ_PREFIX))
-    return replace(original, headers=(*kept, *where_and_why))
+    kept = tuple(header for header in record.headers if not header[0].startswith(_DLQ_PREFIX))
+    letter = OutputRecord(topic, record.key, record.value, (*kept, *where_and_why))
+    return replace(letter, instead=partial(cut_to, letter))
+
+
+def reason_of(letter: OutputRecord) -> str:
+    """Return why a record became a dead letter."""
+    return next((value or b"" for name, value in letter.headers if name == DLQ_REASON), b"").decode()
 
 
 def cut_to(record: OutputRecord, limit_bytes: int) -> OutputRecord:
     """Cut a dead letter that is larger than its topic takes.
 
-    The value is cut first, then the original headers go, then the key is cut; ``dlq.truncated`` tells the original
+    The value is cut first, then the original headers go, then the key is cut; ``dlq.truncated`` names the original
     size of the value and what else went.
 
     Parameters

@@ -6,7 +6,8 @@ and transactional ids, isolation, auto-commit and the like are the services'.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from schemas.settings import Settings
 
@@ -33,9 +34,9 @@ _READ_EXACTLY: Properties = {
     "auto.offset.reset": "earliest",
     "allow.auto.create.topics": False,
 }
-_TELL_ENDS: Properties = {
+_REPORT_ENDS: Properties = {
     "enable.partition.eof": True,
-    # The end of a partition is told one wait after its last record.
+    # The end of a partition is reported one wait after its last record.
     "fetch.wait.max.ms": 50,
     "fetch.min.bytes": 1,
 }
@@ -60,6 +61,65 @@ _CONSUMER_ONLY = frozenset(
     | {"client.rack", "allow.auto.create.topics"}
 )
 _MILLISECONDS = 1_000
+_PUBLISHED_S = 5.0
+_PUBLISHED_LINGER_MS = 2
+_HEARTBEAT_S = 10.0
+_HEARTBEATS_QUEUED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ClientNames:
+    """The names of one process's clients, as the broker and the metrics know them.
+
+    They are fixed: a group's offsets, and the fencing of a former process, hang on them.
+
+    Parameters
+    ----------
+    service : str
+    prefix : str
+        Of the topics.
+    instance_id : str
+    """
+
+    service: Literal["router", "recalibrator"]
+    prefix: str
+    instance_id: str
+
+    def group_id(self, name: str) -> str:
+        """Return the consumer group of this name."""
+        return f"{self.prefix}-{name}"
+
+    def transactional_id(self, name: str) -> str:
+        """Return the id that fences a former process of the same instance.
+
+        Examples
+        --------
+        >>> ClientNames("recalibrator", "ucci", "a").transactional_id("join")
+        'ucci-join-a'
+        """
+        return f"{self.prefix}-{name}-{self.instance_id}"
+
+    def client_id(self, name: str) -> str:
+        """Return the client id of a group's member and of its producer."""
+        return self.instance_id if self.service == "router" else f"{name}-{self.instance_id}"
+
+    def reader_group_id(self, name: str) -> str:
+        """Return the group, without members, of a reader of whole topics."""
+        if self.service == "router":
+            return f"{self.prefix}-router-{self.instance_id}-{name}"
+        return f"{self.prefix}-{name}-{self.instance_id}"
+
+    def member_label(self, name: str) -> str:
+        """Return how metrics and log lines call a group's member."""
+        return "intake" if self.service == "router" else name
+
+    def session_label(self, name: str) -> str:
+        """Return how metrics and log lines call a session's producer."""
+        return "transaction" if self.service == "router" else f"{name}-transaction"
+
+    def labels(self, name: str) -> dict[str, str]:
+        """Return what a service's counts of transactions and rebalances are told apart by."""
+        return {} if self.service == "router" else {"stage": name}
 
 
 def admin_properties(settings: Settings) -> Properties:
@@ -73,27 +133,22 @@ def admin_properties(settings: Settings) -> Properties:
     )
 
 
-def group_properties(
-    settings: Settings, group_id: str, instance_id: str, client_id: str, *, tell_ends: bool = False
-) -> Properties:
-    """Return the properties of a group's consumer: static membership, so that a restart finds its partitions again.
+def group_properties(settings: Settings, names: ClientNames, name: str) -> Properties:
+    """Return the properties of a group's consumer, which reports the ends of its partitions.
 
-    Parameters
-    ----------
-    tell_ends : bool
-        Whether the consumer reports the ends of its partitions.
+    Its membership is static, so that a restart finds its partitions again.
     """
     return (
         _consumer(settings)
         | {
-            "group.id": group_id,
-            "group.instance.id": instance_id,
-            "client.id": client_id,
+            "group.id": names.group_id(name),
+            "group.instance.id": names.instance_id,
+            "client.id": names.client_id(name),
             # Partition n of every topic goes to the same instance.
             "partition.assignment.strategy": "range",
         }
         | _READ_EXACTLY
-        | (_TELL_ENDS if tell_ends else {})
+        | _REPORT_ENDS
     )
 
 
@@ -104,19 +159,14 @@ def offsets_properties(settings: Settings, group_id: str) -> Properties:
 
 def reader_properties(settings: Settings, group_id: str) -> Properties:
     """Return the properties of a consumer that reads whole topics by itself; its group is a name without members."""
-    return offsets_properties(settings, group_id) | _TELL_ENDS
+    return offsets_properties(settings, group_id) | _REPORT_ENDS
 
 
-def transactional_properties(
-    settings: Settings, transactional_id: str, client_id: str, max_record_bytes: int
-) -> Properties:
+def transactional_properties(settings: Settings, names: ClientNames, name: str, max_record_bytes: int) -> Properties:
     """Return the properties of a transactional producer.
 
     Parameters
     ----------
-    transactional_id : str
-        Fences a former process of the same name.
-    client_id : str
     max_record_bytes : int
         Largest record, and batch, that every output topic takes.
     """
@@ -125,8 +175,8 @@ def transactional_properties(
         _EVERY_CLIENT
         | given
         | {
-            "transactional.id": transactional_id,
-            "client.id": client_id,
+            "transactional.id": names.transactional_id(name),
+            "client.id": names.client_id(name),
             "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * _MILLISECONDS),
             "enable.idempotence": True,
             "acks": "all",
@@ -158,6 +208,16 @@ def producer_properties(settings: Settings, delivery_timeout_s: float, linger_ms
         | given
         | {"enable.idempotence": True, "acks": "all", "message.timeout.ms": int(delivery_timeout_s * _MILLISECONDS)}
     )
+
+
+def publisher_properties(settings: Settings) -> Properties:
+    """Return the properties of the producer behind an API: a request waits for each record."""
+    return producer_properties(settings, _PUBLISHED_S, _PUBLISHED_LINGER_MS)
+
+
+def heartbeat_properties(settings: Settings) -> Properties:
+    """Return the properties of the producer of status records; a short queue, since the next one says more."""
+    return producer_properties(settings, _HEARTBEAT_S) | {"queue.buffering.max.messages": _HEARTBEATS_QUEUED}
 
 
 def _is_producers(key: str) -> bool:

@@ -1,4 +1,4 @@
-"""Records in, the broker's acknowledgement out, for callers on an event loop: nobody is told "taken" before that.
+"""Single records, acknowledged by the broker before anybody is answered that they were taken.
 
 The client's delivery reports come on a thread of their own and wake the waiting request.
 """
@@ -12,27 +12,33 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from recalibrator.kafka_properties import DELIVERY_TIMEOUT_S
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.kafka_properties import Properties
+from ucci_runtime.broker.records import Count
 
 _POLL_S = 0.1
-_FLUSH_S = 5.0
+_MILLISECONDS = 1_000
 
 
-class Publisher:
-    """An idempotent producer whose sends are awaited; used by one event loop.
+class KafkaPublisher:
+    """An idempotent producer; see :class:`~ucci_runtime.broker.ports.Publisher`.
 
     Parameters
     ----------
+    name : str
+        Of its thread, and of the client in metrics.
     properties : mapping
-        See :func:`~recalibrator.kafka_properties.producer_properties`.
+        See :func:`~ucci_runtime.broker.kafka_properties.producer_properties`.
+    count : callable
     """
 
-    def __init__(self, properties: Properties) -> None:
+    def __init__(self, name: str, properties: Properties, count: Count) -> None:
+        self._name = name
+        self._count = count
+        self._timeout_s = properties["message.timeout.ms"] / _MILLISECONDS
         self._producer = Producer(properties)
         self._closing = Event()
-        self._poller = Thread(target=self._poll, name="api-producer", daemon=True)
+        self._poller = Thread(target=self._poll, name=name, daemon=True)
         self._poller.start()
 
     async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
@@ -41,7 +47,7 @@ class Publisher:
         Raises
         ------
         BrokerUnreachable
-            When it was not acknowledged within 5 s; it may have come in all the same.
+            When it was not acknowledged in time; it may have come in all the same.
         """
         await self.queue(topic, key, value, headers)
 
@@ -53,7 +59,7 @@ class Publisher:
         acknowledged: asyncio.Future[None] = loop.create_future()
 
         def on_delivery(error: KafkaError | None, _message: Message) -> None:
-            loop.call_soon_threadsafe(_settle, acknowledged, error)
+            loop.call_soon_threadsafe(_settle, acknowledged, error, self._timeout_s)
 
         options: dict[str, Any] = {"headers": list(headers.items())} if headers else {}
         try:
@@ -64,22 +70,31 @@ class Publisher:
             acknowledged.set_exception(BrokerUnreachable(str(error)))
         return acknowledged
 
-    def close(self) -> None:
-        """Deliver what is queued, for up to 5 s, and end."""
+    def post(self, topic: str, key: bytes, value: bytes) -> bool:
+        """Queue one record that nobody waits for; False when it was dropped. Never blocks."""
+        try:
+            self._producer.produce(topic, value, key)
+        except (BufferError, KafkaException):
+            self._count("client_errors", client=self._name, code="not_sent")
+            return False
+        return True
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Deliver what is queued, for up to so many seconds, and end."""
         self._closing.set()
         self._poller.join()
-        self._producer.flush(_FLUSH_S)
+        self._producer.flush(timeout_s)
 
     def _poll(self) -> None:
         while not self._closing.is_set():
             self._producer.poll(_POLL_S)
 
 
-def _settle(acknowledged: asyncio.Future[None], error: KafkaError | None) -> None:
+def _settle(acknowledged: asyncio.Future[None], error: KafkaError | None, timeout_s: float) -> None:
     if acknowledged.done():
         return
     if error is None:
         acknowledged.set_result(None)
     else:
-        message = f"not acknowledged within {DELIVERY_TIMEOUT_S:g} s ({error.name()})"
+        message = f"not acknowledged within {timeout_s:g} s ({error.name()})"
         acknowledged.set_exception(BrokerUnreachable(message))

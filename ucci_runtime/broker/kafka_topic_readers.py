@@ -1,6 +1,6 @@
-"""Whole topics, read from their beginning and then on, by every instance for itself, in no group.
+"""Topics read in no group, by every instance for itself: whole ones from their beginning, or the ends of long ones.
 
-Records flow out in order; "caught up" means that the end as of the question was reached. Nothing is committed.
+"Caught up" means that the end as of the question was reached. Nothing is committed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from ucci_runtime.broker.errors import AccessDenied, BrokerError, BrokerUnreacha
 from ucci_runtime.broker.kafka_client_reports import reports
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import Properties
-from ucci_runtime.broker.records import Count, Input
+from ucci_runtime.broker.kafka_records import record_of, source_of
+from ucci_runtime.broker.records import Count, Input, Record
 
 _log = structlog.get_logger()
 
 MAX_POLLED = 1_000
 _ASK_TIMEOUT_S = 5.0
+_TAIL_ASK_TIMEOUT_S = 2.0
+_TAIL_RETRY_S = 5.0
 _POLL_S = 0.05
 _RETRY_WAIT_S = 0.1
 _PATIENCE = 50
@@ -31,8 +34,8 @@ _BUDGET_S = 240.0
 _ENDED_AT_SHUTDOWN = "closed while a topic was read to its end"
 
 
-class CompactedReader:
-    """A consumer of whole topics; used by one thread.
+class KafkaTopicReader:
+    """A consumer of whole topics; see :class:`~ucci_runtime.broker.ports.TopicReader`. Used by one thread.
 
     Parameters
     ----------
@@ -41,6 +44,11 @@ class CompactedReader:
     topics : sequence of str
     properties : mapping
         See :func:`~ucci_runtime.broker.kafka_properties.reader_properties`.
+    count : callable
+    on_final : callable
+        Called with an error that waiting cannot mend.
+    closing : threading.Event
+        Ends waits between attempts.
     partitions : int
         Of each topic; compacted ones have one, so that their records are in one order.
     """
@@ -70,7 +78,7 @@ class CompactedReader:
         """Whether every topic was read to its end once."""
         return len(self._reached) == len(self._positions)
 
-    def poll(self, timeout_s: float) -> Iterator[Message]:
+    def poll(self, timeout_s: float) -> Iterator[Record]:
         """Yield what has come; blocks up to ``timeout_s`` while nothing has.
 
         Raises
@@ -81,20 +89,17 @@ class CompactedReader:
         if first is None:
             return
         for message in [first, *self._consumer.consume(MAX_POLLED - 1, 0)]:
-            if self._is_record(message):
-                yield message
+            record = self._record(message)
+            if record is not None:
+                yield record
 
-    def read_to_end(self) -> list[Message]:
-        """Return all records up to the ends as of now; blocks, with patience for a broker on its way back.
+    def up_to_end(self) -> Iterator[Record]:
+        """Yield all records up to the ends as of now; blocks, with patience for a broker on its way back.
 
         Raises
         ------
         AccessDenied, BrokerUnreachable
         """
-        return list(self.up_to_end())
-
-    def up_to_end(self) -> Iterator[Message]:
-        """Yield all records up to the ends as of now, as :meth:`read_to_end`, without holding them."""
         deadline_s = time.monotonic() + _BUDGET_S
         ends = {source: self._end(source, deadline_s) for source in self._positions}
         while any(self._positions[source] < end for source, end in ends.items()):
@@ -129,19 +134,114 @@ class CompactedReader:
         if time.monotonic() > deadline_s:
             raise BrokerUnreachable(f"{', '.join(s.topic for s in self._positions)}: not read within {_BUDGET_S:g} s")
 
-    def _is_record(self, message: Message) -> bool:
+    def _record(self, message: Message) -> Record | None:
         error = message.error()
-        source = Input(cast(str, message.topic()), cast(int, message.partition()))
         if error is None:
-            self._positions[source] = cast(int, message.offset()) + 1
-            return True
+            record = record_of(message)
+            self._positions[record.source] = record.offset + 1
+            return record
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
+            source = source_of(message)
             self._positions[source] = cast(int, message.offset())
             self._reached.add(source)
-            return False
-        reason = translate(error, Side.CONSUMER)
-        if isinstance(reason, AccessDenied) or is_fatal(error):
-            raise reason
-        self._count("client_errors", client=self._name, code=error.name())
-        _log.warning("reader", client=self._name, code=error.name(), error=error.str())
-        return False
+        else:
+            _report(self._name, error, self._count)
+        return None
+
+
+class KafkaTailReader:
+    """A consumer of the end of one topic, its latest records and then what comes; used by one thread.
+
+    For what is shown to people: a partition added later is read after a restart.
+
+    Parameters
+    ----------
+    name : str
+        Of the client in logs and metrics.
+    topic : str
+    properties : mapping
+        See :func:`~ucci_runtime.broker.kafka_properties.reader_properties`.
+    count : callable
+    most : int
+        Records of the past, over all partitions.
+    on_final : callable
+        Called with an error that waiting cannot mend.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        properties: Properties,
+        count: Count,
+        *,
+        most: int,
+        on_final: Callable[[BrokerError], None],
+    ) -> None:
+        self._name = name
+        self._topic = topic
+        self._count = count
+        self._most = most
+        self._consumer = Consumer(properties | reports(name, count, on_final))
+        self._left: set[Input] | None = None
+        self._due_s = 0.0
+
+    @property
+    def has_reached_ends(self) -> bool:
+        """Whether every partition was read to its end once."""
+        return self._left is not None and not self._left
+
+    def poll(self, timeout_s: float) -> Iterator[Record]:
+        """Yield what has come; blocks at most some seconds, and that only until the topic's ends are known.
+
+        Raises
+        ------
+        AccessDenied
+        """
+        if self._left is None and time.monotonic() >= self._due_s:
+            self._assign()
+        if self._left is None:
+            return
+        for message in self._consumer.consume(MAX_POLLED, timeout_s):
+            error = message.error()
+            if error is None:
+                yield record_of(message)
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
+                self._left.discard(source_of(message))
+            else:
+                _report(self._name, error, self._count)
+
+    def up_to_end(self) -> Iterator[Record]:
+        """Yield records until every partition was read to its end once; blocks."""
+        while not self.has_reached_ends:
+            yield from self.poll(_POLL_S)
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+    def _assign(self) -> None:
+        """Begin so many records before the ends; try again later where the broker does not answer."""
+        try:
+            partitions = self._consumer.list_topics(self._topic, _TAIL_ASK_TIMEOUT_S).topics[self._topic].partitions
+            each = max(self._most // max(len(partitions), 1), 1)
+            starts = []
+            for partition in partitions:
+                place = TopicPartition(self._topic, partition)
+                low, high = self._consumer.get_watermark_offsets(place, _TAIL_ASK_TIMEOUT_S, cached=False)
+                starts.append(TopicPartition(self._topic, partition, max(low, high - each)))
+        except KafkaException as error:
+            self._due_s = time.monotonic() + _TAIL_RETRY_S
+            _report(self._name, kafka_error(error), self._count)
+        else:
+            self._consumer.assign(starts)
+            self._left = {Input(place.topic, place.partition) for place in starts}
+
+
+def _report(client: str, error: KafkaError, count: Count) -> None:
+    """Count an error that waiting mends, raise any other."""
+    reason = translate(error, Side.CONSUMER)
+    if isinstance(reason, AccessDenied) or is_fatal(error):
+        raise reason
+    count("client_errors", client=client, code=error.name())
+    _log.warning("reader", client=client, code=error.name(), error=error.str())

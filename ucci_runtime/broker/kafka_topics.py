@@ -17,6 +17,7 @@ from schemas.topics import BROKERS_TIME, FEEDBACK, RESULTS, TIMESTAMP_TYPE, Topi
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, BrokerUnreachable, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import admin_properties
+from ucci_runtime.broker.ports import CheckedTopics
 
 REQUEST_TIMEOUT_S = 10.0
 
@@ -31,26 +32,6 @@ class TopicFacts(NamedTuple):
 
     partitions: int
     config: Mapping[str, str]
-
-
-class CheckedTopics(NamedTuple):
-    """What a service needs to know of the cluster.
-
-    Parameters
-    ----------
-    cluster_id : str
-    max_record_bytes : int
-        Largest record, in bytes, that every topic it writes takes.
-    missing : frozenset of Topic
-        Those that it can do without and that are not there.
-    warnings : tuple of str
-        What could be better, one line each, though everything works without.
-    """
-
-    cluster_id: str
-    max_record_bytes: int
-    missing: frozenset[Topic] = frozenset()
-    warnings: tuple[str, ...] = ()
 
 
 def check_topics(

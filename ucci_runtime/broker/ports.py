@@ -1,22 +1,59 @@
-"""The seams between a service and the broker: what a service asks of it, whichever broker it is."""
+"""The seams between a service and the broker: what a service asks of it, whichever broker it is.
+
+A service is given a :class:`Connect`, calls it once, and builds every reader and writer from the :class:`Broker` that
+it returns. What a group reads and what it writes meet in one transaction, so one name goes through all of it: the
+session called ``join`` commits the offsets of the group called ``join``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Event
+from typing import NamedTuple, Protocol
 
-from ucci_runtime.broker.records import EndReached, Input, Lag, OutputRecord, Record
+from schemas.topics import Topic
+from ucci_runtime.broker.errors import BrokerError
+from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OffsetCommit, OutputRecord, Record
+
+MAX_POLLED = 2_000
+"""Most records that one poll returns, unless it asks for fewer."""
+
+
+class CheckedTopics(NamedTuple):
+    """What a service needs to know of the cluster.
+
+    Parameters
+    ----------
+    cluster_id : str
+    max_record_bytes : int
+        Largest record, in bytes, that every topic it writes takes.
+    missing : frozenset of Topic
+        Those that it can do without and that are not there.
+    warnings : tuple of str
+        What could be better, one line each, though everything works without.
+    """
+
+    cluster_id: str
+    max_record_bytes: int
+    missing: frozenset[Topic] = frozenset()
+    warnings: tuple[str, ...] = ()
+
+
+GroupOffsets = Mapping[Input, OffsetCommit | None]
+"""What a group has committed; None where it has committed nothing yet."""
 
 
 class Assignee(Protocol):
-    """Who is told of its partitions by an :class:`EventLog`, always from within :meth:`EventLog.poll`."""
+    """Takes partitions over and gives them up; called by a :class:`GroupReader`, from within its poll alone."""
 
-    def assigned(self, committed: Mapping[Input, int | None]) -> Mapping[Input, int]:
+    def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
         """Take over these partitions, in place of all before; return the offset to read each from.
 
         Parameters
         ----------
-        committed : mapping of Input to int or None
+        committed : mapping of Input to OffsetCommit or None
             The group's offsets: everything below was taken, and its outputs are committed.
         """
         ...
@@ -30,55 +67,271 @@ class Assignee(Protocol):
         ...
 
 
-class EventLog(Protocol):
-    """The group's view of its input topics."""
+class GroupReader(Protocol):
+    """One member of a consumer group; used by one thread.
+
+    It commits nothing: offsets go into the transactions of a :class:`TransactionSession`.
+    """
 
     def subscribe(self, assignee: Assignee) -> None:
-        """Join the group."""
+        """Join the group; partitions are handed over from within :meth:`poll`."""
         ...
 
-    def poll(self, timeout_s: float) -> Sequence[Record | EndReached]:
-        """Return what has come; blocks up to ``timeout_s`` while nothing has."""
+    def poll(self, timeout_s: float, most: int = MAX_POLLED) -> Sequence[Record | EndReached]:
+        """Return what has come; blocks up to ``timeout_s`` while nothing has.
+
+        Nothing of an earlier assignment is ever among it.
+
+        Raises
+        ------
+        Fenced, AccessDenied
+        """
         ...
 
     def group(self) -> object:
-        """Return the group's metadata, by which the broker fences a former owner."""
+        """Return the group's metadata as this member knows it; a commit under an older one is refused."""
         ...
 
     def rewind(self) -> None:
         """Ask the group's offsets again and have the present partitions assigned anew."""
         ...
 
-    def hold(self, source: Input) -> None:
-        """Deliver nothing of this partition until :meth:`read_from`."""
+    def pause(self, sources: Collection[Input]) -> None:
+        """Deliver nothing of these partitions until they are resumed, or read from an offset, or assigned anew."""
+        ...
+
+    def resume(self, sources: Collection[Input]) -> None:
+        """Deliver these partitions again."""
         ...
 
     def read_from(self, starts: Mapping[Input, int]) -> None:
-        """Read all partitions from these offsets."""
+        """Read all partitions from these offsets; an offset that the log no longer has means its beginning."""
         ...
 
-    def lag(self) -> Mapping[Input, Lag]:
-        """Return how far each partition's reader is behind its end, as last heard."""
-        ...
+    def lag(self, reached: Mapping[Input, int] | None = None) -> Mapping[Input, Lag]:
+        """Return how far each partition is behind its end, as last heard; never blocks.
 
-    def close(self) -> None:
-        """Leave the loop; the membership stays for whoever restarts in time."""
-        ...
-
-
-class Transactions(Protocol):
-    """Outputs and offsets, committed together or not at all."""
-
-    def commit(self, records: Sequence[OutputRecord], offsets: Mapping[Input, int], group: object) -> None:
-        """Commit; blocks.
-
-        Raises
-        ------
-        Rewind
-            When it was not committed, or nobody knows.
+        Parameters
+        ----------
+        reached : mapping of Input to int, optional
+            Offsets to count from, such as the committed ones; by default those that were read.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the producer."""
+        """Give up the partitions and leave the loop; a restart in time finds the membership where it was."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The transaction took place.
+
+    Parameters
+    ----------
+    written : tuple of OutputRecord
+        What was written for each record: itself, or what it named for where it is too large.
+    """
+
+    written: tuple[OutputRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """The transaction did not take place; nothing of it will ever be read."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody saw how the transaction ended; it has ended.
+
+    Parameters
+    ----------
+    reason : str
+    offsets : mapping of Input to OffsetCommit or None, or None
+        What the group has committed of the partitions in question, asked afterwards: this is how it ended. None when
+        the process closes before the group has answered.
+    """
+
+    reason: str
+    offsets: GroupOffsets | None
+
+
+CommitEnd = Committed | Aborted | Unknown
+
+
+class TransactionSession(Protocol):
+    """Outputs and offsets, committed together or not at all; used by one thread.
+
+    Back-off, fences and the replacement of a producer happen inside. Errors that it raises are final.
+    """
+
+    @property
+    def is_started(self) -> bool:
+        """Whether transactions can be made."""
+        ...
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a call may never return: the process must then end without clean-up."""
+        ...
+
+    def start(self) -> None:
+        """Fence the process that ran under this name before, and end what it left open; blocks until that worked.
+
+        Raises
+        ------
+        Fenced, AccessDenied
+        """
+        ...
+
+    def commit(
+        self, records: Sequence[OutputRecord], offsets: Mapping[Input, OffsetCommit], group: object
+    ) -> CommitEnd:
+        """Write the records and commit them with the offsets, in one go; blocks up to some 20 s.
+
+        Parameters
+        ----------
+        records : sequence of OutputRecord
+        offsets : mapping of Input to OffsetCommit
+        group : object
+            :meth:`GroupReader.group` as of when these offsets were reached.
+
+        Raises
+        ------
+        Fenced, AccessDenied
+        """
+        ...
+
+    def serve(self) -> None:
+        """Let the client report errors; never blocks."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the producer; nothing is open between commits."""
+        ...
+
+
+class TopicReader(Protocol):
+    """Whole topics, or their ends, read in no group; used by one thread."""
+
+    @property
+    def has_reached_ends(self) -> bool:
+        """Whether every topic was read to its end once."""
+        ...
+
+    def poll(self, timeout_s: float) -> Iterator[Record]:
+        """Yield what has come; blocks up to ``timeout_s`` while nothing has.
+
+        Raises
+        ------
+        AccessDenied
+        """
+        ...
+
+    def up_to_end(self) -> Iterator[Record]:
+        """Yield all records up to the ends as of now; blocks, with patience for a broker on its way back.
+
+        Raises
+        ------
+        AccessDenied, BrokerUnreachable
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the reader."""
+        ...
+
+
+class Publisher(Protocol):
+    """Single records, outside transactions."""
+
+    async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
+        """Send one record and wait until the broker has it.
+
+        Raises
+        ------
+        BrokerUnreachable
+            When it was not acknowledged in time; it may have come in all the same.
+        """
+        ...
+
+    def queue(
+        self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
+    ) -> asyncio.Future[None]:
+        """Queue one record; the future is done when the broker has it, or raises ``BrokerUnreachable``."""
+        ...
+
+    def post(self, topic: str, key: bytes, value: bytes) -> bool:
+        """Queue one record that nobody waits for; False when it was dropped. Never blocks; callable from any thread."""
+        ...
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Deliver what is queued, for up to so many seconds, and end."""
+        ...
+
+
+class Broker(Protocol):
+    """The broker as one process of a service sees it."""
+
+    def check(
+        self, touched: Sequence[Topic], written: Iterable[Topic], optional: Sequence[Topic] = ()
+    ) -> CheckedTopics:
+        """Compare the topics with the table of :mod:`schemas.topics`; to be called before anything else.
+
+        Parameters
+        ----------
+        touched : sequence of Topic
+            All that must be there.
+        written : iterable of Topic
+            Those whose limit counts, as far as they are there.
+        optional : sequence of Topic
+            Newer than others: a service that was there before goes on without them until somebody creates them.
+
+        Raises
+        ------
+        TopicsUnusable
+            Naming every fault at once.
+        BrokerUnreachable, AccessDenied
+        """
+        ...
+
+    def group_reader(self, name: str, topics: Sequence[str]) -> GroupReader:
+        """Return a member of a group, by this process's instance id; the topics are co-partitioned."""
+        ...
+
+    def session(self, name: str) -> TransactionSession:
+        """Return the session that commits for the group of this name."""
+        ...
+
+    def topic_reader(self, name: str, topics: Sequence[str], *, tail: int | None = None) -> TopicReader:
+        """Return a reader of whole topics of one partition each, or of the last ``tail`` records of any topics."""
+        ...
+
+    def publisher(self, name: str) -> Publisher:
+        """Return a publisher."""
+        ...
+
+
+class Connect(Protocol):
+    """Makes the broker of one process."""
+
+    def __call__(
+        self, instance_id: str, *, count: Count, on_final: Callable[[BrokerError], None], closing: Event
+    ) -> Broker:
+        """Return the broker.
+
+        Parameters
+        ----------
+        instance_id : str
+            Names the process for as long as its state lives, restarts included.
+        count : callable
+            Counts ``client_errors``, ``rebalances`` and ``transactions``.
+        on_final : callable
+            Called with an error that waiting cannot mend, from any thread.
+        closing : threading.Event
+            Once set, waits between attempts end.
+        """
         ...

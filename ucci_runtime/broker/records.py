@@ -1,8 +1,12 @@
-"""Records as they come from a topic and go to one, and what is counted on the way."""
+"""Records as they come from a topic and go to one, and what is counted on the way.
+
+Nothing here knows which broker carries them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 Header = tuple[str, bytes | None]
@@ -35,15 +39,18 @@ class Record(NamedTuple):
         0 where there is none.
     by_broker : bool
         Whether the broker dated it (``LogAppendTime``), rather than its producer.
+    headers_fault : str or None
+        Why its headers cannot be read; ``headers`` is empty then.
     """
 
     source: Input
     offset: int
     key: bytes | None
     value: bytes | None
-    timestamp_ms: int
+    timestamp_ms: int = 0
     headers: tuple[Header, ...] = ()
     by_broker: bool = False
+    headers_fault: str | None = None
 
 
 class EndReached(NamedTuple):
@@ -68,14 +75,26 @@ class Lag(NamedTuple):
     seconds: float | None
 
 
+def next_offset(found: OffsetCommit | None) -> int:
+    """Return the offset that a group goes on from: 0 where it has committed nothing."""
+    return 0 if found is None else found.offset
+
+
 @dataclass(frozen=True, slots=True)
 class OutputRecord:
-    """One record to produce."""
+    """One record to produce.
+
+    Parameters
+    ----------
+    instead : callable, optional
+        Given the largest size that the topics take, returns what is written where this record is larger.
+    """
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...] = ()
+    instead: Callable[[int], OutputRecord] | None = field(default=None, compare=False, repr=False)
 
     @property
     def size_bytes(self) -> int:

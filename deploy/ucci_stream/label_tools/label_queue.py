@@ -24,7 +24,7 @@ from schemas.status import WorkloadStatus
 from schemas.topics import LABEL_REQUESTS, STATUS
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_properties import reader_properties
-from ucci_runtime.broker.kafka_topic_readers import CompactedReader
+from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
 
 _TEXT_CHARS = 80
@@ -53,7 +53,7 @@ def read_queue(settings: Settings, workload: str, limit: int, reason: RequestRea
         [workload], prefix, retention_s=options.label_request_retention_s, most=options.label_requests_max
     )
     status = WorkloadStatus.cold_start(workload, settings.workloads[workload].target)
-    reader = CompactedReader(
+    reader = KafkaTopicReader(
         "label-queue",
         [STATUS.name(prefix), LABEL_REQUESTS.name(prefix)],
         reader_properties(settings, f"{prefix}-label-queue") | {"log_level": 2},
@@ -62,9 +62,9 @@ def read_queue(settings: Settings, workload: str, limit: int, reason: RequestRea
         closing=Event(),
     )
     try:
-        for message in reader.read_to_end():
-            key, value = message.key(), message.value()
-            if queue.take(str(message.topic()), key, value) or key != workload.encode() or value is None:
+        for record in reader.up_to_end():
+            key, value = record.key, record.value
+            if queue.take(record.source.topic, key, value) or key != workload.encode() or value is None:
                 continue
             try:
                 status = WorkloadStatus.from_json(value)

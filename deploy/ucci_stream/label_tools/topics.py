@@ -15,7 +15,7 @@ from schemas.settings import Settings
 from schemas.topics import FEEDBACK, LABEL_REQUESTS, RESULTS
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_properties import reader_properties
-from ucci_runtime.broker.kafka_topic_readers import CompactedReader
+from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_stream.topics.admin import partition_counts
 from ucci_stream.topics.feed import send_events
@@ -70,15 +70,15 @@ class SyncTopics:
 
     def requests(self, now: datetime, most: int) -> tuple[LabelRequested, ...]:
         """Return the newest open label requests, newest first."""
-        for message in self._requests.up_to_end():
-            self._queue.take(str(message.topic()), message.key(), message.value())
+        for record in self._requests.up_to_end():
+            self._queue.take(record.source.topic, record.key, record.value)
         return self._queue.page(self._workload, now, most).requests
 
     def sent(self) -> dict[Author, Sent]:
         """Return what was sent with the highest revision, of each author and query; without the labels themselves."""
         mark = self._source.encode()
-        for message in self._feedback.up_to_end():
-            value = message.value()
+        for record in self._feedback.up_to_end():
+            value = record.value
             # Feedback of others is the most of a busy topic, and parsing it the most of the work.
             if value is not None and mark in value:
                 self._take(value)
@@ -111,9 +111,9 @@ class SyncTopics:
             return
         note_sent(self._sent, event, self._source, self._project)
 
-    def _reader(self, name: str, topic: str, partitions: int) -> CompactedReader:
+    def _reader(self, name: str, topic: str, partitions: int) -> KafkaTopicReader:
         group = reading_group(self._settings.topics.prefix, self._source, name)
-        return CompactedReader(
+        return KafkaTopicReader(
             f"{self._source}-{name}",
             [topic],
             reader_properties(self._settings, group) | {"log_level": 2},

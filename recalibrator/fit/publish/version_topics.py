@@ -8,31 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from confluent_kafka import Message
-
 from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.event import Event
 from schemas.trial import CalibrationTrial
-from ucci_runtime.broker.kafka_topic_readers import CompactedReader
-from ucci_runtime.broker.records import OutputRecord
+from ucci_runtime.broker.ports import TopicReader
+from ucci_runtime.broker.records import OutputRecord, Record
 
 _ENDING = frozenset({"activate", "pin", "stop_trial"})
 """Commands after which no trial runs, whether or not the fit knew of one."""
 
 
-class KafkaVersionLog:
+class TopicVersionLog:
     """The reader of the calibration topic; used by the fit's thread alone.
 
     Parameters
     ----------
-    reader : CompactedReader
+    reader : TopicReader
         Of the topics of versions in force and on trial.
     trial_topic : str or None
     """
 
-    def __init__(self, reader: CompactedReader, trial_topic: str | None) -> None:
+    def __init__(self, reader: TopicReader, trial_topic: str | None) -> None:
         self._reader = reader
         self._trial_topic = trial_topic
         self._highest: dict[str, int] = {}
@@ -48,18 +46,18 @@ class KafkaVersionLog:
         ------
         AccessDenied, BrokerUnreachable
         """
-        self._take(self._reader.read_to_end())
+        self._take(self._reader.up_to_end())
         return dict(self._highest)
 
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
 
-    def _take(self, messages: Iterable[Message]) -> dict[str, int]:
+    def _take(self, records: Iterable[Record]) -> dict[str, int]:
         news: dict[str, int] = {}
-        for message in messages:
-            read = version_on_trial if message.topic() == self._trial_topic else valid_version
-            version = read(message.key(), message.value())
+        for record in records:
+            read = version_on_trial if record.source.topic == self._trial_topic else valid_version
+            version = read(record.key, record.value)
             if version is not None:
                 news[version.workload] = max(version.version, news.get(version.workload, 0))
         for workload, number in news.items():

@@ -67,7 +67,7 @@ class Fit:
         self.limits = FitLimits(kept_versions=kept_versions)
         self.clock = ManualClock()
         self.count = Counts()
-        self.broker = MemoryBroker()
+        self.broker = MemoryBroker(self.clock)
         self.broker.create(TOPICS.observations, 2)
         self.begin()
 
@@ -133,8 +133,7 @@ class Fit:
         """Turn until everything is folded and committed, statuses included."""
         for _ in range(2_000):
             self.turn()
-            done = all(self.broker.offsets.get(source, 0) == end for source, end in self.broker.ends.items())
-            if self.stage.is_ready and done:
+            if self.stage.is_ready and self.broker.settled():
                 break
         else:
             raise AssertionError("did not settle")

@@ -60,7 +60,7 @@ class Join:
         self.limits = limits or JoinLimits()
         self.clock = ManualClock()
         self.count = Counts()
-        self.broker = MemoryBroker()
+        self.broker = MemoryBroker(self.clock)
         self.broker.create(TOPICS.results, PARTITIONS)
         self.broker.create(TOPICS.feedback, PARTITIONS)
         self.begin()
@@ -117,7 +117,7 @@ class Join:
         """Turn until everything is taken and committed."""
         for _ in range(2_000):
             self.turn()
-            if self.stage.is_ready and all(self.broker.offsets.get(s, 0) == end for s, end in self.broker.ends.items()):
+            if self.stage.is_ready and self.broker.settled():
                 return
         raise AssertionError("did not settle")
 
@@ -245,7 +245,7 @@ def test_a_group_whose_offsets_were_lost_repeats_nothing(join: Join) -> None:
     join.send(TOPICS.feedback, 1, feedback(1).to_json())
     join.settle()
     join.crash()
-    join.broker.offsets.clear()
+    join.broker.forget_offsets()
     join.send(TOPICS.results, 2, routed(2).to_json())
     join.send(TOPICS.feedback, 2, feedback(2).to_json())
     for _ in range(100):

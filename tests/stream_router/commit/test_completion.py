@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_router.commit.completion import Frontier
+from stream_router.commit.completion import CompletionTracker
 from stream_router.commit.done_offsets import OffsetRange
 from stream_router.errors import OffsetsWentBack
 
@@ -21,7 +21,7 @@ def covered(commit: tuple[int, tuple[OffsetRange, ...]], offset: int) -> bool:
     st.data(),
 )
 def test_a_commit_covers_exactly_what_is_done(steps: list[int], data: st.DataObject) -> None:
-    frontier = Frontier(0)
+    frontier = CompletionTracker(0)
     delivered, offset = [], -1
     done: set[int] = set()
     for step in steps:
@@ -46,38 +46,38 @@ def test_after_a_restart_exactly_the_unfinished_are_answered(steps: list[int], d
         offsets.append(offset)
     read = data.draw(st.integers(1, len(offsets)))
     done = frozenset(data.draw(st.lists(st.sampled_from(offsets[:read]))))
-    first = Frontier(0)
+    first = CompletionTracker(0)
     for each in offsets[:read]:
         first.deliver(each)
     commit = first.commit(done)
     assert commit is not None
-    second = Frontier(*commit)
+    second = CompletionTracker(*commit)
     asked = [each for each in offsets if each >= commit[0] and second.deliver(each)]
     assert asked == [each for each in offsets if each not in done and each >= commit[0]]
 
 
 def test_what_is_done_ahead_stays_in_the_commit_until_it_is_delivered_again() -> None:
-    frontier = Frontier(5, [OffsetRange(7, 100)])
+    frontier = CompletionTracker(5, [OffsetRange(7, 100)])
     assert frontier.deliver(5)
     assert frontier.commit({5}) == (6, (OffsetRange(7, 100),))
 
 
 def test_transaction_markers_do_not_split_a_range() -> None:
-    frontier = Frontier(0)
+    frontier = CompletionTracker(0)
     for offset in (0, 1, 3, 4, 6):
         frontier.deliver(offset)
     assert frontier.commit({1, 3, 4, 6}) == (0, (OffsetRange(1, 6),))
 
 
 def test_markers_between_unfinished_offsets_make_no_ranges() -> None:
-    frontier = Frontier(0)
+    frontier = CompletionTracker(0)
     for offset in range(0, 100, 2):
         frontier.deliver(offset)
     assert frontier.commit() == (0, ())
 
 
 def test_the_commit_reaches_the_end_of_the_log_behind_a_marker() -> None:
-    frontier = Frontier(16)
+    frontier = CompletionTracker(16)
     frontier.deliver(16)
     frontier.advance(18)
     assert frontier.commit() == (16, ())
@@ -85,17 +85,17 @@ def test_the_commit_reaches_the_end_of_the_log_behind_a_marker() -> None:
 
 
 def test_nothing_is_known_before_the_first_delivery_without_a_commit() -> None:
-    assert Frontier(None).commit() is None
+    assert CompletionTracker(None).commit() is None
 
 
 def test_a_log_cut_below_the_committed_offset_starts_anew() -> None:
-    frontier = Frontier(500, [OffsetRange(501, 600)])
+    frontier = CompletionTracker(500, [OffsetRange(501, 600)])
     assert frontier.deliver(0)
     assert frontier.commit({0}) == (1, ())
 
 
 def test_offsets_that_go_back_while_reading_stop_the_router() -> None:
-    frontier = Frontier(0)
+    frontier = CompletionTracker(0)
     frontier.deliver(7)
     with pytest.raises(OffsetsWentBack, match="offset 3 came after 7"):
         frontier.deliver(3)
@@ -103,6 +103,6 @@ def test_offsets_that_go_back_while_reading_stop_the_router() -> None:
 
 
 def test_ranges_that_the_log_no_longer_holds_are_forgotten() -> None:
-    frontier = Frontier(5, [OffsetRange(6, 8)])
+    frontier = CompletionTracker(5, [OffsetRange(6, 8)])
     assert frontier.deliver(20)
     assert frontier.commit({20}) == (21, ())

@@ -11,26 +11,26 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from stream_router.commit import ledger as ledger_module
 from stream_router.commit.done_offsets import MAX_METADATA_CHARS, OffsetRange, decode
-from stream_router.commit.ledger import Batch, Committed, Ledger, RecordId
-from stream_router.commit.outcome import InputRecord, Outcome
+from stream_router.commit.ledger import CommitBatch, CommittedOffsets, Ledger, RecordId
+from stream_router.commit.outcome import Outcome
 from stream_router.errors import OffsetsWentBack
-from ucci_runtime.broker.records import OutputRecord
+from ucci_runtime.broker.records import Input, OutputRecord, Record
 
 PARTITIONS = (0, 1, 2)
 
 
 def outcome(partition: int, offset: int) -> Outcome:
-    source = InputRecord("queries", partition, offset, None, b"query")
+    source = Record(Input("queries", partition), offset, None, b"query")
     return Outcome(source, OutputRecord("results", b"key", f"{partition}:{offset}".encode()))
 
 
-def group_after(batch: Batch) -> dict[int, Committed]:
+def group_after(batch: CommitBatch) -> dict[int, CommittedOffsets]:
     """What the broker would say of the group after the batch was committed."""
     found = {}
     for partition, commit in batch.offsets.items():
         done = decode(commit.offset, commit.metadata)
         assert done is not None
-        found[partition] = Committed(commit.offset, done)
+        found[partition] = CommittedOffsets(commit.offset, done)
     return found
 
 
@@ -40,13 +40,13 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.log: dict[int, list[int]] = {p: [] for p in PARTITIONS}
-        self.group: dict[int, Committed] = {p: Committed(None) for p in PARTITIONS}
+        self.group: dict[int, CommittedOffsets] = {p: CommittedOffsets(None) for p in PARTITIONS}
         self.results: Counter[RecordId] = Counter()
         self.ledger = Ledger()
         self.owned: dict[int, int] = {}
         self.asked: set[RecordId] = set()
         self.answered: set[RecordId] = set()
-        self.batch: Batch | None = None
+        self.batch: CommitBatch | None = None
         self.is_fenced = False
         self.is_applied = False
 
@@ -157,12 +157,12 @@ class LedgerMachine(RuleBasedStateMachine):
         self.results.update(RecordId(partition, offset) for offset in done)
         self.group[partition] = self.obvious(partition)
 
-    def obvious(self, partition: int) -> Committed:
+    def obvious(self, partition: int) -> CommittedOffsets:
         """The group's state as a list of single offsets."""
         finished = [o for o in self.log[partition] if self.results[RecordId(partition, o)] == 1]
         open_ = [o for o in self.log[partition] if self.results[RecordId(partition, o)] == 0]
         first = open_[0] if open_ else (finished[-1] + 1 if finished else 0)
-        return Committed(first, tuple(OffsetRange(o, o) for o in finished if o > first))
+        return CommittedOffsets(first, tuple(OffsetRange(o, o) for o in finished if o > first))
 
     @rule(partitions=st.sets(st.sampled_from(PARTITIONS)))
     @precondition(lambda self: not self.owned)
@@ -221,7 +221,7 @@ TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=50)
 def test_done_offsets_that_do_not_fit_wait_and_stop_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "fits", lambda text: len(text) <= 40)
     ledger = Ledger()
-    ledger.assigned({0: Committed(0), 1: Committed(0)})
+    ledger.assigned({0: CommittedOffsets(0), 1: CommittedOffsets(0)})
     for offset in range(200):
         ledger.delivered(0, offset)
     ledger.delivered(1, 0)
@@ -246,7 +246,7 @@ def test_done_offsets_that_do_not_fit_wait_and_stop_the_partition(monkeypatch: p
 
 def test_a_full_default_router_never_outgrows_the_metadata() -> None:
     ledger = Ledger()
-    ledger.assigned({0: Committed(0)})
+    ledger.assigned({0: CommittedOffsets(0)})
     offset, pending = 0, []
     for _ in range(256):
         ledger.delivered(0, offset)
@@ -263,7 +263,7 @@ def test_a_full_default_router_never_outgrows_the_metadata() -> None:
 
 def test_nothing_is_committed_when_nothing_happened() -> None:
     ledger = Ledger()
-    ledger.assigned({0: Committed(7), 1: Committed(None)})
+    ledger.assigned({0: CommittedOffsets(7), 1: CommittedOffsets(None)})
     assert ledger.take() is None
     ledger.delivered(0, 7)
     assert ledger.take() is None
@@ -271,7 +271,7 @@ def test_nothing_is_committed_when_nothing_happened() -> None:
 
 def test_the_end_of_the_log_behind_a_marker_is_committed_once() -> None:
     ledger = Ledger()
-    ledger.assigned({0: Committed(17)})
+    ledger.assigned({0: CommittedOffsets(17)})
     ledger.advance({0: 18, 5: 9})
     batch = ledger.take()
     assert batch is not None
@@ -283,7 +283,7 @@ def test_the_end_of_the_log_behind_a_marker_is_committed_once() -> None:
 
 def test_an_answer_that_comes_after_its_partition_is_gone_is_dropped() -> None:
     ledger = Ledger()
-    ledger.assigned({0: Committed(0)})
+    ledger.assigned({0: CommittedOffsets(0)})
     ledger.delivered(0, 0)
     assert ledger.assigned({}) == (RecordId(0, 0),)
     assert not ledger.finished(outcome(0, 0))
@@ -292,11 +292,11 @@ def test_an_answer_that_comes_after_its_partition_is_gone_is_dropped() -> None:
 
 def test_a_result_whose_query_the_log_no_longer_holds_is_dropped() -> None:
     ledger = Ledger()
-    ledger.assigned({0: Committed(0)})
+    ledger.assigned({0: CommittedOffsets(0)})
     ledger.delivered(0, 0)
     ledger.finished(outcome(0, 0))
     ledger.released()
-    ledger.assigned({0: Committed(0)})
+    ledger.assigned({0: CommittedOffsets(0)})
     ledger.delivered(0, 9)
     ledger.take()
     assert ledger.uncommitted == 0
@@ -304,7 +304,7 @@ def test_a_result_whose_query_the_log_no_longer_holds_is_dropped() -> None:
 
 def test_going_back_within_an_assignment_stops_the_router() -> None:
     ledger = Ledger()
-    ledger.assigned({0: Committed(0)})
+    ledger.assigned({0: CommittedOffsets(0)})
     ledger.delivered(0, 5)
     with pytest.raises(OffsetsWentBack):
         ledger.delivered(0, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.dead_letter import dead_letter
+from ucci_runtime.broker.dead_letters import cut_to, dead_letter
 from ucci_runtime.broker.records import Input, Record
 
 LIMIT = 4_000
@@ -22,7 +22,10 @@ def test_a_dead_letter_always_fits_its_topic_and_says_so_where_it_was_cut(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], error: str
 ) -> None:
     record = Record(SOURCE, 9, key, value, 0, tuple(headers))
-    letter = dead_letter("dead", record, stage="join", reason="not_json", error=error, max_record_bytes=LIMIT)
+    whole = dead_letter("dead", record, stage="join", reason="not_json", error=error)
+    assert whole.instead is not None
+    letter = cut_to(whole, LIMIT)
+    assert whole.instead(LIMIT) == letter
     assert letter.size_bytes <= LIMIT
     found = dict(letter.headers)
     assert (found["dlq.topic"], found["dlq.partition"], found["dlq.offset"]) == (b"ucci.feedback", b"3", b"9")
@@ -37,6 +40,6 @@ def test_a_dead_letter_always_fits_its_topic_and_says_so_where_it_was_cut(
 
 def test_a_dead_letter_sent_through_again_carries_its_new_fate_alone() -> None:
     record = Record(SOURCE, 9, None, b"x", 0, (("dlq.reason", b"old"), ("trace", b"7")))
-    letter = dead_letter("dead", record, stage="fit", reason="empty", error="e", max_record_bytes=LIMIT)
+    letter = dead_letter("dead", record, stage="fit", reason="empty", error="e")
     assert [value for name, value in letter.headers if name == "dlq.reason"] == [b"empty"]
     assert ("trace", b"7") in letter.headers

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from recalibrator.kafka_properties import (
+import pytest
+
+from schemas.settings import Settings
+from ucci_runtime.broker.kafka_properties import (
+    ClientNames,
+    admin_properties,
     group_properties,
-    producer_properties,
+    heartbeat_properties,
+    publisher_properties,
     reader_properties,
     transactional_properties,
 )
-from schemas.settings import Settings
-from ucci_runtime.broker.kafka_properties import admin_properties
+
+STAGES = ClientNames("recalibrator", "p", "i-1")
+ROUTER = ClientNames("router", "p", "i-1")
 
 
 def settings(**kafka: Any) -> Settings:
@@ -20,7 +27,7 @@ def settings(**kafka: Any) -> Settings:
 
 def test_no_setting_makes_a_stage_read_what_was_not_committed_or_commit_by_itself() -> None:
     given = settings(**{"isolation.level": "read_uncommitted", "enable.auto.commit": True, "group.id": "mine"})
-    properties = group_properties(given, "join", "i-1")
+    properties = group_properties(given, STAGES, "join")
     assert properties["isolation.level"] == "read_committed"
     assert properties["enable.auto.commit"] is False
     assert (properties["group.id"], properties["group.instance.id"]) == ("p-join", "i-1")
@@ -28,7 +35,7 @@ def test_no_setting_makes_a_stage_read_what_was_not_committed_or_commit_by_itsel
 
 def test_no_setting_weakens_the_transactions() -> None:
     given = settings(**{"enable.idempotence": False, "acks": 1, "transactional.id": "mine", "batch.size": 10**7})
-    properties = transactional_properties(given, "fit", "i-1", 90_000)
+    properties = transactional_properties(given, STAGES, "fit", 90_000)
     assert properties["enable.idempotence"] is True
     assert properties["acks"] == "all"
     assert properties["transactional.id"] == "p-fit-i-1"
@@ -40,11 +47,36 @@ def test_security_and_addresses_reach_every_client_and_each_only_what_it_knows()
     clients = {
         "admin": admin_properties(given),
         "reader": reader_properties(given, "x"),
-        "group": group_properties(given, "join", "i"),
-        "transactions": transactional_properties(given, "join", "i", 1_000),
-        "producer": producer_properties(given),
+        "group": group_properties(given, STAGES, "join"),
+        "transactions": transactional_properties(given, STAGES, "join", 1_000),
+        "producer": publisher_properties(given),
+        "heartbeat": heartbeat_properties(given),
     }
     assert {properties["sasl.username"] for properties in clients.values()} == {"u"}
     assert {properties["bootstrap.servers"] for properties in clients.values()} == {"b:1"}
-    assert {name for name, properties in clients.items() if "linger.ms" in properties} == {"transactions", "producer"}
+    assert {name for name, properties in clients.items() if "linger.ms" in properties} == {
+        "transactions",
+        "producer",
+        "heartbeat",
+    }
     assert {name for name, p in clients.items() if p.get("session.timeout.ms") == 6_000} == {"reader", "group"}
+
+
+@pytest.mark.parametrize(
+    ("names", "name", "expected"),
+    [
+        (ROUTER, "router", ("p-router", "i-1", "p-router-i-1")),
+        (STAGES, "join", ("p-join", "join-i-1", "p-join-i-1")),
+        (STAGES, "fit", ("p-fit", "fit-i-1", "p-fit-i-1")),
+    ],
+)
+def test_group_client_and_transactional_ids_are_fixed(
+    names: ClientNames, name: str, expected: tuple[str, str, str]
+) -> None:
+    """A group's offsets, and the fencing of a former process, hang on them."""
+    assert (names.group_id(name), names.client_id(name), names.transactional_id(name)) == expected
+
+
+def test_readers_keep_their_groups_without_members() -> None:
+    assert ROUTER.reader_group_id("calibration") == "p-router-i-1-calibration"
+    assert [STAGES.reader_group_id(name) for name in ("versions", "view")] == ["p-versions-i-1", "p-view-i-1"]

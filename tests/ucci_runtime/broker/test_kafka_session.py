@@ -1,24 +1,25 @@
-"""A transaction commits, or the caller reads again; what nobody can mend ends the process. The client is scripted."""
+"""A transaction commits, aborts, or its end is asked of the group; what is final is raised. The client is scripted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Event
 from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from recalibrator import kafka_transaction as transaction
-from recalibrator.errors import Rewind
-from recalibrator.kafka_transaction import TransactionDriver
 from tests.support.recalibrator_memory import Counts
 from ucci_runtime.broker import kafka_producer as producer
+from ucci_runtime.broker import kafka_session
 from ucci_runtime.broker.errors import AccessDenied, Fenced
-from ucci_runtime.broker.records import Input, OutputRecord
+from ucci_runtime.broker.kafka_session import KafkaTransactionSession, SessionClients
+from ucci_runtime.broker.ports import Aborted, Committed, GroupOffsets, Unknown
+from ucci_runtime.broker.records import Count, Input, OffsetCommit, OutputRecord
 
 RECORD = OutputRecord("out", b"k", b"v", (("h", b"1"),))
-OFFSETS = {Input("in", 2): 8}
+OFFSETS = {Input("in", 2): OffsetCommit(8, "note")}
+LIMIT = 5_000
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT, "slow", False, True)
 GENERATION = KafkaError(KafkaError.ILLEGAL_GENERATION, "moved on", False, False, True)
 FENCED = KafkaError(KafkaError._FENCED, "newer", True)
@@ -46,6 +47,35 @@ class ScriptedProducer:
         return call
 
 
+class ScriptedConsumer:
+    """Stands for the consumer that asks for the group's offsets."""
+
+    def __init__(self, properties: dict[str, Any]) -> None:
+        del properties
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def answer(_consumer: ScriptedConsumer, sources: Iterable[Input], **_: Any) -> GroupOffsets:
+    """Answer that nothing was committed."""
+    return dict.fromkeys(sources)
+
+
+def stage_counts() -> Count:
+    """Return counts of one stage."""
+    totals = Counts()
+
+    def count(name: str, amount: float = 1.0, **labels: str) -> None:
+        totals(name, amount, stage="join", **labels)
+
+    return count
+
+
+def clients() -> SessionClients:
+    return SessionClients(lambda limit: {"message.max.bytes": limit}, {}, lambda: LIMIT)
+
+
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[KafkaError]]:
     """What the client's calls raise."""
@@ -53,22 +83,24 @@ def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[KafkaError]]:
     monkeypatch.setattr(ScriptedProducer, "calls", [])
     monkeypatch.setattr(ScriptedProducer, "made", 0)
     monkeypatch.setattr(producer, "Producer", ScriptedProducer)
-    monkeypatch.setattr(transaction, "BACKOFF_S", (0.0, 0.0))
+    monkeypatch.setattr(kafka_session, "BACKOFF_S", (0.0, 0.0))
+    monkeypatch.setattr(kafka_session, "Consumer", ScriptedConsumer)
+    monkeypatch.setattr(kafka_session, "ask_group_offsets", answer)
     monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 600.0)
     return ScriptedProducer.script
 
 
 @pytest.fixture
-def driver() -> Iterator[TransactionDriver]:
-    made = TransactionDriver("join", {}, Counts(), Event())
+def session() -> Iterator[KafkaTransactionSession]:
+    made = KafkaTransactionSession("join", clients(), LIMIT, stage_counts(), Event())
     yield made
     made.close()
 
 
 def test_records_and_offsets_go_in_one_transaction(
-    script: dict[str, list[KafkaError]], driver: TransactionDriver
+    script: dict[str, list[KafkaError]], session: KafkaTransactionSession
 ) -> None:
-    driver.commit([RECORD, RECORD], OFFSETS, "group")
+    assert session.commit([RECORD, RECORD], OFFSETS, "group") == Committed((RECORD, RECORD))
     assert ScriptedProducer.calls == [
         "init_transactions",
         "begin_transaction",
@@ -77,59 +109,55 @@ def test_records_and_offsets_go_in_one_transaction(
         "send_offsets_to_transaction",
         "commit_transaction",
     ]
-    assert not driver.hangs
+    assert not session.hangs
 
 
 @pytest.mark.parametrize("call", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
 def test_a_call_that_did_not_finish_is_repeated_and_nothing_is_read_again(
-    script: dict[str, list[KafkaError]], driver: TransactionDriver, call: str
+    script: dict[str, list[KafkaError]], session: KafkaTransactionSession, call: str
 ) -> None:
     script[call] = [TIMED_OUT, TIMED_OUT]
-    driver.commit([RECORD], OFFSETS, "group")
+    session.commit([RECORD], OFFSETS, "group")
     assert ScriptedProducer.calls.count(call) == 3
     assert ScriptedProducer.made == 1
 
 
 @pytest.mark.parametrize("call", ["send_offsets_to_transaction", "commit_transaction"])
 def test_a_group_that_moved_on_aborts_and_the_same_producer_goes_on(
-    script: dict[str, list[KafkaError]], driver: TransactionDriver, call: str
+    script: dict[str, list[KafkaError]], session: KafkaTransactionSession, call: str
 ) -> None:
     script[call] = [GENERATION]
-    with pytest.raises(Rewind):
-        driver.commit([RECORD], OFFSETS, "group")
+    assert isinstance(session.commit([RECORD], OFFSETS, "group"), Aborted)
     assert ScriptedProducer.calls[-1] == "abort_transaction"
-    driver.commit([RECORD], OFFSETS, "group")
+    session.commit([RECORD], OFFSETS, "group")
     assert ScriptedProducer.made == 1
 
 
 def test_a_spoilt_producer_is_replaced_before_anything_else_is_tried(
-    script: dict[str, list[KafkaError]], driver: TransactionDriver
+    script: dict[str, list[KafkaError]], session: KafkaTransactionSession
 ) -> None:
     script["commit_transaction"] = [SPOILT]
-    with pytest.raises(Rewind):
-        driver.commit([RECORD], OFFSETS, "group")
+    assert session.commit([RECORD], OFFSETS, "group") == Unknown("MSG_SIZE_TOO_LARGE: large", dict.fromkeys(OFFSETS))
     assert ScriptedProducer.made == 2
-    assert driver.hangs
-    driver.commit([RECORD], OFFSETS, "group")
+    assert session.hangs
+    session.commit([RECORD], OFFSETS, "group")
 
 
 def test_a_call_that_never_succeeds_is_given_up_with_its_producer(
-    script: dict[str, list[KafkaError]], driver: TransactionDriver, monkeypatch: pytest.MonkeyPatch
+    script: dict[str, list[KafkaError]], session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver.start()
+    session.start()
     monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
     script["commit_transaction"] = [TIMED_OUT]
-    with pytest.raises(Rewind):
-        driver.commit([RECORD], OFFSETS, "group")
+    assert isinstance(session.commit([RECORD], OFFSETS, "group"), Unknown)
     assert ScriptedProducer.made == 2
 
 
 def test_an_abort_that_fails_replaces_the_producer(
-    script: dict[str, list[KafkaError]], driver: TransactionDriver
+    script: dict[str, list[KafkaError]], session: KafkaTransactionSession
 ) -> None:
     script["commit_transaction"], script["abort_transaction"] = [GENERATION], [SPOILT]
-    with pytest.raises(Rewind):
-        driver.commit([RECORD], OFFSETS, "group")
+    assert isinstance(session.commit([RECORD], OFFSETS, "group"), Unknown)
     assert ScriptedProducer.made == 2
 
 
@@ -137,19 +165,19 @@ def test_an_abort_that_fails_replaces_the_producer(
 @pytest.mark.parametrize("call", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
 def test_what_waiting_cannot_mend_is_raised(
     script: dict[str, list[KafkaError]],
-    driver: TransactionDriver,
+    session: KafkaTransactionSession,
     call: str,
     error: KafkaError,
     raised: type[Exception],
 ) -> None:
     script[call] = [error]
     with pytest.raises(raised):
-        driver.commit([RECORD], OFFSETS, "group")
+        session.commit([RECORD], OFFSETS, "group")
 
 
-def test_a_driver_that_is_closing_does_not_begin(script: dict[str, list[KafkaError]]) -> None:
+def test_a_session_that_is_closing_does_not_begin(script: dict[str, list[KafkaError]]) -> None:
     closing = Event()
     closing.set()
-    with pytest.raises(Rewind):
-        TransactionDriver("join", {}, Counts(), closing).commit([RECORD], OFFSETS, "group")
+    session = KafkaTransactionSession("join", clients(), LIMIT, stage_counts(), closing)
+    assert isinstance(session.commit([RECORD], OFFSETS, "group"), Aborted)
     assert ScriptedProducer.made == 0

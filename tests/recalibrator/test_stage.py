@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from recalibrator.heartbeat_thread import recalibrator_status
-from recalibrator.stage import StageReport
+from recalibrator.stage import StageReport, recalibrator_status
 from schemas.status import LabelerStatus, RecalibratorStatus, TopicLag
 from tests.support.recalibrator_events import START
 from ucci_runtime.broker.records import Input, Lag

@@ -1,0 +1,362 @@
+"""One suite over both brokers: what a service may rely on holds in memory as it does on Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from schemas.topics import Topic
+from tests.support.broker_labs import INPUT, MAX_BYTES, OUTPUT, STATE, KafkaLab, Lab, MemoryLab, Notes, collect, drive
+from ucci_runtime.broker.errors import Fenced
+from ucci_runtime.broker.ports import Aborted, Committed, GroupReader, TopicReader, TransactionSession, Unknown
+from ucci_runtime.broker.records import EndReached, Input, OffsetCommit, OutputRecord, Record
+
+GROUP = "join"
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.broker)])
+def lab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """Either broker, with topics of this test's own."""
+    if request.param == "memory":
+        return MemoryLab()
+    return KafkaLab(request.getfixturevalue("broker").bootstrap, monkeypatch)
+
+
+@pytest.fixture
+def member(lab: Lab) -> Iterator[Member]:
+    """A process that has joined the group, and was given all partitions."""
+    made = Member(lab)
+    yield made
+    made.close()
+
+
+class Member:
+    """One process: a group reader that has its partitions, and the session beside it."""
+
+    def __init__(self, lab: Lab, instance_id: str = "a", notes: Notes | None = None) -> None:
+        self.lab = lab
+        self.broker = lab.process(instance_id)
+        self.notes = notes or Notes()
+        self.reader: GroupReader = self.broker.group_reader(GROUP, [self.topic(INPUT)])
+        self.session: TransactionSession = self.broker.session(GROUP)
+        self.session.start()
+        self.reader.subscribe(self.notes)
+        if instance_id == "a":
+            drive([self.reader], lambda: len(self.notes.committed) == 2)
+
+    def topic(self, topic: Topic) -> str:
+        return topic.name(self.lab.prefix)
+
+    def input(self, partition: int = 0) -> Input:
+        return Input(self.topic(INPUT), partition)
+
+    def output(self, value: bytes | None, key: bytes | None = b"k") -> OutputRecord:
+        return OutputRecord(self.topic(OUTPUT), key, value)
+
+    def close(self) -> None:
+        self.reader.close()
+        self.session.close()
+
+
+def values(lab: Lab, topic: Topic) -> list[bytes | None]:
+    """Return what a reader that starts now finds committed."""
+    reader = lab.process("checker").topic_reader("checker", [topic.name(lab.prefix)])
+    try:
+        return [record.value for record in reader.up_to_end()]
+    finally:
+        reader.close()
+
+
+def taken(reader: TopicReader, count: int) -> list[Record]:
+    """Poll until so many records have come."""
+    found: list[Record] = []
+    for _ in range(1_000):
+        found += reader.poll(0.05)
+        if len(found) >= count:
+            break
+    return found
+
+
+# --- transactions ---
+
+
+def test_a_commit_shows_records_and_offsets_together(lab: Lab, member: Member) -> None:
+    offsets = {member.input(0): OffsetCommit(3, "note"), member.input(1): OffsetCommit(0)}
+    record = OutputRecord(member.topic(OUTPUT), b"k", b"v", (("h", b"1"), ("none", None)))
+    lab.append(member.input(0), b"1", b"2", b"3")
+    assert member.session.commit([record], offsets, member.reader.group()) == Committed((record,))
+    (found,) = lab.process("checker").topic_reader("checker", [member.topic(OUTPUT)]).up_to_end()
+    assert (found.key, found.value, found.headers) == (b"k", b"v", record.headers)
+    member.reader.rewind()
+    assert member.notes.committed == offsets
+
+
+def test_a_group_begins_with_nothing_committed(member: Member) -> None:
+    assert member.notes.committed == {member.input(0): None, member.input(1): None}
+
+
+def test_an_aborted_transaction_shows_nothing(lab: Lab, member: Member) -> None:
+    """Its offsets are too large for the broker; the next transaction of the same session works."""
+    group = member.reader.group()
+    refused = {member.input(): OffsetCommit(1, "x" * 6_000)}
+    assert isinstance(member.session.commit([member.output(b"lost")], refused, group), Aborted)
+    end = member.session.commit([member.output(b"kept")], {member.input(): OffsetCommit(1)}, group)
+    assert isinstance(end, Committed)
+    assert values(lab, OUTPUT) == [b"kept"]
+
+
+def test_metadata_of_4000_characters_comes_back(member: Member) -> None:
+    note = OffsetCommit(7, "x" * 4_000)
+    assert isinstance(member.session.commit([], {member.input(): note}, member.reader.group()), Committed)
+    member.reader.rewind()
+    assert member.notes.committed[member.input()] == note
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_an_unseen_end_is_found_in_the_groups_offsets(lab: Lab, member: Member, *, is_committed: bool) -> None:
+    lab.unseen(is_committed=is_committed)
+    offset = OffsetCommit(5, "done")
+    end = member.session.commit([member.output(b"first")], {member.input(): offset}, member.reader.group())
+    assert isinstance(end, Unknown)
+    assert end.offsets == {member.input(): offset if is_committed else None}
+    again = member.session.commit([member.output(b"second")], {member.input(): offset}, member.reader.group())
+    assert isinstance(again, Committed)
+    assert values(lab, OUTPUT) == [b"first", b"second"][not is_committed :]
+
+
+def test_a_newer_process_of_the_same_name_fences_the_older(lab: Lab, member: Member) -> None:
+    newer = Member(lab, "a")
+    assert newer.notes.events == ["assigned"]
+    with pytest.raises(Fenced):
+        drive([member.reader], lambda: False)
+    with pytest.raises(Fenced):
+        member.session.commit([member.output(b"old")], {member.input(): OffsetCommit(1)}, member.reader.group())
+    end = newer.session.commit([newer.output(b"new")], {newer.input(): OffsetCommit(1)}, newer.reader.group())
+    assert isinstance(end, Committed)
+    assert values(lab, OUTPUT) == [b"new"]
+    newer.close()
+
+
+def test_a_record_too_large_is_written_as_what_it_names_instead(lab: Lab, member: Member) -> None:
+    limits: list[int] = []
+
+    def smaller(limit: int) -> OutputRecord:
+        limits.append(limit)
+        return member.output(b"small")
+
+    large = OutputRecord(member.topic(OUTPUT), b"k", b"x" * (MAX_BYTES + 5_000), instead=smaller)
+    plain = member.output(b"plain")
+    end = member.session.commit([plain, large], {member.input(): OffsetCommit(1)}, member.reader.group())
+    assert end == Committed((plain, member.output(b"small")))
+    assert [MAX_BYTES - 1_000 < limit <= MAX_BYTES for limit in limits] == [True]
+    assert values(lab, OUTPUT) == [b"plain", b"small"]
+
+
+def test_a_record_too_large_without_another_writes_nothing(lab: Lab, member: Member) -> None:
+    large = OutputRecord(member.topic(OUTPUT), b"k", b"x" * (MAX_BYTES + 5_000))
+    offsets = {member.input(): OffsetCommit(1)}
+    end = member.session.commit([member.output(b"plain"), large], offsets, member.reader.group())
+    assert isinstance(end, Unknown)
+    assert end.offsets == {member.input(): None}
+    assert isinstance(member.session.commit([], offsets, member.reader.group()), Committed)
+    assert values(lab, OUTPUT) == []
+
+
+# --- isolation ---
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_an_open_transaction_hides_what_comes_after_it(lab: Lab, member: Member, *, is_committed: bool) -> None:
+    source = member.input()
+    lab.append(source, b"before")
+    end = lab.open_transaction(source, b"open")
+    lab.append(source, b"after")
+    found = collect(member.reader, 1)
+    found += [item for item in member.reader.poll(0.5) if isinstance(item, Record)]
+    assert [record.value for record in found] == [b"before"]
+    end(is_committed)
+    expected = [b"open", b"after"] if is_committed else [b"after"]
+    assert [record.value for record in collect(member.reader, len(expected))] == expected
+
+
+def test_the_end_of_a_partition_lies_behind_its_markers(lab: Lab, member: Member) -> None:
+    """A group that commits it has no lag, though no record stands at the last offset."""
+    source = member.input()
+    for is_committed in (True, False):
+        lab.open_transaction(source, b"in a transaction")(is_committed)
+    seen: list[EndReached] = []
+
+    def at_end() -> bool:
+        seen.extend(item for item in member.reader.poll(0.05) if isinstance(item, EndReached))
+        return EndReached(source, 4) in seen
+
+    drive([], at_end)
+    member.session.commit([], {source: OffsetCommit(4)}, member.reader.group())
+    member.reader.rewind()
+    assert member.notes.committed[source] == OffsetCommit(4)
+    assert member.reader.lag({source: 4})[source].records == 0
+
+
+# --- reading ---
+
+
+def test_records_carry_key_value_time_and_place(lab: Lab, member: Member) -> None:
+    lab.append(member.input(1), b"v", None, key=b"k")
+    first, second = collect(member.reader, 2)
+    assert (first.source, first.offset, first.key, first.value) == (member.input(1), 0, b"k", b"v")
+    assert (second.offset, second.value, second.headers, second.headers_fault) == (1, None, (), None)
+    assert first.timestamp_ms > 0
+
+
+def test_a_poll_returns_no_more_than_it_is_asked_for(lab: Lab, member: Member) -> None:
+    lab.append(member.input(), *(b"%d" % number for number in range(50)))
+    found: list[Record] = []
+    while len(found) < 50:
+        items = member.reader.poll(0.05, 3)
+        assert len(items) <= 3
+        found += [item for item in items if isinstance(item, Record)]
+    assert [record.offset for record in found] == list(range(50))
+
+
+def test_a_paused_partition_is_silent_until_it_is_resumed(lab: Lab, member: Member) -> None:
+    member.reader.pause([member.input(0)])
+    lab.append(member.input(0), b"paused")
+    lab.append(member.input(1), b"flowing")
+    assert [record.value for record in collect(member.reader, 1)] == [b"flowing"]
+    assert not [item for item in member.reader.poll(0.3) if isinstance(item, Record)]
+    member.reader.resume([member.input(0)])
+    assert [record.value for record in collect(member.reader, 1)] == [b"paused"]
+
+
+def test_a_new_assignment_ends_a_pause(lab: Lab, member: Member) -> None:
+    lab.append(member.input(0), b"v")
+    member.reader.pause([member.input(0)])
+    member.reader.rewind()
+    assert [record.value for record in collect(member.reader, 1)] == [b"v"]
+
+
+def test_a_rewind_delivers_again_what_is_not_committed(lab: Lab, member: Member) -> None:
+    lab.append(member.input(), b"0", b"1", b"2")
+    collect(member.reader, 3)
+    member.session.commit([], {member.input(): OffsetCommit(1)}, member.reader.group())
+    member.reader.rewind()
+    assert [record.value for record in collect(member.reader, 2)] == [b"1", b"2"]
+
+
+def test_an_offset_that_the_log_has_lost_means_its_beginning(lab: Lab, member: Member) -> None:
+    lab.append(member.input(), *(b"%d" % number for number in range(6)))
+    lab.cut(member.input(), 4)
+    member.reader.read_from({member.input(0): 1, member.input(1): 0})
+    assert [record.offset for record in collect(member.reader, 2)] == [4, 5]
+
+
+def test_headers_that_are_not_utf8_are_left_out_and_named(lab: Lab, member: Member) -> None:
+    lab.append_with_bad_headers(member.input(), 20)
+    found = collect(member.reader, 40)
+    bad = [record for record in found if record.key == b"bad"]
+    assert {(record.headers, bool(record.headers_fault)) for record in bad} == {((), True)}
+    assert {record.headers for record in found if record.key == b"good"} == {(("good", b"1"),)}
+
+
+# --- rebalances ---
+
+
+def test_a_second_member_takes_its_share_and_stale_batches_are_refused(lab: Lab, member: Member) -> None:
+    """What the first member took before it lost a partition cannot be committed under its old membership."""
+    stale = member.reader.group()
+    second = Member(lab, "b")
+    both = [member.reader, second.reader]
+    drive(both, lambda: len(member.notes.committed) == 1 and len(second.notes.committed) == 1)
+    assert member.notes.events == ["assigned", "revoked", "assigned"]
+    assert not member.notes.committed.keys() & second.notes.committed.keys()
+    lost = next(iter(second.notes.committed))
+    offsets = {lost: OffsetCommit(9)}
+    assert isinstance(member.session.commit([member.output(b"stale")], offsets, stale), Aborted)
+    assert isinstance(second.session.commit([second.output(b"new")], offsets, second.reader.group()), Committed)
+    assert values(lab, OUTPUT) == [b"new"]
+    second.close()
+
+
+def test_a_revoked_member_can_still_commit_what_it_took(lab: Lab) -> None:
+    ends = []
+
+    class Leaving(Notes):
+        def revoked(self) -> None:
+            offsets = {first.input(0): OffsetCommit(4), first.input(1): OffsetCommit(4)}
+            ends.append(first.session.commit([first.output(b"in time")], offsets, first.reader.group()))
+            super().revoked()
+
+    first = Member(lab, "a", Leaving())
+    second = Member(lab, "b")
+    drive([first.reader, second.reader], lambda: len(second.notes.committed) == 1)
+    assert [type(end) for end in ends] == [Committed]
+    assert next(iter(second.notes.committed.values())) == OffsetCommit(4)
+    second.close()
+    first.close()
+
+
+def test_a_restart_finds_its_partitions_and_offsets(lab: Lab, member: Member) -> None:
+    member.session.commit([], {member.input(): OffsetCommit(2, "x")}, member.reader.group())
+    member.close()
+    again = Member(lab, "a")
+    assert again.notes.events == ["assigned"]
+    assert again.notes.committed == {again.input(0): OffsetCommit(2, "x"), again.input(1): None}
+    again.close()
+
+
+# --- whole topics ---
+
+
+def test_a_late_reader_reads_a_topic_from_its_beginning(lab: Lab, member: Member) -> None:
+    source = Input(member.topic(STATE), 0)
+    lab.append(source, b"1", b"2")
+    reader = lab.process("late").topic_reader("late", [member.topic(STATE), member.topic(OUTPUT)])
+    assert [record.value for record in taken(reader, 2)] == [b"1", b"2"]
+    for _ in range(200):
+        if reader.has_reached_ends:
+            break
+        assert not list(reader.poll(0.05))
+    assert reader.has_reached_ends, "an empty topic counts as read"
+    lab.append(source, b"3")
+    assert [record.value for record in taken(reader, 1)] == [b"3"]
+    reader.close()
+
+
+def test_a_tail_reader_begins_near_the_end(lab: Lab, member: Member) -> None:
+    source = Input(member.topic(OUTPUT), 0)
+    lab.append(source, *(b"%d" % number for number in range(30)))
+    reader = lab.process("tail").topic_reader("tail", [member.topic(OUTPUT)], tail=5)
+    assert [record.value for record in taken(reader, 5)] == [b"%d" % number for number in range(25, 30)]
+    lab.append(source, b"next")
+    assert [record.value for record in taken(reader, 1)] == [b"next"]
+    reader.close()
+
+
+def test_compaction_keeps_the_last_of_each_key_and_tombstones(lab: Lab, member: Member) -> None:
+    source = Input(member.topic(STATE), 0)
+    for number in range(5):
+        lab.append(source, b"%d" % number, key=b"changing")
+        lab.append(source, b"%d" % number, key=b"deleted")
+    lab.append(source, None, key=b"deleted")
+    lab.append(source, b"last", key=b"other")
+    lab.compact(STATE)
+    reader = lab.process("late").topic_reader("late", [source.topic])
+    found = [record for record in reader.up_to_end() if record.key != b"filler"]
+    assert {record.key: record.value for record in found} == {b"changing": b"4", b"deleted": None, b"other": b"last"}
+    assert len(found) < 12
+    assert [record.offset for record in found] == sorted(record.offset for record in found)
+    reader.close()
+
+
+# --- single records ---
+
+
+async def test_a_published_record_is_there_when_it_is_acknowledged(lab: Lab) -> None:
+    publisher = (await asyncio.to_thread(lab.process)).publisher("api-producer")
+    await publisher.send(OUTPUT.name(lab.prefix), b"k", b"v", {"h": b"1"})
+    assert await asyncio.to_thread(values, lab, OUTPUT) == [b"v"]
+    assert publisher.post(OUTPUT.name(lab.prefix), b"k", b"w")
+    await asyncio.to_thread(publisher.close)
+    assert await asyncio.to_thread(values, lab, OUTPUT) == [b"v", b"w"]

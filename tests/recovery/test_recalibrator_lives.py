@@ -1,0 +1,328 @@
+"""Recalibrators over the broker in memory, hundreds of lives long: every label used once, every version once.
+
+Join and fit run on their real stores. The checker reads the topics and nothing else; planted defects show that it would
+find what it is there for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from recalibrator.core import Recalibrator
+from recalibrator.decoding import decode_observation
+from recalibrator.fit.file_snapshots import SnapshotFiles
+from recalibrator.fit.publish.version_topics import TopicVersionLog
+from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
+from recalibrator.join.co_partition import CoPartition
+from recalibrator.join.joining import Joining, JoinTopics
+from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
+from recalibrator.join.stage import JoinLimits, JoinStage
+from schemas.calibration import CalibrationMap
+from schemas.command import Command
+from schemas.feedback import FeedbackEvent
+from schemas.settings import WorkloadSettings
+from schemas.topics import (
+    CALIBRATION,
+    CALIBRATION_HISTORY,
+    CALIBRATION_TRIAL,
+    DEAD_LETTERS,
+    FEEDBACK,
+    LABEL_REQUESTS,
+    OBSERVATIONS,
+    RESULTS,
+    STATUS,
+)
+from tests.support.lives import Life, count_nothing
+from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
+from ucci_runtime.broker.memory import MemoryCluster, MemoryTransactionSession
+from ucci_runtime.broker.memory_logs import TransactionEnd
+from ucci_runtime.broker.ports import Aborted, CommitEnd, Committed, Unknown
+from ucci_runtime.broker.records import Input, OutputRecord, Record
+
+PREFIX = "ucci"
+JOIN_TOPICS = JoinTopics(*(t.name(PREFIX) for t in (RESULTS, FEEDBACK, OBSERVATIONS, DEAD_LETTERS, LABEL_REQUESTS)))
+FIT_TOPICS = FitTopics(
+    *(t.name(PREFIX) for t in (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)),
+    trial=CALIBRATION_TRIAL.name(PREFIX),
+)
+PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
+WORKLOADS = {"photo": PHOTO}
+MAP = CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.9))
+PARTITIONS = 2
+QUERIES = 14
+LIVES = 70
+THOROUGH_LIVES = 1_000
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the processes keep their state: in memory where possible, since processes die here, not machines."""
+    monkeypatch.setattr(os, "fsync", lambda _file: None)
+    shared = Path("/dev/shm")
+    with TemporaryDirectory(dir=shared if shared.is_dir() else tmp_path) as made:
+        yield Path(made)
+
+
+class RecalibratorProcess:
+    """Join and fit as a process holds them, their threads never started."""
+
+    def __init__(self, life: Life, directory: Path, instance_id: str) -> None:
+        self.instance_id = instance_id
+        self.directory = directory
+        self._draw = life.draw
+        directory.mkdir(parents=True, exist_ok=True)
+        broker = life.broker(instance_id)
+        self.store = SqliteJoinStore(directory / "join.sqlite3", RowBounds(1_000, 10**9))
+        self.join = JoinStage(
+            Joining(WORKLOADS, JOIN_TOPICS, 1_000_000),
+            JoinLimits(),
+            log=broker.group_reader("join", (JOIN_TOPICS.results, JOIN_TOPICS.feedback)),
+            transactions=broker.session("join"),
+            store=self.store,
+            clock=life.clock,
+            count=count_nothing,
+        )
+        versions = broker.topic_reader("versions", [FIT_TOPICS.calibration, str(FIT_TOPICS.trial)])
+        self.fit = FitStage(
+            frozenset(WORKLOADS),
+            FIT_TOPICS,
+            FitLimits(),
+            log=broker.group_reader("fit", (FIT_TOPICS.observations,)),
+            transactions=broker.session("fit"),
+            snapshots=SnapshotFiles(directory, WORKLOADS),
+            versions=TopicVersionLog(versions, FIT_TOPICS.trial),
+            clock=life.clock,
+            count=count_nothing,
+        )
+        self.join.start()
+        self.fit.start()
+
+    def step(self) -> None:
+        if self._draw.random() < 0.6:
+            self.join.turn()
+        else:
+            self.fit.turn()
+
+    def stop(self) -> None:
+        self.join.close()
+        self.fit.close()
+
+    def kill(self) -> None:
+        self.store.close()
+
+
+class RecalibratorLife(Life):
+    """A life of recalibrators, each on a directory of its own that a restart finds again, unless it is lost."""
+
+    def __init__(self, seed: int, root: Path) -> None:
+        super().__init__(seed, ("join", "fit"), partitions=PARTITIONS)
+        self.root = root
+        self._made = 0
+
+    def make(self, instance_id: str) -> RecalibratorProcess:
+        self._made += 1
+        directory = self.root / instance_id
+        if any(process.instance_id == instance_id for process in self.processes):
+            # A twin is on another machine: one directory has one process.
+            directory = self.root / f"{instance_id}-{self._made}"
+        elif directory.exists() and self.draw.random() < 0.2:
+            shutil.rmtree(directory)
+        return RecalibratorProcess(self, directory, instance_id)
+
+    def send(self, topic: str, number: int, value: bytes | None) -> None:
+        source = Input(topic, number % PARTITIONS)
+        if self.draw.random() < 0.1:
+            transaction = self.cluster.begin("producer")
+            self.cluster.append(source, b"k", b"aborted", writer=transaction)
+            self.cluster.end("producer", TransactionEnd.ABORTED)
+        self.cluster.append(source, f"q-{number}".encode(), value)
+
+    def is_settled(self) -> bool:
+        groups = {"join": (JOIN_TOPICS.results, JOIN_TOPICS.feedback), "fit": (FIT_TOPICS.observations,)}
+        return all(
+            (found := self.cluster.group(name).offsets.get(source)) is not None
+            and found.offset == self.cluster.logs[source].end
+            for name, topics in groups.items()
+            for source in self.cluster.sources(topics)
+            if self.cluster.logs[source].end
+        )
+
+
+def plan(life: RecalibratorLife) -> Iterator[tuple[str, int, bytes | None]]:
+    """Yield results, labels, corrections, withdrawals, repetitions, garbage and commands, in a drawn order."""
+    draw = life.draw
+    sent: list[tuple[float, str, int, bytes | None]] = []
+    for number in range(QUERIES):
+        sent.append((draw.random(), JOIN_TOPICS.results, number, routed(number).to_json()))
+        said = [feedback(number)]
+        if draw.random() < 0.4:
+            said.append(feedback(number, entities(f"q-{number}", wrong=True), revision=2))
+        if draw.random() < 0.3:
+            said.append(feedback(number, revision=3, retracted=True))
+        if draw.random() < 0.3:
+            said.append(said[-1])
+        moments = sorted(draw.random() for _ in said)
+        sent += [(m, JOIN_TOPICS.feedback, number, e.to_json()) for m, e in zip(moments, said, strict=True)]
+    sent += [(draw.random(), JOIN_TOPICS.feedback, number, b"garbage") for number in range(2)]
+    sent += [(draw.random(), JOIN_TOPICS.results, number, None) for number in range(2)]
+    for number in range(3):
+        moment = START + timedelta(seconds=number)
+        act = Command(
+            workload="photo",
+            action="bootstrap",
+            map=MAP,
+            uncertainty_threshold=(number + 1) / 10,
+            issued_by="test",
+            issued_at=moment,
+        )
+        sent.append((draw.random(), FIT_TOPICS.observations, 0, act.to_json()))
+    for _, topic, number, value in sorted(sent, key=lambda one: one[0]):
+        yield topic, number, value
+
+
+def faults_of(cluster: MemoryCluster) -> list[str]:
+    """Compare the topics: what is wrong with them, one line each."""
+    observations = [record for record in cluster.records(FIT_TOPICS.observations) if record.key == b"photo"]
+    return [*_labels(cluster, observations), *_versions(cluster, observations), *_letters(cluster)]
+
+
+def _labels(cluster: MemoryCluster, observations: Sequence[Record]) -> list[str]:
+    found, faults = [json.loads(record.value or b"") for record in observations], []
+    examples = [one for one in found if one["kind"] == "labelled"]
+    times = Counter((one["query_id"], one["revision"]) for one in examples)
+    faults += [f"{place} is in the observations {count} times" for place, count in times.items() if count > 1]
+    last = {one["query_id"]: one for one in sorted(examples, key=lambda one: one["revision"])}
+    counted = {query_id: one["gold_count"] for query_id, one in last.items() if not one.get("retracted")}
+    said: dict[str, FeedbackEvent] = {}
+    for record in cluster.records(JOIN_TOPICS.feedback):
+        if record.value != b"garbage":
+            event = FeedbackEvent.from_json(record.value or b"")
+            said[event.query_id] = max(event, said.get(event.query_id, event), key=lambda one: one.revision)
+    standing = {query_id for query_id, event in said.items() if not event.retracted}
+    faults += [f"{query_id}: its label does not count" for query_id in standing - counted.keys()]
+    faults += [f"{query_id}: counts without a label" for query_id in counted.keys() - standing]
+    queries = sum(part["queries"] for one in found if one["kind"] == "traffic" for part in one["versions"])
+    if queries != QUERIES:
+        faults.append(f"{queries} of {QUERIES} queries are in the traffic")
+    requests = {record.key: record.value for record in cluster.records(JOIN_TOPICS.label_requests or "")}
+    asked = {(key or b"").decode() for key, value in requests.items() if value is not None}
+    if asked != {f"q-{number}" for number in range(QUERIES)} - standing:
+        faults.append(f"label requests are open for {sorted(asked)}")
+    return faults
+
+
+def _versions(cluster: MemoryCluster, observations: Sequence[Record]) -> list[str]:
+    core = Recalibrator(PHOTO)
+    events = [decode_observation(record.value, WORKLOADS) for record in observations]
+    expected = [version.to_json() for event in events if (version := core.observe(event)) is not None]
+    published = [record.value for record in cluster.records(FIT_TOPICS.calibration)]
+    history = [record.value for record in cluster.records(FIT_TOPICS.history)]
+    faults = []
+    if published != expected:
+        faults.append(f"{len(published)} versions instead of the {len(expected)} of a plain fold")
+    if history != published:
+        faults.append(f"{len(history)} versions in the history, {len(published)} in force")
+    return faults
+
+
+def _letters(cluster: MemoryCluster) -> list[str]:
+    letters = Counter(
+        (headers["dlq.topic"], headers["dlq.partition"], headers["dlq.offset"])
+        for headers in (dict(record.headers) for record in cluster.records(JOIN_TOPICS.dead_letters))
+    )
+    garbage = {
+        (record.source.topic.encode(), b"%d" % record.source.partition, b"%d" % record.offset)
+        for topic in (JOIN_TOPICS.results, JOIN_TOPICS.feedback)
+        for record in cluster.records(topic)
+        if record.value in (None, b"garbage")
+    }
+    return [f"{place}: {letters[place]} dead letters" for place in garbage | letters.keys() if letters[place] != 1]
+
+
+def live(seed: int, root: Path) -> list[str]:
+    """Live one life; return what is wrong with the topics at its end."""
+    life = RecalibratorLife(seed, root / str(seed))
+    life.start(life.make, "a")
+    for topic, number, value in plan(life):
+        if topic == FIT_TOPICS.observations:
+            life.cluster.append(life.cluster.place(topic, b"photo"), b"photo", value)
+        else:
+            life.send(topic, number, value)
+        for _ in range(life.draw.randint(0, 3)):
+            life.step()
+        if life.draw.random() < 0.12:
+            life.disturb(life.make)
+        if not life.processes:
+            life.start(life.make, life.draw.choice(("a", "b")))
+    try:
+        life.settle(life.make, life.is_settled)
+    except AssertionError as error:
+        return [str(error), *faults_of(life.cluster)]
+    finally:
+        for process in list(life.processes):
+            life.end(process, "over")
+        shutil.rmtree(life.root, ignore_errors=True)
+    return faults_of(life.cluster)
+
+
+def faulty_lives(seeds: range, root: Path) -> dict[int, list[str]]:
+    return {seed: found for seed in seeds if (found := live(seed, root))}
+
+
+def is_any_faulty(root: Path) -> bool:
+    return any(live(seed, root) for seed in range(LIVES))
+
+
+def test_every_label_counts_once_and_every_version_comes_once(root: Path) -> None:
+    assert faulty_lives(range(LIVES), root) == {}
+
+
+@pytest.mark.thorough
+def test_every_label_counts_once_in_thousands_of_lives(root: Path) -> None:
+    assert faulty_lives(range(LIVES, LIVES + THOROUGH_LIVES), root) == {}
+
+
+def test_the_checker_finds_outputs_that_are_not_held_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A join that reads again what it had taken, and forgets that its outputs are in the topics already."""
+
+    def live_at_once(partition: CoPartition) -> bool:
+        partition.limits = dict(partition.positions)
+        return True
+
+    monkeypatch.setattr(CoPartition, "has_caught_up", property(live_at_once))
+    assert is_any_faulty(root)
+
+
+@pytest.mark.parametrize("kind", [Aborted, Unknown])
+def test_the_checker_finds_failures_taken_for_commits(
+    root: Path, monkeypatch: pytest.MonkeyPatch, kind: type[CommitEnd]
+) -> None:
+    real = MemoryTransactionSession.commit
+
+    def commit(session: MemoryTransactionSession, records: Sequence[OutputRecord], *rest: Any) -> CommitEnd:
+        end = real(session, records, *rest)
+        return Committed(tuple(records)) if isinstance(end, kind) else end
+
+    monkeypatch.setattr(MemoryTransactionSession, "commit", commit)
+    assert is_any_faulty(root)
+
+
+def test_the_checker_finds_offsets_that_are_not_committed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs without the offsets that they belong to: what is read again comes out again."""
+    real = MemoryTransactionSession.commit
+
+    def commit(session: MemoryTransactionSession, records: Sequence[OutputRecord], *rest: Any) -> CommitEnd:
+        return real(session, records, {}, *rest[1:]) if records else real(session, records, *rest)
+
+    monkeypatch.setattr(MemoryTransactionSession, "commit", commit)
+    assert is_any_faulty(root)

@@ -1,0 +1,266 @@
+"""The same broker twice, in memory and as Kafka, for tests that hold both to the same rules."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from threading import Event
+from typing import Any, Protocol
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from schemas.settings import Settings
+from schemas.topics import Topic
+from tests.support.broker import create
+from tests.support.clocks import ManualClock
+from tests.support.raw_records import RawRecord, produce_raw
+from ucci_runtime.broker.errors import RecreateProducer
+from ucci_runtime.broker.kafka_broker import kafka_connect
+from ucci_runtime.broker.kafka_producer import TransactionalProducer
+from ucci_runtime.broker.memory import Fate, MemoryCluster, NoFaults, memory_connect
+from ucci_runtime.broker.memory_logs import OpenTransaction, TopicConfig, TransactionEnd
+from ucci_runtime.broker.ports import Broker, GroupOffsets, GroupReader
+from ucci_runtime.broker.records import EndReached, Input, Record, next_offset
+
+INPUT = Topic("input", "key", "bytes", "delete", partitions=2)
+OUTPUT = Topic("output", "key", "bytes", "delete", partitions=1)
+STATE = Topic("state", "key", "bytes", "compact", partitions=1)
+TABLE = (INPUT, OUTPUT, STATE)
+MAX_BYTES = 20_000
+DEADLINE_S = 40.0
+
+
+class Lab(Protocol):
+    """A broker with the topics of :data:`TABLE`, and what a test does to it from outside."""
+
+    prefix: str
+
+    def process(self, instance_id: str = "a") -> Broker:
+        """Return a process's connection, topics checked."""
+        ...
+
+    def append(self, source: Input, *values: bytes | None, key: bytes = b"key") -> None:
+        """Write records outside transactions."""
+        ...
+
+    def append_with_bad_headers(self, source: Input, count: int) -> None:
+        """Write records of whose headers one has a key that is not UTF-8, each followed by a good one."""
+        ...
+
+    def open_transaction(self, source: Input, value: bytes) -> Callable[[bool], None]:
+        """Write a record in a transaction that stays open; return what commits or aborts it."""
+        ...
+
+    def unseen(self, *, is_committed: bool) -> None:
+        """Let the end of the next transaction be unseen."""
+        ...
+
+    def compact(self, topic: Topic) -> None:
+        """Compact a topic, as far as the broker compacts."""
+        ...
+
+    def cut(self, source: Input, before: int) -> None:
+        """Delete the records below an offset."""
+        ...
+
+
+class MemoryLab:
+    """In memory."""
+
+    def __init__(self) -> None:
+        self.prefix = "lab"
+        self.clock = ManualClock()
+        self.cluster = MemoryCluster(self.clock, self.clock.advance, self.prefix)
+        self._fates: list[Fate] = []
+        for topic in TABLE:
+            config = TopicConfig(topic.partitions or 1, "compact" in topic.policies, max_record_bytes=MAX_BYTES)
+            self.cluster.create(topic.name(self.prefix), config)
+
+    def process(self, instance_id: str = "a") -> Broker:
+        made = memory_connect(self.cluster, self)(
+            instance_id, count=count_nothing, on_final=raise_final, closing=Event()
+        )
+        made.check(TABLE, (OUTPUT,))
+        return made
+
+    def append(self, source: Input, *values: bytes | None, key: bytes = b"key") -> None:
+        for value in values:
+            self.cluster.append(source, key, value)
+
+    def append_with_bad_headers(self, source: Input, count: int) -> None:
+        for number in range(count):
+            self.cluster.append(source, b"bad", b"%d" % number, headers_fault="a header's key is not UTF-8")
+            self.cluster.append(source, b"good", b"%d" % number, headers=(("good", b"1"),))
+
+    def open_transaction(self, source: Input, value: bytes) -> Callable[[bool], None]:
+        transaction: OpenTransaction = self.cluster.begin("foreign")
+        self.cluster.append(source, b"key", value, writer=transaction)
+
+        def end(is_committed: bool) -> None:
+            self.cluster.end("foreign", TransactionEnd.COMMITTED if is_committed else TransactionEnd.ABORTED)
+
+        return end
+
+    def unseen(self, *, is_committed: bool) -> None:
+        self._fates.append(Fate.UNSEEN_COMMIT if is_committed else Fate.UNSEEN_ABORT)
+
+    def compact(self, topic: Topic) -> None:
+        self.cluster.compact(topic.name(self.prefix))
+
+    def cut(self, source: Input, before: int) -> None:
+        self.cluster.logs[source].cut(before)
+
+    # --- the faults of its processes ---
+
+    def fate(self) -> Fate:
+        return self._fates.pop() if self._fates else Fate.COMMIT
+
+    def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
+        return NoFaults().mixed(sources)
+
+    def batch(self, most: int) -> int:
+        return NoFaults().batch(most)
+
+
+class KafkaLab:
+    """Kafka itself."""
+
+    def __init__(self, bootstrap: str, monkeypatch: Any) -> None:
+        self.prefix = f"t{uuid.uuid4().hex[:10]}"
+        self._bootstrap = bootstrap
+        self._monkeypatch = monkeypatch
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        limit = {"max.message.bytes": str(MAX_BYTES)}
+        quick = {"segment.ms": "500", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "1000"}
+        create(bootstrap, {INPUT.name(self.prefix): 2, OUTPUT.name(self.prefix): 1}, limit)
+        create(bootstrap, {STATE.name(self.prefix): 1}, {"cleanup.policy": "compact"} | quick)
+
+    def process(self, instance_id: str = "a") -> Broker:
+        settings = Settings.model_validate(
+            {"kafka": {"bootstrap.servers": self._bootstrap}, "topics": {"prefix": self.prefix}}
+        )
+        made = kafka_connect(settings, "recalibrator")(
+            instance_id, count=count_nothing, on_final=ignore_final, closing=Event()
+        )
+        made.check(TABLE, (OUTPUT,))
+        return made
+
+    def append(self, source: Input, *values: bytes | None, key: bytes = b"key") -> None:
+        producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 0})
+        for value in values:
+            producer.produce(source.topic, value, key, source.partition)
+        assert producer.flush(DEADLINE_S) == 0
+
+    def append_with_bad_headers(self, source: Input, count: int) -> None:
+        pairs = [
+            record
+            for number in range(count)
+            for record in (
+                RawRecord(b"bad", b"%d" % number, [(b"fine", b"1"), (b"\xff\xfe", b"2"), (b"last", b"3")]),
+                RawRecord(b"good", b"%d" % number, [(b"good", b"1")]),
+            )
+        ]
+        for first in range(0, len(pairs), 200):
+            produce_raw(self._bootstrap, source.topic, pairs[first : first + 200], source.partition)
+
+    def open_transaction(self, source: Input, value: bytes) -> Callable[[bool], None]:
+        producer = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": f"{self.prefix}-foreign"})
+        producer.init_transactions(DEADLINE_S)
+        producer.begin_transaction()
+        producer.produce(source.topic, value, b"key", source.partition)
+        producer.flush(DEADLINE_S)
+
+        def end(is_committed: bool) -> None:
+            (producer.commit_transaction if is_committed else producer.abort_transaction)(DEADLINE_S)
+
+        return end
+
+    def unseen(self, *, is_committed: bool) -> None:
+        real, patch = TransactionalProducer.commit, self._monkeypatch
+
+        def unseen(producer: TransactionalProducer, *arguments: Any) -> None:
+            patch.setattr(TransactionalProducer, "commit", real)
+            if is_committed:
+                real(producer, *arguments)
+            raise RecreateProducer("unseen, says the test")
+
+        patch.setattr(TransactionalProducer, "commit", unseen)
+
+    def compact(self, topic: Topic) -> None:
+        source = Input(topic.name(self.prefix), 0)
+        # A segment is closed by a write after its time, and only closed ones are compacted.
+        deadline = time.monotonic() + DEADLINE_S
+        before = len(self._keys(source))
+        while len(self._keys(source)) >= before:
+            assert time.monotonic() < deadline, "was not compacted"
+            self.append(source, b"filler", key=b"filler")
+            before += 1
+            time.sleep(0.6)
+
+    def cut(self, source: Input, before: int) -> None:
+        for future in self._admin.delete_records([TopicPartition(*source, before)]).values():
+            future.result(DEADLINE_S)
+
+    def _keys(self, source: Input) -> list[bytes | None]:
+        reader = self.process("compaction").topic_reader("compaction", [source.topic])
+        try:
+            return [record.key for record in reader.up_to_end()]
+        finally:
+            reader.close()
+
+
+class Notes:
+    """An assignee that reads on from what the group has committed, and notes what it is told."""
+
+    def __init__(self) -> None:
+        self.committed: dict[Input, Any] = {}
+        self.events: list[str] = []
+
+    def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
+        self.events.append("assigned")
+        self.committed = dict(committed)
+        return {source: next_offset(found) for source, found in committed.items()}
+
+    def revoked(self) -> None:
+        self.events.append("revoked")
+        self.committed = {}
+
+    def lost(self) -> None:
+        self.events.append("lost")
+        self.committed = {}
+
+
+def drive(readers: Sequence[GroupReader], until: Callable[[], bool]) -> list[Record | EndReached]:
+    """Poll all readers in turn until something holds; return what came."""
+    found: list[Record | EndReached] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while not until():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s; came: {found[-5:]}"
+        for reader in readers:
+            found += reader.poll(0.05)
+    return found
+
+
+def collect(reader: GroupReader, count: int) -> list[Record]:
+    """Poll until so many records have come."""
+    found: list[Record] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} records came"
+        found += [item for item in reader.poll(0.05) if isinstance(item, Record)]
+    return found
+
+
+def count_nothing(name: str, amount: float = 1.0, **labels: str) -> None:
+    """Count nothing."""
+
+
+def raise_final(error: BaseException) -> None:
+    """Nothing is reported on the side in memory."""
+    raise error
+
+
+def ignore_final(_error: BaseException) -> None:
+    """What is final is raised by the call as well."""

@@ -1,0 +1,130 @@
+"""Builds every port on Kafka, for one process of either service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from threading import Event
+from typing import Literal
+
+from schemas.settings import Settings
+from schemas.topics import Topic
+from ucci_runtime.broker import kafka_properties as properties
+from ucci_runtime.broker.errors import BrokerError
+from ucci_runtime.broker.kafka_client_reports import reports
+from ucci_runtime.broker.kafka_group_reader import KafkaGroupReader
+from ucci_runtime.broker.kafka_publisher import KafkaPublisher
+from ucci_runtime.broker.kafka_session import KafkaTransactionSession, SessionClients
+from ucci_runtime.broker.kafka_topic_readers import KafkaTailReader, KafkaTopicReader
+from ucci_runtime.broker.kafka_topics import check_topics
+from ucci_runtime.broker.ports import CheckedTopics, Connect
+from ucci_runtime.broker.records import Count
+
+HEARTBEAT = "heartbeat"
+"""The publisher whose records nobody waits for."""
+
+
+class KafkaBroker:
+    """Kafka as one process sees it; see :class:`~ucci_runtime.broker.ports.Broker`.
+
+    Parameters
+    ----------
+    settings : Settings
+    names : ClientNames
+    count : callable
+    on_final : callable
+        Called with an error that waiting cannot mend, from whichever thread serves the client.
+    closing : threading.Event
+        Ends waits between attempts.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        names: properties.ClientNames,
+        *,
+        count: Count,
+        on_final: Callable[[BrokerError], None],
+        closing: Event,
+    ) -> None:
+        self._settings = settings
+        self._names = names
+        self._count = count
+        self._on_final = on_final
+        self._closing = closing
+        self._ask: Callable[[], CheckedTopics] | None = None
+        self._max_record_bytes = 0
+
+    def check(
+        self, touched: Sequence[Topic], written: Iterable[Topic], optional: Sequence[Topic] = ()
+    ) -> CheckedTopics:
+        """Compare the broker's topics with the table; sessions ask the same again when they are refused a record."""
+        self._ask = partial(check_topics, self._settings, touched, tuple(written), optional)
+        checked = self._ask()
+        self._max_record_bytes = checked.max_record_bytes
+        return checked
+
+    def group_reader(self, name: str, topics: Sequence[str]) -> KafkaGroupReader:
+        """Return a member of the group of this name."""
+        return KafkaGroupReader(
+            self._names.member_label(name),
+            topics,
+            properties.group_properties(self._settings, self._names, name),
+            self._counted(name),
+            on_final=self._on_final,
+            closing=self._closing,
+        )
+
+    def session(self, name: str) -> KafkaTransactionSession:
+        """Return the session that commits for the group of this name; only after :meth:`check`."""
+        label = self._names.session_label(name)
+
+        def transactional(max_record_bytes: int) -> properties.Properties:
+            made = properties.transactional_properties(self._settings, self._names, name, max_record_bytes)
+            return made | reports(label, self._count, self._on_final)
+
+        offsets = properties.offsets_properties(self._settings, self._names.group_id(name))
+        clients = SessionClients(transactional, offsets, self._room)
+        return KafkaTransactionSession(label, clients, self._max_record_bytes, self._counted(name), self._closing)
+
+    def topic_reader(
+        self, name: str, topics: Sequence[str], *, tail: int | None = None
+    ) -> KafkaTopicReader | KafkaTailReader:
+        """Return a reader of whole topics of one partition each, or of the last ``tail`` records of one topic."""
+        made = properties.reader_properties(self._settings, self._names.reader_group_id(name))
+        if tail is None:
+            return KafkaTopicReader(name, topics, made, self._count, on_final=self._on_final, closing=self._closing)
+        (topic,) = topics
+        return KafkaTailReader(name, topic, made, self._count, most=tail, on_final=self._on_final)
+
+    def publisher(self, name: str) -> KafkaPublisher:
+        """Return a publisher; the one called ``heartbeat`` drops what it cannot send soon."""
+        kind = properties.heartbeat_properties if name == HEARTBEAT else properties.publisher_properties
+        made = kind(self._settings) | reports(name, self._count, self._on_final)
+        return KafkaPublisher(name, made, self._count)
+
+    def _room(self) -> int:
+        assert self._ask is not None
+        return self._ask().max_record_bytes
+
+    def _counted(self, group: str) -> Count:
+        """Return a count that adds what the service tells its own counts of this name apart by."""
+        extra = self._names.labels(group)
+
+        def count(name: str, amount: float = 1.0, **labels: str) -> None:
+            # Errors of a client are told apart by the client alone.
+            self._count(name, amount, **(labels if "client" in labels else labels | extra))
+
+        return count
+
+
+def kafka_connect(settings: Settings, service: Literal["router", "recalibrator"]) -> Connect:
+    """Return what makes the broker of one process of a service."""
+
+    def connect(
+        instance_id: str, *, count: Count, on_final: Callable[[BrokerError], None], closing: Event
+    ) -> KafkaBroker:
+        names = properties.ClientNames(service, settings.topics.prefix, instance_id)
+        return KafkaBroker(settings, names, count=count, on_final=on_final, closing=closing)
+
+    return connect

@@ -1,0 +1,63 @@
+"""What a group has committed, asked of its coordinator.
+
+Read with stable offsets only (``read_committed``): while a transaction is open over a partition, the broker makes us
+wait for its end instead of returning a state that is about to change.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from threading import Event
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced
+from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
+from ucci_runtime.broker.ports import GroupOffsets
+from ucci_runtime.broker.records import Input, OffsetCommit
+
+_log = structlog.get_logger()
+
+_ASK_TIMEOUT_S = 5.0
+_BUDGET_S = 240.0
+_RETRY_WAIT_S = 0.1
+
+
+def ask_group_offsets(consumer: Consumer, sources: Iterable[Input], *, client: str, closing: Event) -> GroupOffsets:
+    """Read a group's offsets, with patience: the coordinator may be on its way back.
+
+    Parameters
+    ----------
+    consumer : Consumer
+        With the group's id; it need not be a member.
+    sources : iterable of Input
+    client : str
+        Its name in log lines.
+    closing : threading.Event
+        Once set, there is no further attempt.
+
+    Raises
+    ------
+    BrokerError
+        When it did not answer within four minutes, or before the end, or refuses.
+    """
+    asked = [TopicPartition(source.topic, source.partition) for source in sources]
+    deadline_s = time.monotonic() + _BUDGET_S
+    while asked:
+        try:
+            return {Input(tp.topic, tp.partition): _committed(tp) for tp in consumer.committed(asked, _ASK_TIMEOUT_S)}
+        except KafkaException as error:
+            reason: BrokerError = translate(kafka_error(error), Side.CONSUMER)
+            if isinstance(reason, Fenced | AccessDenied) or time.monotonic() > deadline_s or closing.is_set():
+                raise reason from None
+            _log.warning("the group's offsets could not be read; trying again", client=client, error=str(reason))
+            closing.wait(_RETRY_WAIT_S)
+    return {}
+
+
+def _committed(found: TopicPartition) -> OffsetCommit | None:
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return OffsetCommit(found.offset, found.metadata or "") if found.offset >= 0 else None

@@ -1,0 +1,192 @@
+"""The only group consumer: records and ends of partitions out; rebalances handed to the assignee.
+
+Where to read from is the assignee's to say, since it knows what it has stored; nothing is committed here. The group's
+offsets are asked with isolation "read committed", which waits for a former owner's transaction to end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from threading import Event
+from typing import cast
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced
+from ucci_runtime.broker.kafka_client_reports import reports
+from ucci_runtime.broker.kafka_errors import Side, is_fatal, translate
+from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
+from ucci_runtime.broker.kafka_properties import Properties
+from ucci_runtime.broker.kafka_records import record_of, source_of
+from ucci_runtime.broker.ports import MAX_POLLED, Assignee
+from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record
+
+_log = structlog.get_logger()
+
+_MILLISECONDS = 1_000.0
+
+
+class KafkaGroupReader:
+    """A consumer group's member; see :class:`~ucci_runtime.broker.ports.GroupReader`. Used by one thread.
+
+    Parameters
+    ----------
+    name : str
+        Of the client in logs and metrics.
+    topics : sequence of str
+        Co-partitioned where there are several.
+    properties : mapping
+        See :func:`~ucci_runtime.broker.kafka_properties.group_properties`.
+    count : callable
+    on_final : callable
+        Called with an error that waiting cannot mend.
+    closing : threading.Event
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topics: Sequence[str],
+        properties: Properties,
+        count: Count,
+        *,
+        on_final: Callable[[BrokerError], None],
+        closing: Event,
+    ) -> None:
+        self._name = name
+        self._topics = list(topics)
+        self._count = count
+        self._closing = closing
+        self._consumer = Consumer(properties | reports(name, count, on_final, is_member=True))
+        self._assignee: Assignee | None = None
+        self._assigned: list[Input] = []
+        self._positions: dict[Input, int] = {}
+        self._taken_ms: dict[Input, int] = {}
+        self._rebalances = 0
+
+    def subscribe(self, assignee: Assignee) -> None:
+        """Join the group; partitions are handed over from within :meth:`poll`."""
+        self._assignee = assignee
+        self._consumer.subscribe(
+            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def poll(self, timeout_s: float, most: int = MAX_POLLED) -> Sequence[Record | EndReached]:
+        """Return what has come; blocks up to ``timeout_s`` while nothing has.
+
+        Raises
+        ------
+        Fenced, AccessDenied
+        """
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return []
+        rebalances, room = self._rebalances, min(most, MAX_POLLED) - 1
+        messages = [first, *self._consumer.consume(room, 0)] if room > 0 else [first]
+        if self._rebalances != rebalances:
+            # Messages of the assignment before could stand among them: read all of the new one again.
+            self.rewind()
+            return []
+        return [item for message in messages if (item := self._item(message)) is not None]
+
+    def group(self) -> object:
+        """Return the group's metadata, by which the broker fences a former owner."""
+        return self._consumer.consumer_group_metadata()
+
+    def rewind(self) -> None:
+        """Ask the group's offsets again and have the present partitions assigned anew; blocks up to some minutes."""
+        if self._assigned:
+            self._assign(self._assigned)
+
+    def pause(self, sources: Collection[Input]) -> None:
+        """Deliver nothing of these partitions until further notice."""
+        self._consumer.pause(_partitions(sources))
+
+    def resume(self, sources: Collection[Input]) -> None:
+        """Deliver these partitions again."""
+        self._consumer.resume(_partitions(sources))
+
+    def read_from(self, starts: Mapping[Input, int]) -> None:
+        """Read all partitions from these offsets."""
+        partitions = [TopicPartition(source.topic, source.partition, offset) for source, offset in starts.items()]
+        self._positions = dict(starts)
+        self._consumer.assign(partitions)
+        if partitions:
+            # A partition that was paused before an assignment stays silent after it, unless it is resumed.
+            self._consumer.resume(partitions)
+
+    def lag(self, reached: Mapping[Input, int] | None = None) -> Mapping[Input, Lag]:
+        """Return how far each partition is behind its end, as last heard; never blocks."""
+        behind, now_ms = {}, time.time() * _MILLISECONDS
+        places = self._positions if reached is None else reached
+        for source in self._assigned:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(*source), cached=True)
+            if high >= 0:
+                left = max(high - max(places.get(source, 0), low), 0)
+                taken_ms = now_ms if not left else self._taken_ms.get(source)
+                behind[source] = Lag(left, None if taken_ms is None else max(now_ms - taken_ms, 0.0) / _MILLISECONDS)
+        return behind
+
+    def close(self) -> None:
+        """Leave the loop; the static membership stays for whoever restarts in time."""
+        self._consumer.close()
+
+    def _item(self, message: Message) -> Record | EndReached | None:
+        error = message.error()
+        if error is None:
+            record = record_of(message)
+            self._positions[record.source] = record.offset + 1
+            if record.timestamp_ms > 0:
+                self._taken_ms[record.source] = record.timestamp_ms
+            return record
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
+            source = source_of(message)
+            self._positions[source] = cast(int, message.offset())
+            return EndReached(source, self._positions[source])
+        found = translate(error, Side.CONSUMER)
+        if isinstance(found, Fenced | AccessDenied) or is_fatal(error):
+            raise found
+        self._count("client_errors", client=self._name, code=error.name())
+        level = _log.info if error.code() == KafkaError._MAX_POLL_EXCEEDED else _log.warning  # noqa: SLF001 a client-side code
+        level("consumer", client=self._name, code=error.name(), error=error.str())
+        return None
+
+    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._note("assigned")
+        self._assigned = [Input(tp.topic, tp.partition) for tp in partitions]
+        self._assign(self._assigned)
+        _log.info("assigned", client=self._name, partitions=_numbers(partitions))
+
+    def _assign(self, sources: list[Input]) -> None:
+        assert self._assignee is not None
+        committed = ask_group_offsets(self._consumer, sources, client=self._name, closing=self._closing)
+        self.read_from(self._assignee.assigned(committed))
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        assert self._assignee is not None
+        self._note("revoked")
+        # Dropped first: a commit that fails in a revocation must not have the old partitions assigned again.
+        self._assigned = []
+        self._assignee.revoked()
+        _log.info("revoked", client=self._name, partitions=_numbers(partitions))
+
+    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        assert self._assignee is not None
+        self._note("lost")
+        self._assigned = []
+        self._assignee.lost()
+        _log.warning("lost", client=self._name, partitions=_numbers(partitions))
+
+    def _note(self, kind: str) -> None:
+        self._rebalances += 1
+        self._count("rebalances", kind=kind)
+
+
+def _partitions(sources: Iterable[Input]) -> list[TopicPartition]:
+    return [TopicPartition(source.topic, source.partition) for source in sources]
+
+
+def _numbers(partitions: Iterable[TopicPartition]) -> list[int]:
+    return sorted({tp.partition for tp in partitions})

@@ -1,0 +1,686 @@
+"""The broker in memory: every port over logs, transactions and groups that follow Kafka's rules, with faults as drawn.
+
+For tests and trials: what is written here is gone with the process. A :class:`MemoryCluster` stands for the broker, a
+:class:`MemoryBroker` for one process's connection to it. Calls never block: a poll that finds nothing hands its waiting
+to ``idle``, where a test advances its clock. Where a :class:`Faults` says so, a transaction is aborted, or ends unseen,
+or the process ends in the middle of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from threading import Event, RLock
+from typing import Protocol
+from zlib import crc32
+
+from schemas.topics import TOPICS, Topic
+from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, Fenced, TopicsUnusable
+from ucci_runtime.broker.memory_groups import Group, GroupMetadata, Member, Step
+from ucci_runtime.broker.memory_logs import (
+    MAX_METADATA_CHARS,
+    OpenTransaction,
+    PartitionLog,
+    TopicConfig,
+    TransactionEnd,
+    end_transaction,
+)
+from ucci_runtime.broker.ports import (
+    MAX_POLLED,
+    Aborted,
+    Assignee,
+    CheckedTopics,
+    CommitEnd,
+    Committed,
+    Connect,
+    GroupOffsets,
+    Unknown,
+)
+from ucci_runtime.broker.records import Count, EndReached, Header, Input, Lag, OffsetCommit, OutputRecord, Record
+from ucci_runtime.clock import Clock
+
+TRANSACTION_TIMEOUT_S = 10.0
+"""When the coordinator aborts a transaction that nobody ends."""
+
+CLUSTER_ID = "memory"
+_MILLISECONDS = 1_000
+_WAIT_S = 0.5
+_PATIENCE = 1_000
+"""Waits after which an answer that never comes is a fault of the test."""
+
+
+class ProcessCrashed(BaseException):
+    """The process ends here, as by ``kill -9``; no service catches this."""
+
+
+class Fate(Enum):
+    """What becomes of one transaction."""
+
+    COMMIT = "commit"
+    ABORT = "abort"
+    UNSEEN_COMMIT = "unseen_commit"
+    """It is committed, and the call never returns: the producer is replaced."""
+
+    UNSEEN_ABORT = "unseen_abort"
+    """It stays open until the producer is replaced, which ends it."""
+
+    CRASH_BEFORE = "crash_before"
+    CRASH_OPEN = "crash_open"
+    """The process ends with the transaction open."""
+
+    CRASH_AFTER = "crash_after"
+
+
+FAULTS = tuple(fate for fate in Fate if fate is not Fate.COMMIT)
+
+
+class Faults(Protocol):
+    """What is left to chance: the ends of transactions, and how deliveries of partitions mix."""
+
+    def fate(self) -> Fate:
+        """Return what becomes of the next transaction."""
+        ...
+
+    def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
+        """Return the partitions that one poll delivers from, in order."""
+        ...
+
+    def batch(self, most: int) -> int:
+        """Return how many records one poll delivers of one partition, at least 1."""
+        ...
+
+
+class NoFaults:
+    """Nothing fails, and everything there is gets delivered."""
+
+    def fate(self) -> Fate:
+        """Return that the transaction is committed."""
+        return Fate.COMMIT
+
+    def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
+        """Return all partitions, in order."""
+        return sources
+
+    def batch(self, most: int) -> int:
+        """Return all there is room for."""
+        return most
+
+
+class DrawnFaults:
+    """Faults drawn from a stream of random numbers, as reproducible as these.
+
+    Parameters
+    ----------
+    draw : callable
+        Returns a number in [0, 1).
+    share : float
+        Of the transactions that fail.
+    most : int
+        Faults after which nothing fails any more.
+    """
+
+    def __init__(self, draw: Callable[[], float], share: float = 0.3, most: int = 8) -> None:
+        self._draw = draw
+        self._share = share
+        self.left = most
+
+    def fate(self) -> Fate:
+        """Return what becomes of the next transaction."""
+        if not self.left or self._draw() >= self._share:
+            return Fate.COMMIT
+        self.left -= 1
+        return FAULTS[int(self._draw() * len(FAULTS))]
+
+    def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
+        """Return some of the partitions, in any order, at least one."""
+        left = list(sources)
+        count = 1 + int(self._draw() * len(left)) if left else 0
+        return [left.pop(int(self._draw() * len(left))) for _ in range(count)]
+
+    def batch(self, most: int) -> int:
+        """Return one to six records."""
+        return min(1 + int(self._draw() * 6), most)
+
+
+class MemoryCluster:
+    """Topics, groups and transactional ids.
+
+    Parameters
+    ----------
+    clock : Clock
+        Dates records, and ends transactions and sessions that nobody keeps alive.
+    idle : callable, optional
+        Called with the seconds that a poll would wait.
+    prefix : str
+        Of the topics' names.
+    """
+
+    def __init__(self, clock: Clock, idle: Callable[[float], None] | None = None, prefix: str = "ucci") -> None:
+        self.clock = clock
+        self.prefix = prefix
+        self.idle = idle or (lambda _seconds: None)
+        self.lock = RLock()
+        self.configs: dict[str, TopicConfig] = {}
+        self.logs: dict[Input, PartitionLog] = {}
+        self.groups: dict[str, Group] = {}
+        self.epochs: dict[str, int] = {}
+        self.open: dict[str, OpenTransaction] = {}
+
+    # --- topics ---
+
+    def create(self, topic: str, config: TopicConfig | None = None) -> None:
+        """Create a topic; one that exists is made anew, empty, its offsets beginning again."""
+        with self.lock:
+            made = config or TopicConfig()
+            self.configs[topic] = made
+            for partition in range(made.partitions):
+                self.logs[Input(topic, partition)] = PartitionLog(Input(topic, partition))
+
+    def create_all(self, partitions: int) -> None:
+        """Create every topic of :mod:`schemas.topics`."""
+        for topic in TOPICS:
+            config = TopicConfig(topic.partitions or partitions, "compact" in topic.policies, topic.by_broker)
+            self.create(topic.name(self.prefix), config)
+
+    def sources(self, topics: Collection[str]) -> list[Input]:
+        """Return the partitions of topics, sorted.
+
+        Raises
+        ------
+        TopicsUnusable
+        """
+        with self.lock:
+            missing = sorted(topic for topic in topics if topic not in self.configs)
+            if missing:
+                raise TopicsUnusable(
+                    tuple(f"{topic}: does not exist; create it in the MemoryCluster" for topic in missing)
+                )
+            return sorted(source for source in self.logs if source.topic in topics)
+
+    def place(self, topic: str, key: bytes | None) -> Input:
+        """Return the partition that a key belongs to."""
+        (first, *_), count = self.sources((topic,)), self.configs[topic].partitions
+        return first if key is None else Input(topic, crc32(key) % count)
+
+    def append(
+        self,
+        source: Input,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        headers: tuple[Header, ...] = (),
+        timestamp_ms: int | None = None,
+        headers_fault: str | None = None,
+        writer: OpenTransaction | None = None,
+    ) -> int:
+        """Append one record, by default as a producer outside transactions; return its offset.
+
+        Parameters
+        ----------
+        timestamp_ms : int, optional
+            The producer's stamp, which a topic that the broker dates ignores; by default now.
+        """
+        with self.lock:
+            log, config = self.logs[source], self.configs[source.topic]
+            if config.compact and key is None:
+                raise ValueError(f"{source.topic}: is compacted and takes no record without key")
+            now_ms = int(self.clock.now().timestamp() * _MILLISECONDS)
+            stamp = now_ms if timestamp_ms is None or config.by_broker else timestamp_ms
+            log.append(Record(source, log.end, key, value, stamp, headers, config.by_broker, headers_fault), writer)
+            return log.end - 1
+
+    def records(self, topic: str) -> list[Record]:
+        """Return the committed records of a topic, partition by partition."""
+        with self.lock:
+            self.expire()
+            return [
+                record for source in self.sources((topic,)) for record in self.logs[source].committed_from(0, -1)[0]
+            ]
+
+    def compact(self, topic: str, *, drop_tombstones: bool = False) -> None:
+        """Keep the last record of each key; and of deleted keys not even that, where their time is over."""
+        with self.lock:
+            for source in self.sources((topic,)):
+                self.logs[source].compact(drop_tombstones=drop_tombstones)
+
+    # --- transactions ---
+
+    def take_over(self, transactional_id: str) -> int:
+        """Fence whoever used this id before, end what it left open, and return the new epoch."""
+        with self.lock:
+            self.end(transactional_id, TransactionEnd.ABORTED)
+            self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1
+            return self.epochs[transactional_id]
+
+    def begin(self, transactional_id: str) -> OpenTransaction:
+        """Open a transaction."""
+        transaction = OpenTransaction(transactional_id, self.clock.monotonic())
+        self.open[transactional_id] = transaction
+        return transaction
+
+    def end(self, transactional_id: str, end: TransactionEnd) -> None:
+        """End the open transaction of an id, if there is one."""
+        transaction = self.open.pop(transactional_id, None)
+        if transaction is not None:
+            committed = end_transaction(transaction, end)
+            if committed:
+                self.group(transaction.group).offsets.update(committed)
+
+    def expire(self) -> None:
+        """Abort transactions that nobody has ended in time, and fence who began them."""
+        with self.lock:
+            now_s = self.clock.monotonic()
+            for transactional_id, transaction in list(self.open.items()):
+                if now_s - transaction.opened_at_s >= TRANSACTION_TIMEOUT_S:
+                    self.take_over(transactional_id)
+
+    # --- groups ---
+
+    def group(self, name: str) -> Group:
+        """Return a group, which exists from the first time that it is asked for."""
+        return self.groups.setdefault(name, Group(name))
+
+    def committed(self, group: str, sources: Iterable[Input]) -> GroupOffsets | None:
+        """Return what a group has committed; None while an open transaction is about to change that."""
+        with self.lock:
+            self.expire()
+            wanted = list(sources)
+            pending = {
+                source for open_one in self.open.values() if open_one.group == group for source in open_one.offsets
+            }
+            if pending.intersection(wanted):
+                return None
+            offsets = self.group(group).offsets
+            return {source: offsets.get(source) for source in wanted}
+
+    def stable_committed(self, group: str, sources: Collection[Input]) -> GroupOffsets:
+        """Return what a group has committed, once no open transaction can change it any more."""
+        for _ in range(_PATIENCE):
+            found = self.committed(group, sources)
+            if found is not None:
+                return found
+            self.idle(_WAIT_S)
+        raise BrokerUnreachable(
+            f"{group}: a transaction over its offsets stays open; let the idle callback advance time"
+        )
+
+
+class MemoryBroker:
+    """One process's connection.
+
+    Parameters
+    ----------
+    cluster : MemoryCluster
+    instance_id : str
+    count : callable
+    faults : Faults, optional
+    """
+
+    def __init__(self, cluster: MemoryCluster, instance_id: str, count: Count, faults: Faults | None = None) -> None:
+        self.cluster = cluster
+        self.instance_id = instance_id
+        self._count = count
+        self._faults = faults or NoFaults()
+        self._max_record_bytes = 1_000_000
+
+    def check(
+        self, touched: Sequence[Topic], written: Iterable[Topic], optional: Sequence[Topic] = ()
+    ) -> CheckedTopics:
+        """Find missing topics, and the largest record that all that are written take."""
+        configs, prefix = self.cluster.configs, self.cluster.prefix
+        self.cluster.sources([topic.name(prefix) for topic in touched])
+        missing = frozenset(topic for topic in optional if topic.name(prefix) not in configs)
+        limits = [configs[topic.name(prefix)].max_record_bytes for topic in written if topic not in missing]
+        self._max_record_bytes = min(limits)
+        return CheckedTopics(CLUSTER_ID, self._max_record_bytes, missing)
+
+    def group_reader(self, name: str, topics: Sequence[str]) -> MemoryGroupReader:
+        """Return a member of a group."""
+        return MemoryGroupReader(self.cluster, name, topics, self.instance_id, self._faults)
+
+    def session(self, name: str) -> MemoryTransactionSession:
+        """Return the session that commits for the group of this name."""
+        return MemoryTransactionSession(self.cluster, name, self.instance_id, self._faults, self._max_record_bytes)
+
+    def topic_reader(
+        self,
+        name: str,  # noqa: ARG002 part of the protocol
+        topics: Sequence[str],
+        *,
+        tail: int | None = None,
+    ) -> MemoryTopicReader:
+        """Return a reader of whole topics, or of their ends."""
+        return MemoryTopicReader(self.cluster, topics, tail)
+
+    def publisher(self, name: str) -> MemoryPublisher:  # noqa: ARG002 part of the protocol
+        """Return a publisher."""
+        return MemoryPublisher(self.cluster)
+
+
+def memory_connect(cluster: MemoryCluster, faults: Faults | None = None) -> Connect:
+    """Return what makes a process's connection to a cluster."""
+
+    def connect(
+        instance_id: str,
+        *,
+        count: Count,
+        on_final: Callable[[BrokerError], None],  # noqa: ARG001 part of the protocol: nothing fails on the side here
+        closing: Event,  # noqa: ARG001 part of the protocol: nothing is waited for
+    ) -> MemoryBroker:
+        return MemoryBroker(cluster, instance_id, count, faults)
+
+    return connect
+
+
+class MemoryGroupReader:
+    """A member of a group; see :class:`~ucci_runtime.broker.ports.GroupReader`."""
+
+    def __init__(
+        self, cluster: MemoryCluster, name: str, topics: Sequence[str], instance_id: str, faults: Faults
+    ) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._topics = tuple(topics)
+        self._instance_id = instance_id
+        self._faults = faults
+        self._assignee: Assignee | None = None
+        self._member: Member | None = None
+        self._positions: dict[Input, int] = {}
+        self._paused: set[Input] = set()
+        self._ends_seen: set[Input] = set()
+
+    def subscribe(self, assignee: Assignee) -> None:
+        """Join the group."""
+        self._assignee = assignee
+        self._join()
+
+    def poll(self, timeout_s: float, most: int = MAX_POLLED) -> Sequence[Record | EndReached]:
+        """Return what has come; first of all, follow the group."""
+        assert self._member is not None
+        cluster, member = self._cluster, self._member
+        with cluster.lock:
+            now_s = cluster.clock.monotonic()
+            group = cluster.group(self._name)
+            member.heard_at_s = now_s
+            group.expire(now_s)
+            step = group.next_step(member)
+        if step is Step.NOTHING:
+            items = self._deliver(max(most, 1))
+            if not items:
+                cluster.idle(timeout_s)
+            return items
+        self._follow(step, group, member, timeout_s)
+        return []
+
+    def group(self) -> object:
+        """Return the group's metadata."""
+        assert self._member is not None
+        return GroupMetadata(self._name, self._instance_id, self._member.member_id, self._member.generation)
+
+    def rewind(self) -> None:
+        """Ask the group's offsets again and have the present partitions assigned anew."""
+        if self._member is not None and self._member.holds:
+            self._assign(self._cluster.stable_committed(self._name, self._member.holds))
+
+    def pause(self, sources: Collection[Input]) -> None:
+        """Deliver nothing of these partitions until further notice."""
+        self._paused.update(sources)
+
+    def resume(self, sources: Collection[Input]) -> None:
+        """Deliver these partitions again."""
+        self._paused.difference_update(sources)
+
+    def read_from(self, starts: Mapping[Input, int]) -> None:
+        """Read all partitions from these offsets."""
+        logs = self._cluster.logs
+        self._positions = {
+            source: offset if logs[source].start <= offset <= logs[source].end else logs[source].start
+            for source, offset in starts.items()
+        }
+        self._paused, self._ends_seen = set(), set()
+
+    def lag(self, reached: Mapping[Input, int] | None = None) -> Mapping[Input, Lag]:
+        """Return how far each partition is behind its end."""
+        behind = {}
+        for source, position in self._positions.items():
+            log = self._cluster.logs[source]
+            left = max(log.end - max((reached or self._positions).get(source, position), log.start), 0)
+            behind[source] = Lag(left, None if left else 0.0)
+        return behind
+
+    def close(self) -> None:
+        """Give up the partitions; the membership stays."""
+        if self._positions and self._assignee is not None:
+            self._positions = {}
+            self._assignee.revoked()
+
+    def _join(self) -> None:
+        with self._cluster.lock:
+            group = self._cluster.group(self._name)
+            group.sources = self._cluster.sources(self._topics)
+            self._member = group.join(self._instance_id, self._cluster.clock.monotonic())
+
+    def _follow(self, step: Step, group: Group, member: Member, timeout_s: float) -> None:
+        assert self._assignee is not None
+        if step is Step.FENCED:
+            raise Fenced("another process joined the group under this instance id")
+        if step is Step.WAIT:
+            self._cluster.idle(timeout_s)
+        elif step is Step.LOSE:
+            self._positions = {}
+            self._assignee.lost()
+            self._join()
+        elif step is Step.REVOKE:
+            if member.holds or member.generation >= 0:
+                self._positions = {}
+                self._assignee.revoked()
+            with self._cluster.lock:
+                group.rejoin(member)
+        else:
+            self._take_over(group, member, timeout_s)
+
+    def _take_over(self, group: Group, member: Member, timeout_s: float) -> None:
+        """Take the partitions of the present generation over, once their former owner's transactions have ended."""
+        committed = self._cluster.committed(self._name, group.shares.get(self._instance_id, ()))
+        if committed is None:
+            self._cluster.idle(max(timeout_s, _WAIT_S))
+            return
+        with self._cluster.lock:
+            group.take_share(member)
+        self._assign(committed)
+
+    def _assign(self, committed: GroupOffsets) -> None:
+        assert self._assignee is not None
+        self.read_from(self._assignee.assigned(committed))
+
+    def _deliver(self, most: int) -> list[Record | EndReached]:
+        items: list[Record | EndReached] = []
+        with self._cluster.lock:
+            self._cluster.expire()
+            present = [source for source in self._positions if source not in self._paused]
+            for source in self._faults.mixed(present):
+                room = most - len(items)
+                if room > 0:
+                    items += self._next_of(source, self._faults.batch(room))
+        return items
+
+    def _next_of(self, source: Input, most: int) -> list[Record | EndReached]:
+        log = self._cluster.logs[source]
+        # The log was made anew, or cut, and no longer has this offset: begin with what it has.
+        place = self._positions[source]
+        position = place if log.start <= place <= log.end else log.start
+        found, position = log.committed_from(position, most)
+        self._positions[source] = position
+        if found:
+            self._ends_seen.discard(source)
+            return [*found]
+        if source in self._ends_seen and position == place:
+            return []
+        self._ends_seen.add(source)
+        return [EndReached(source, position)]
+
+
+class MemoryTransactionSession:
+    """The transactions of one transactional id; see :class:`~ucci_runtime.broker.ports.TransactionSession`."""
+
+    hangs = False
+
+    def __init__(
+        self, cluster: MemoryCluster, name: str, instance_id: str, faults: Faults, max_record_bytes: int
+    ) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._id = f"{name}-{instance_id}"
+        self._faults = faults
+        self._max_record_bytes = max_record_bytes
+        self._epoch = 0
+
+    @property
+    def is_started(self) -> bool:
+        """Whether transactions can be made."""
+        return self._epoch > 0
+
+    def start(self) -> None:
+        """Fence the process that ran under this name before."""
+        self._epoch = self._cluster.take_over(self._id)
+
+    def commit(
+        self, records: Sequence[OutputRecord], offsets: Mapping[Input, OffsetCommit], group: object
+    ) -> CommitEnd:
+        """Write the records and commit them with the offsets, or let a fault happen to them."""
+        if not self.is_started:
+            self.start()
+        with self._cluster.lock:
+            self._cluster.expire()
+            self._check_epoch()
+            fate = self._faults.fate()
+            if fate is Fate.CRASH_BEFORE:
+                raise ProcessCrashed
+            transaction = self._cluster.begin(self._id)
+            written = [self._write(record, transaction) for record in records]
+            refusal = self._send_offsets(transaction, offsets, group)
+            if None in written:
+                return self._replaced("a record is too large", offsets)
+            if refusal is not None or fate is Fate.ABORT:
+                self._cluster.end(self._id, TransactionEnd.ABORTED)
+                return Aborted(refusal or "aborted as drawn")
+            if fate is Fate.CRASH_OPEN:
+                raise ProcessCrashed
+            if fate is not Fate.UNSEEN_ABORT:
+                self._cluster.end(self._id, TransactionEnd.COMMITTED)
+        if fate is Fate.CRASH_AFTER:
+            raise ProcessCrashed
+        if fate in (Fate.UNSEEN_COMMIT, Fate.UNSEEN_ABORT):
+            return self._replaced("unseen as drawn", offsets)
+        return Committed(tuple(record for record in written if record is not None))
+
+    def serve(self) -> None:
+        """Nothing is reported on the side."""
+
+    def close(self) -> None:
+        """Nothing is open between commits."""
+
+    def _check_epoch(self) -> None:
+        if self._cluster.epochs[self._id] != self._epoch:
+            raise Fenced("another process runs under this instance id")
+
+    def _write(self, record: OutputRecord, transaction: OpenTransaction) -> OutputRecord | None:
+        written: OutputRecord | None = record
+        while written is not None and written.size_bytes > self._max_record_bytes:
+            written = None if written.instead is None else written.instead(self._max_record_bytes)
+        if written is None:
+            return None
+        place = self._cluster.place(written.topic, written.key)
+        self._cluster.append(place, written.key, written.value, headers=written.headers, writer=transaction)
+        return written
+
+    def _send_offsets(
+        self, transaction: OpenTransaction, offsets: Mapping[Input, OffsetCommit], group: object
+    ) -> str | None:
+        """Add the offsets to the transaction; return why they are refused, if they are."""
+        if not offsets:
+            return None
+        if not self._cluster.group(self._name).accepts(group):
+            return "the group has moved on"
+        if any(len(found.metadata) > MAX_METADATA_CHARS for found in offsets.values()):
+            return "the metadata of an offset is too large"
+        transaction.group = self._name
+        transaction.offsets.update(offsets)
+        return None
+
+    def _replaced(self, reason: str, offsets: Iterable[Input]) -> Unknown:
+        self.start()
+        return Unknown(reason, self._cluster.stable_committed(self._name, list(offsets)))
+
+
+class MemoryTopicReader:
+    """Whole topics, or their ends; see :class:`~ucci_runtime.broker.ports.TopicReader`."""
+
+    def __init__(self, cluster: MemoryCluster, topics: Sequence[str], tail: int | None) -> None:
+        self._cluster = cluster
+        self._positions = {source: cluster.logs[source].start for source in cluster.sources(topics)}
+        self._reached: set[Input] = set()
+        if tail is not None:
+            each = max(tail // max(len(self._positions), 1), 1)
+            ends = {source: cluster.logs[source].stable_end for source in self._positions}
+            self._positions = {source: max(low, ends[source] - each) for source, low in self._positions.items()}
+
+    @property
+    def has_reached_ends(self) -> bool:
+        """Whether every topic was read to its end once."""
+        return len(self._reached) == len(self._positions)
+
+    def poll(self, timeout_s: float) -> Iterator[Record]:
+        """Yield what has come."""
+        found = self._take()
+        if not found:
+            self._cluster.idle(timeout_s)
+        yield from found
+
+    def up_to_end(self) -> Iterator[Record]:
+        """Yield all records up to the ends as of now."""
+        yield from self._take()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _take(self) -> list[Record]:
+        taken: list[Record] = []
+        with self._cluster.lock:
+            self._cluster.expire()
+            for source, position in self._positions.items():
+                log = self._cluster.logs[source]
+                start = position if log.start <= position <= log.end else log.start
+                found, self._positions[source] = log.committed_from(start, -1)
+                taken += found
+                self._reached.add(source)
+        return taken
+
+
+class MemoryPublisher:
+    """Records outside transactions; see :class:`~ucci_runtime.broker.ports.Publisher`."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._cluster = cluster
+
+    async def send(self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None) -> None:
+        """Send one record."""
+        await self.queue(topic, key, value, headers)
+
+    def queue(
+        self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
+    ) -> asyncio.Future[None]:
+        """Append one record; the future is done at once."""
+        acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._cluster.append(self._cluster.place(topic, key), key, value, headers=tuple((headers or {}).items()))
+        acknowledged.set_result(None)
+        return acknowledged
+
+    def post(self, topic: str, key: bytes, value: bytes) -> bool:
+        """Append one record."""
+        self._cluster.append(self._cluster.place(topic, key), key, value)
+        return True
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Nothing is queued."""

@@ -1,0 +1,146 @@
+"""The logs of the broker in memory: partitions with Kafka's offsets, isolation, compaction and open transactions.
+
+A transaction's end takes an offset of its own in each partition that it wrote to, as Kafka's markers do. Readers of
+what is committed never see beyond the first record of an open transaction.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ucci_runtime.broker.records import Input, OffsetCommit, Record
+
+MAX_METADATA_CHARS = 4_095
+"""Longest note beside an offset: Kafka's default ``offset.metadata.max.bytes`` is 4,096, which is refused."""
+
+
+class TransactionEnd(Enum):
+    """How a transaction stands."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(eq=False, slots=True)
+class OpenTransaction:
+    """One transaction of a transactional id, until long after its end."""
+
+    transactional_id: str
+    opened_at_s: float
+    end: TransactionEnd = TransactionEnd.OPEN
+    group: str = ""
+    offsets: dict[Input, OffsetCommit] = field(default_factory=dict)
+    logs: dict[Input, PartitionLog] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """How a topic was made.
+
+    Parameters
+    ----------
+    partitions : int
+    compact : bool
+        Whether only the last record of a key must stay; every record then needs a key.
+    by_broker : bool
+        Whether the broker dates the records (``LogAppendTime``).
+    max_record_bytes : int
+        Largest record that it takes.
+    """
+
+    partitions: int = 1
+    compact: bool = False
+    by_broker: bool = False
+    max_record_bytes: int = 1_000_000
+
+
+class PartitionLog:
+    """One partition.
+
+    Parameters
+    ----------
+    source : Input
+    """
+
+    def __init__(self, source: Input) -> None:
+        self.source = source
+        self.start = 0
+        self.end = 0
+        self._offsets: list[int] = []
+        self._records: list[Record] = []
+        self._writers: list[OpenTransaction | None] = []
+        self._open: dict[OpenTransaction, int] = {}
+
+    @property
+    def stable_end(self) -> int:
+        """The offset up to which every transaction has ended."""
+        return min(self._open.values(), default=self.end)
+
+    def append(self, record: Record, writer: OpenTransaction | None = None) -> None:
+        """Append a record at the end; its offset must be :attr:`end`."""
+        if writer is not None:
+            self._open.setdefault(writer, self.end)
+            writer.logs[self.source] = self
+        self._offsets.append(self.end)
+        self._records.append(record)
+        self._writers.append(writer)
+        self.end += 1
+
+    def mark(self, writer: OpenTransaction | None = None) -> None:
+        """Append the end of a transaction: an offset without a record."""
+        if writer is not None:
+            self._open.pop(writer, None)
+        self.end += 1
+
+    def committed_from(self, position: int, most: int) -> tuple[list[Record], int]:
+        """Return up to ``most`` committed records from a position on, and the position after them.
+
+        The position after them is the stable end where nothing more is to be read.
+        """
+        end = self.stable_end
+        found: list[Record] = []
+        for index in range(bisect_left(self._offsets, position), bisect_left(self._offsets, end)):
+            writer = self._writers[index]
+            if writer is None or writer.end is TransactionEnd.COMMITTED:
+                found.append(self._records[index])
+                if len(found) == most:
+                    return found, self._offsets[index] + 1
+        return found, max(end, position)
+
+    def compact(self, *, drop_tombstones: bool) -> None:
+        """Keep the last committed record of each key; the log's last record always stays, as in an active segment."""
+        stable = bisect_left(self._offsets, self.stable_end)
+        last = {
+            self._records[index].key: index
+            for index in range(stable)
+            if (writer := self._writers[index]) is None or writer.end is TransactionEnd.COMMITTED
+        }
+        kept = {index for index in last.values() if not (drop_tombstones and self._records[index].value is None)} | set(
+            range(stable, len(self._records))
+        )
+        if self._records:
+            kept.add(len(self._records) - 1)
+        self._keep(sorted(kept))
+
+    def cut(self, before: int) -> None:
+        """Delete the records below an offset, as retention does."""
+        self.start = max(self.start, min(before, self.end))
+        self._keep(range(bisect_left(self._offsets, self.start), len(self._offsets)))
+
+    def _keep(self, indices: Iterable[int]) -> None:
+        kept = list(indices)
+        self._offsets = [self._offsets[index] for index in kept]
+        self._records = [self._records[index] for index in kept]
+        self._writers = [self._writers[index] for index in kept]
+
+
+def end_transaction(transaction: OpenTransaction, end: TransactionEnd) -> Mapping[Input, OffsetCommit]:
+    """Write a transaction's end to each of its partitions; return the offsets that are committed by it."""
+    transaction.end = end
+    for log in transaction.logs.values():
+        log.mark(transaction)
+    return transaction.offsets if end is TransactionEnd.COMMITTED else {}
