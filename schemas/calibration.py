@@ -37,6 +37,9 @@ from schemas.event import (
 from schemas.routed import Decision, DecisionReason, Decisions, LabelReason, LabelRequest
 
 MAX_KNOTS = 4_096
+HIGHEST_VERSION = 2**53 - 2**20
+"""The highest number that is taken into force or followed: above it, the next versions would run out of numbers."""
+
 ESCALATE_ALL = -1.0
 ESCALATE_NONE = 1.0
 

@@ -34,6 +34,8 @@ class Router:
     answerer : Answerer
     workloads : collection of str
         The configured names.
+    default_workload : str, optional
+        That of queries which name none.
     results, dead_letters : str
         Topic names.
     finished : callable
@@ -51,8 +53,10 @@ class Router:
         dead_letters: str,
         finished: Callable[[Outcome], object],
         tracing: Tracing,
+        default_workload: str | None = None,
     ) -> None:
         self._tracing = tracing
+        self._default_workload = default_workload
         self._answerer = answerer
         self._workloads = frozenset(workloads)
         self._results = results
@@ -64,7 +68,7 @@ class Router:
         """Start answering records. Called in the loop's thread; never blocks."""
         for record in records:
             try:
-                query, workload = decode_query(record.value, self._workloads)
+                query, workload = decode_query(record.value, self._workloads, self._default_workload)
             except DecodeError as error:
                 self._finished(self._buried(record, error.reason, str(error)))
                 continue

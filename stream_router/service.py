@@ -34,6 +34,7 @@ from stream_router.status import Identity, Readiness, router_status
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_runtime.broker.transaction_states import State
 from ucci_runtime.clock import Clock, SystemClock
+from ucci_runtime.tally import Tally
 
 _log = structlog.get_logger()
 
@@ -105,6 +106,7 @@ class Service:
             dead_letters=DEAD_LETTERS.name(prefix),
             finished=self._ledger.finished,
             tracing=tracing or PassedOn(),
+            default_workload=settings.default_workload,
         )
         self._feed = CalibrationFeed(
             settings, self._active, clock=self._clock, on_failure=self._fail, metrics=self.metrics
@@ -119,6 +121,7 @@ class Service:
             metrics=self.metrics,
         )
         self._committer: Committer | None = None
+        self._tally = Tally()
         self._identity = Identity(settings.router.instance_id, self._clock.now())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending = asyncio.Event()
@@ -177,6 +180,8 @@ class Service:
 
     def status(self) -> RouterStatus:
         """Return the status as of now, and set the gauges by it."""
+        if grown := self._tally.grown(self.metrics.dead_letters_by_reason(), self._clock.monotonic()):
+            _log.warning("dead letters", by_reason=grown)
         load, readiness, lag = self._ledger.load(), self._readiness(), dict(self._intake.lag)
         models = self._answerer.health()
         self.metrics.in_flight.set(load.in_flight)

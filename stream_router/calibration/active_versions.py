@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from schemas.calibration import CalibrationVersion, Signal
+from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
 from schemas.errors import DecodeError
 from schemas.routed import Decision, TrialDecision
 from schemas.status import VersionInUse
@@ -35,6 +35,9 @@ class RejectionReason(StrEnum):
 
     FOREIGN_SIGNAL = "foreign_signal"
     """Made for another uncertainty signal, small model or decoding."""
+
+    NUMBER_TOO_HIGH = "number_too_high"
+    """Above any number that the fit gives: in force, it would shut out every version to come."""
 
     OLDER = "older"
     """Not above the version in force."""
@@ -155,6 +158,9 @@ class ActiveVersions:
             return Rejected(RejectionReason.UNKNOWN_WORKLOAD, problem)
         if version.signal != signal:
             return Rejected(RejectionReason.FOREIGN_SIGNAL, f"made for {version.signal}, configured is {signal}")
+        if version.version > HIGHEST_VERSION:
+            problem = f"version {version.version} is above {HIGHEST_VERSION}, the highest that is taken"
+            return Rejected(RejectionReason.NUMBER_TOO_HIGH, problem)
         present = self.in_force(version.workload)
         if present is None or version.version > present.version or version.digest == present.digest:
             return version
@@ -224,6 +230,8 @@ def _read_trial(workload: str, value: bytes, signal: Signal) -> tuple[Calibratio
         return None, str(error)
     if trial.workload != workload:
         return None, f"the key is {workload!r}, the workload {trial.workload!r}"
+    if trial.version.version > HIGHEST_VERSION:
+        return None, f"version {trial.version.version} is above {HIGHEST_VERSION}, the highest that is taken"
     if trial.version.signal != signal:
         return None, f"made for {trial.version.signal}, configured is {signal}"
     return trial, None

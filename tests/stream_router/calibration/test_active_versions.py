@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.calibration import CalibrationVersion, Signal
+from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
 from schemas.draws import uniform
+from schemas.event import MAX_INTEGER
 from schemas.routed import Decision
 from schemas.trial import CalibrationTrial
 from stream_router.calibration.active_versions import (
@@ -225,3 +226,22 @@ def test_results_are_counted_by_how_both_decisions_compare() -> None:
     decided = {(by, compared) for _, _, by, compared in (one for one in found if one is not None)}
     assert {("trial", "same"), ("base", "same"), ("trial", "trial_escalates"), ("base", "trial_escalates")} <= decided
     assert trial_labels("photo", None) is None
+
+
+def test_a_version_of_the_last_number_shuts_no_other_one_out() -> None:
+    active = ActiveVersions(SIGNALS)
+    highest = sealed_version(version=HIGHEST_VERSION)
+    for number in (HIGHEST_VERSION + 1, MAX_INTEGER):
+        rejected = active.offer(b"photo", sealed_version(version=number).to_json(), NOW)
+        assert isinstance(rejected, Rejected)
+        assert (rejected.reason, str(number) in rejected.error) == (RejectionReason.NUMBER_TOO_HIGH, True)
+    assert isinstance(active.offer(b"photo", BASE.to_json(), NOW), Activated)
+    assert isinstance(active.offer(b"photo", highest.to_json(), NOW), Activated)
+    assert active.rejected() == {"number_too_high": 2}
+
+
+def test_a_trial_of_the_last_number_is_refused() -> None:
+    active = ActiveVersions(SIGNALS)
+    change = active.trials.offer(b"photo", trial(version=sealed_version(version=MAX_INTEGER)).to_json())
+    assert change is not None
+    assert (change.trial, "the highest that is taken" in str(change.problem)) == (None, True)
