@@ -11,16 +11,18 @@ within what a restart would fold again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from recalibrator.dead_letter import dead_letter
 from recalibrator.decoding import Observation, decode_observation
 from recalibrator.errors import Rewind
+from recalibrator.fit.news import PublishedVersions, number_ignored, status_news
 from recalibrator.fit.ports import Core, FitState, SnapshotStore, VersionLog
 from recalibrator.fit.publish.version_topics import trial_records, version_records
-from recalibrator.stage import Stage
+from recalibrator.stage import News, Stage
 from schemas.errors import DecodeError
+from schemas.status import WorkloadStatus
 from ucci_runtime.broker.ports import EventLog, Transactions
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OutputRecord, Record
 from ucci_runtime.clock import Clock
@@ -127,6 +129,10 @@ class FitStage(Stage):
         self._outputs: list[OutputRecord] = []
         self._due_s = math.inf
         self._status_due_s: dict[str, float] = {}
+        self._statuses_sent: dict[str, WorkloadStatus] = {}
+        self._published = PublishedVersions()
+        self._ignored: dict[str, int] = {}
+        self._news: list[News] = []
         self._snapshot_due_s = clock.monotonic() + SNAPSHOT_INTERVAL_S
         self._is_assigned = False
 
@@ -139,6 +145,11 @@ class FitStage(Stage):
         """Return how far behind each input is."""
         return self._log.lag()
 
+    def news(self) -> Sequence[News]:
+        """Return what was published since the last call, and what has changed for the workloads."""
+        found, self._news = [*self._published.take(), *self._news], []
+        return found
+
     def start(self) -> None:
         """Join the group."""
         self._log.subscribe(self)
@@ -148,6 +159,7 @@ class FitStage(Stage):
         items = self._log.poll(min(self._due_in_s(), _POLL_S))
         try:
             self._raise_version_floors(self._versions.news())
+            self._note_ignored(self._versions.ignored())
             self._go_live()
             for item in items:
                 self._take(item)
@@ -257,6 +269,7 @@ class FitStage(Stage):
             self._store([fold])
             if version is not None:
                 self._count("versions", workload=version.workload, trigger=version.evidence.trigger)
+                self._published.add(version)
 
     def _reach_end(self, fold: _Fold, end: EndReached) -> None:
         if not fold.is_live and end.offset < fold.limit:
@@ -316,6 +329,16 @@ class FitStage(Stage):
             if fold.is_live:
                 self._raise_floors_of(fold, highest)
 
+    def _note_ignored(self, ignored: Mapping[str, int]) -> None:
+        for workload, number in ignored.items():
+            self._ignored[workload] = number
+            self._news.append(number_ignored(workload, number))
+            self._count("fit_notes", note="version_number_ignored")
+            for fold in self._folds.values():
+                if workload in fold.cores:
+                    fold.touched.add(workload)
+                    self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
+
     def _raise_floors_of(self, fold: _Fold, highest: Mapping[str, int]) -> None:
         above = {
             core: number
@@ -350,14 +373,17 @@ class FitStage(Stage):
         for fold in self._folds.values():
             if fold.source in offsets:
                 fold.committed = fold.position
-        for fold, workload, _ in statuses:
+        for fold, status, _ in statuses:
+            workload = status.workload
+            self._news.extend(status_news(self._statuses_sent.get(workload, status), status))
+            self._statuses_sent[workload] = status
             fold.touched.discard(workload)
             self._status_due_s[workload] = self._clock.monotonic() + STATUS_INTERVAL_S
         self._outputs = []
         waiting = [self._status_due_s.get(w, 0.0) for f in self._folds.values() if f.is_live for w in f.touched]
         self._due_s = min(waiting, default=math.inf)
 
-    def _statuses(self) -> list[tuple[_Fold, str, OutputRecord]]:
+    def _statuses(self) -> list[tuple[_Fold, WorkloadStatus, OutputRecord]]:
         """Return the statuses that are due."""
         now_s, lag = self._clock.monotonic(), self._log.lag()
         found = []
@@ -368,7 +394,10 @@ class FitStage(Stage):
                 behind = {"observations": lag[fold.source].records if fold.source in lag else 0}
                 status = fold.cores[workload].status()
                 status = status.model_copy(update={"lag": behind, "updated_at": self._clock.now()})
-                found.append((fold, workload, OutputRecord(self._topics.status, workload.encode(), status.to_json())))
+                if workload in self._ignored:
+                    details = {**status.details, "version_number_ignored": self._ignored[workload]}
+                    status = status.model_copy(update={"details": details})
+                found.append((fold, status, OutputRecord(self._topics.status, workload.encode(), status.to_json())))
         return found
 
     def _store(self, folds: Iterable[_Fold], *, changed: bool = False) -> None:

@@ -21,6 +21,7 @@ from recalibrator.fit.publish.version_topics import history_key
 from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence
 from schemas.command import Command
+from schemas.event import MAX_INTEGER
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus
@@ -225,6 +226,38 @@ def test_a_workload_seen_for_the_first_time_is_numbered_above_what_a_foreign_wri
     fit.send(bootstrap("video", 1))
     fit.settle()
     assert [version.version for version in fit.versions("video")] == [42]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_a_foreign_version_of_the_last_number_stops_nothing(fit: Fit, first: bool) -> None:
+    """Neither published before the workload's first observation nor later; the status and the log say so."""
+    if not first:
+        fit.send(bootstrap("photo", 1))
+        fit.settle()
+    fit.publish_foreign("photo", MAX_INTEGER)
+    fit.publish_foreign("photo", 41)
+    fit.send(bootstrap("photo", 2))
+    fit.settle()
+    assert fit.versions("photo")[-1].version == 42
+    fit.begin()
+    fit.send(bootstrap("photo", 3))
+    fit.settle()
+    assert fit.versions("photo")[-1].version == 43
+    assert fit.count.totals["fit_notes version_number_ignored"] >= 1
+    status = WorkloadStatus.from_json(fit.broker.values(TOPICS.status)[-1])
+    assert status.details["version_number_ignored"] == MAX_INTEGER
+    (line,) = [news for news in fit.stage.news() if news.event.startswith("foreign version ignored")]
+    assert (line.facts["version"], line.is_bad) == (MAX_INTEGER, True)
+
+
+def test_published_versions_are_counted_for_the_log(fit: Fit) -> None:
+    for number in (7, 8):
+        fit.send(bootstrap("photo", number))
+    fit.settle()
+    (line,) = [news for news in fit.stage.news() if news.event == "calibration published"]
+    assert (line.facts["workload"], line.facts["versions"], line.facts["last"]) == ("photo", 2, 2)
+    assert line.facts["triggers"] == {"bootstrap": 2}
+    assert list(fit.stage.news()) == []
 
 
 def test_old_versions_leave_the_history_and_stay_away_after_a_restart(tmp_path: Path) -> None:
