@@ -235,6 +235,7 @@ class Service:
             transactions=self._transactions(StageName.FIT, checked, state),
             snapshots=SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
             versions=KafkaVersionLog(reader, topics.trial),
+            signing_key=settings.calibration.sign_with,
             clock=self._clock,
             count=self.metrics.count,
         )

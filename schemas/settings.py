@@ -243,6 +243,51 @@ class BasicCredentials(NamedTuple):
     password: str
 
 
+MIN_SIGNING_KEY_CHARS = 32
+"""Of the key of versions: whoever reads the topic may try keys for as long as they like."""
+
+
+class CalibrationSettings(Section):
+    """``[calibration]``: whose calibration versions count.
+
+    Parameters
+    ----------
+    signing_key : str, optional
+        With it the fit signs its versions, and routers refuse all that are unsigned or signed by another key. The same
+        for the fit and all routers; at least 32 random characters.
+    former_keys : list of str
+        Keys whose signatures routers take as well, while the key is being changed.
+    """
+
+    signing_key: SecretStr | None = None
+    former_keys: tuple[SecretStr, ...] = ()
+
+    @field_validator("signing_key", "former_keys")
+    @classmethod
+    def _cannot_be_found(cls, value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
+        keys = value if isinstance(value, tuple) else () if value is None else (value,)
+        if any(len(key.get_secret_value().strip()) < MIN_SIGNING_KEY_CHARS for key in keys):
+            raise ValueError(f"is empty or too short: give a random key of at least {MIN_SIGNING_KEY_CHARS} characters")
+        return value
+
+    @model_validator(mode="after")
+    def _has_a_present_key(self) -> Self:
+        if self.former_keys and self.signing_key is None:
+            raise ValueError("former_keys: are given without a signing_key; set it, or leave former_keys out")
+        return self
+
+    @property
+    def sign_with(self) -> bytes | None:
+        """The key that new versions are signed with."""
+        return None if self.signing_key is None else self.signing_key.get_secret_value().encode()
+
+    @property
+    def accepted_keys(self) -> tuple[bytes, ...]:
+        """The keys one of which must have signed a version; empty where none need be signed."""
+        present = () if self.signing_key is None else (self.signing_key, *self.former_keys)
+        return tuple(key.get_secret_value().encode() for key in present)
+
+
 class ModelEndpoint(Section):
     """One model server; a router needs both, ``small`` and ``large``.
 
@@ -498,6 +543,7 @@ class Settings(Section):
     topics: TopicSettings = TopicSettings()
     router: RouterSettings = RouterSettings()
     recalibrator: RecalibratorSettings = RecalibratorSettings()
+    calibration: CalibrationSettings = CalibrationSettings()
     workloads: dict[str, WorkloadSettings] = Field(default_factory=dict)
     default_workload: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
 

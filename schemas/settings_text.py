@@ -21,7 +21,7 @@ from schemas.settings_environment import KeyPath, nearest_key, override, valid_k
 
 REDACTED = "********"
 _SECRET_PROPERTY = re.compile(r"password|passphrase|secret|token|jaas|key\.pem|oauthbearer\.config|credential|api.?key")
-_SECRET_KEYS = frozenset({"key", "api_key"})
+_SECRET_KEYS = frozenset({"key", "api_key", "signing_key", "former_keys"})
 _USER_INFO = re.compile(r"(?<=://)\S*@")
 """To the last @: a password may hold one, or a slash, where it was not percent-encoded."""
 

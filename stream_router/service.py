@@ -95,7 +95,7 @@ class Service:
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
         signals = {name: workload.signal for name, workload in settings.workloads.items()}
-        self._active = ActiveVersions(signals)
+        self._active = ActiveVersions(signals, settings.calibration.accepted_keys)
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._ledger = SharedLedger(settings.router.max_in_flight)
         prefix = settings.topics.prefix

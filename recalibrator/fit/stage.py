@@ -21,7 +21,9 @@ from recalibrator.fit.news import PublishedVersions, number_ignored, status_news
 from recalibrator.fit.ports import Core, FitState, SnapshotStore, VersionLog
 from recalibrator.fit.publish.version_topics import trial_records, version_records
 from recalibrator.stage import News, Stage
+from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
+from schemas.signature import signed
 from schemas.status import WorkloadStatus
 from ucci_runtime.broker.ports import EventLog, Transactions
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OutputRecord, Record
@@ -101,6 +103,8 @@ class FitStage(Stage):
     log, transactions, snapshots, versions : the ports
     clock : Clock
     count : callable
+    signing_key : bytes, optional
+        Signs what is published.
     """
 
     def __init__(
@@ -115,6 +119,7 @@ class FitStage(Stage):
         versions: VersionLog,
         clock: Clock,
         count: Count,
+        signing_key: bytes | None = None,
     ) -> None:
         self._workloads = workloads
         self._topics = topics
@@ -125,6 +130,7 @@ class FitStage(Stage):
         self._versions = versions
         self._clock = clock
         self._count = count
+        self._signing_key = signing_key
         self._folds: dict[int, _Fold] = {}
         self._outputs: list[OutputRecord] = []
         self._due_s = math.inf
@@ -258,7 +264,13 @@ class FitStage(Stage):
             return
         kept, most = fold.history.setdefault(event.workload, []), self._limits.kept_versions
         topics = self._topics
-        records = trial_records(before, core.trial, event, kept, trial=topics.trial, history=topics.history, most=most)
+        # Signed as they leave: the fold, and so its snapshots, know of no key.
+        trial = core.trial
+        if trial is not None and trial is not before:
+            trial = trial.model_copy(update={"version": self._signed(trial.version)})
+        if version is not None:
+            version = self._signed(version)
+        records = trial_records(before, trial, event, kept, trial=topics.trial, history=topics.history, most=most)
         if version is not None:
             records += version_records(version, kept, calibration=topics.calibration, history=topics.history, most=most)
         if topics.trial is None and core.trial is not before:
@@ -270,6 +282,9 @@ class FitStage(Stage):
             if version is not None:
                 self._count("versions", workload=version.workload, trigger=version.evidence.trigger)
                 self._published.add(version)
+
+    def _signed(self, version: CalibrationVersion) -> CalibrationVersion:
+        return version if self._signing_key is None else signed(version, self._signing_key)
 
     def _reach_end(self, fold: _Fold, end: EndReached) -> None:
         if not fold.is_live and end.offset < fold.limit:

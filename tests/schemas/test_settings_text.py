@@ -346,3 +346,31 @@ def test_the_workload_of_queries_that_name_none() -> None:
     (warning,) = settings_warnings(unset)
     for words in ("default_workload", "photo-search, reviews", "dead letters", "missing_workload"):
         assert words in warning
+
+
+SIGNING = "0123456789abcdef0123456789abcdef"
+
+
+def test_signing_keys_are_never_shown() -> None:
+    settings = parse_settings(f'[calibration]\nsigning_key = "{SIGNING}"\nformer_keys = ["{SIGNING[::-1]}"]', {})
+    assert settings.calibration.sign_with == SIGNING.encode()
+    assert settings.calibration.accepted_keys == (SIGNING.encode(), SIGNING[::-1].encode())
+    shown = render_settings(settings)
+    assert SIGNING not in shown
+    assert SIGNING[::-1] not in shown
+    assert parse_settings("", {"UCCI_CALIBRATION__SIGNING_KEY": SIGNING}).calibration.accepted_keys == (
+        SIGNING.encode(),
+    )
+
+
+@pytest.mark.parametrize("line", ["signing_key = ''", "signing_key = 'hunter2'", "former_keys = ['hunter2']"])
+def test_a_signing_key_that_can_be_found_is_a_fault(line: str) -> None:
+    (fault,) = faults(f"[calibration]\n{line}")
+    assert fault.startswith(f"calibration.{line.partition(' ')[0]}: is empty or too short")
+    assert "hunter2" not in fault
+
+
+def test_former_keys_need_a_present_one() -> None:
+    assert "former_keys: are given without a signing_key" in "\n".join(
+        faults(f'[calibration]\nformer_keys = ["{SIGNING}"]')
+    )

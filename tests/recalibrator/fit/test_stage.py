@@ -25,6 +25,7 @@ from schemas.event import MAX_INTEGER
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus
+from stream_router.calibration.active_versions import Activated, ActiveVersions
 from tests.support.recalibrator_events import FIELDS, START, feedback, routed
 from tests.support.recalibrator_memory import FAULTS, Counts, Crash, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
@@ -61,9 +62,12 @@ def label(workload: str, number: int) -> LabelledExample:
 class Fit:
     """A fit on memory and real snapshot files; crashed, rebalanced and made anew at will."""
 
-    def __init__(self, directory: Path, seed: int = 0, faults: int = 0, kept_versions: int = 1_000) -> None:
+    def __init__(
+        self, directory: Path, seed: int = 0, faults: int = 0, kept_versions: int = 1_000, key: bytes | None = None
+    ) -> None:
         self.directory = directory
         self.draw = random.Random(seed)
+        self.key = key
         self.budget = [self.draw.choice(FAULTS) for _ in range(faults)]
         self.limits = FitLimits(kept_versions=kept_versions)
         self.clock = ManualClock()
@@ -84,6 +88,7 @@ class Fit:
             versions=Versions(self.broker, TOPICS.calibration),
             clock=self.clock,
             count=self.count,
+            signing_key=self.key,
         )
         self.stage.start()
 
@@ -248,6 +253,27 @@ def test_a_foreign_version_of_the_last_number_stops_nothing(fit: Fit, first: boo
     assert status.details["version_number_ignored"] == MAX_INTEGER
     (line,) = [news for news in fit.stage.news() if news.event.startswith("foreign version ignored")]
     assert (line.facts["version"], line.is_bad) == (MAX_INTEGER, True)
+
+
+def test_with_a_key_all_that_is_published_is_signed(tmp_path: Path) -> None:
+    """Versions in force, in the history and on trial, as routers with the key take them; also after a restart."""
+    key = b"k" * 32
+    fit = Fit(tmp_path / "state", key=key)
+    fit.send(bootstrap("photo", 1))
+    fit.settle()
+    fit.begin()
+    fit.send(bootstrap("photo", 2))
+    fit.send(act("shadow", 3, version=1))
+    fit.settle()
+    active = ActiveVersions({"photo": SETTINGS["photo"].signal}, [key])
+    published = [record for record in fit.broker.outputs if record.topic == TOPICS.calibration]
+    assert [type(active.offer(record.key, record.value, START)) for record in published] == [Activated, Activated]
+    (tried,) = [record for record in fit.broker.outputs if record.topic == TOPICS.trial and record.value]
+    change = active.trials.offer(tried.key, tried.value)
+    assert change is not None
+    assert change.problem is None
+    history = [record.value for record in fit.broker.outputs if record.topic == TOPICS.history]
+    assert all(value and b'"signature":"' in value for value in history)
 
 
 def test_published_versions_are_counted_for_the_log(fit: Fit) -> None:
