@@ -1,7 +1,7 @@
 """The only place where the recalibrator's parts are built, started and ended.
 
-Settings and the stages asked for flow in; an exit code flows out. A stage that dies ends the process: what it had not
-committed is read again at the next start. On SIGTERM each stage commits what it has taken and leaves.
+It runs the stages asked for until SIGTERM. A stage that dies ends the process with its error: what it had not committed
+is read again at the next start. On SIGTERM each stage commits what it has taken and leaves.
 """
 
 from __future__ import annotations

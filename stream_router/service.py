@@ -1,7 +1,8 @@
 """The only place where the router's parts are built, started and ended, and the one order in which they end.
 
-Settings flow in; an exit code flows out. On SIGTERM: take no further queries, answer those in flight within the
-drain time, commit, leave. Nothing that was not committed is lost: whoever comes next answers it.
+A router runs until SIGTERM or until a part fails, and raises that failure. On SIGTERM: take no further queries, answer
+those in flight within the drain time, commit, leave. Nothing that was not committed is lost: the next instance answers
+it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What happened in a router → its status, and whether it is ready, in words for people.
+"""A router's status, and whether the router is ready, in words for people.
 
-Counts and states flow in; a :class:`~schemas.status.RouterStatus` and the reasons for not being ready flow out.
+A :class:`~schemas.status.RouterStatus` reports the counts and states of the process; while it is not ready, it gives
+the reasons.
 """
 
 from __future__ import annotations

@@ -22,16 +22,6 @@ MANY_METHODS = frozenset(
 )
 """Classes with more public methods than one purpose needs."""
 
-FORMULAS = frozenset(
-    {
-        "deploy/ucci_stream/label_tools",
-        "recalibrator",
-        "stream_router",
-        "ucci_runtime/broker",
-    }
-)
-"""Folders with module docstrings of the form "X flows in, Y flows out"."""
-
 LONG_TEST_NAMES = frozenset(
     {
         "tests/benchmarks",

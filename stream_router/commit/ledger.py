@@ -1,15 +1,16 @@
 """The whole assignment's bookkeeping: which queries are asked, answered, in a transaction, committed.
 
-Assignments, deliveries, answers and the ends of transactions flow in; batches to commit, and queries to give up,
-flow out. Every delivered offset is in exactly one batch that is committed, and in none before its answer is there.
+From assignments, deliveries, answers and the ends of transactions, the ledger derives the batches to commit and the
+queries to give up. Every delivered offset is in exactly one batch that is committed, and in none before its answer is
+there.
 
 An entry's life::
 
     delivered ─► IN_FLIGHT ─finished─► FINISHED ─take─► TAKEN ─committed─► gone
                                           ▲───────aborted──┘
 
-Entries outlive their partition's assignment until the next one: whoever gets the partition back asks no model twice,
-and whoever does not drops them. A partition that is not assigned is in no batch.
+Entries outlive their partition's assignment until the next one: an instance that gets the partition back asks no model
+twice, and one that does not drops them. A partition that is not assigned is in no batch.
 """
 
 from __future__ import annotations

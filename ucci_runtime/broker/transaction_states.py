@@ -13,8 +13,9 @@
 
     any state but CLOSED ─fenced─► FENCED ─closed─► CLOSED          any state ─closed─► CLOSED
 
-Events flow in, states and remedies flow out; no call is made here. A transaction is begun, filled, given its offsets
-and committed in one go: an open one that is left alone blocks every reader of its partitions.
+A state machine: each event leads to the next state, and each failure to its remedy; no call is made here. A transaction
+is begun, filled, given its offsets and committed in one go: an open one that is left alone blocks every reader of its
+partitions.
 """
 
 from __future__ import annotations
