@@ -1,4 +1,4 @@
-"""``recalibrator``: the command. Settings in, an exit code out; every failure is one line on standard error.
+"""The command ``recalibrator``; every failure is one line on standard error, and the exit code names its kind.
 
 0: ended after a signal. 1: the broker, a topic or another process on the same state stopped it. 2: the configuration
 is wrong; one line for each fault.

@@ -15,7 +15,7 @@ SPECS = (
         "examples",
         "counter",
         "example",
-        "Labelled examples told to the fit; retracted takes one back.",
+        "Labelled examples sent to the fit; retracted takes one back.",
         ("workload", "retracted"),
     ),
     MetricSpec(
@@ -81,7 +81,7 @@ SPECS = (
         "deletions_unknown",
         "counter",
         "annotation",
-        "Deleted annotations of Label Studio that this process was not told of; `label-studio sync` finds their query.",
+        "Deleted annotations of Label Studio unknown to this process; `label-studio sync` finds their query.",
     ),
     MetricSpec("commands", "counter", "command", "Commands taken over HTTP and acknowledged.", ("action",)),
     MetricSpec("view_records_ignored", "counter", "record", "Records that the API could not show.", ("topic",)),

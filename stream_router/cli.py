@@ -1,4 +1,4 @@
-"""``stream-router``: the command. Settings in, an exit code out; every failure is one line on standard error.
+"""The command ``stream-router``; every failure is one line on standard error, and the exit code names its kind.
 
 0: drained after a signal. 1: the broker, a topic or another instance of the same name stopped it. 2: the
 configuration is wrong; one line for each fault.

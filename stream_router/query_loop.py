@@ -81,7 +81,7 @@ class QueryLoop:
                 task.cancel()
 
     async def close(self) -> None:
-        """Cancel what is still in flight; it stays uncommitted, and whoever comes next answers it."""
+        """Cancel what is still in flight; it stays uncommitted, and the next instance answers it."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         for task in tasks:

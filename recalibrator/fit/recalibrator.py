@@ -1,4 +1,4 @@
-"""The fold of one workload: its labelled examples, traffic summaries and commands → calibration versions.
+"""The fold of one workload: publishes calibration versions from labelled examples, traffic summaries and commands.
 
 Time comes from the events alone, by the clocks of those who route and command: labelers' clocks are not trusted with
 it. The same events in the same order give byte-identical versions.

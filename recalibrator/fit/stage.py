@@ -197,7 +197,7 @@ class FitStage(Stage):
             self._commit()
             self._store(self._folds.values())
         except NotCommitted:
-            # Whoever owns the partitions next folds the rest.
+            # The next owner of the partitions folds the rest.
             self._count("fit_notes", note="revoked_uncommitted")
         self.lost()
 

@@ -47,7 +47,7 @@ def decode_query(value: bytes | None, workloads: Collection[str]) -> tuple[Query
 
 
 def _named(value: bytes, error: DecodeError) -> DecodeError:
-    """Tell apart what the parser calls by one name."""
+    """Distinguish the faults that the parser reports under one reason."""
     if error.reason == "not_json":
         try:
             value.decode()

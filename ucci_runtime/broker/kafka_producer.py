@@ -58,7 +58,7 @@ class TransactionalProducer:
         self._opened_at_s = self._calls_since_s = time.monotonic()
 
     def start(self) -> None:
-        """Fence whoever ran under this id before, and end what it left open; blocks up to ``START_BUDGET_S``.
+        """Fence any earlier producer of this id, and end what it left open; blocks up to ``START_BUDGET_S``.
 
         Raises
         ------

@@ -61,5 +61,5 @@ class WatchedCalls:
             function, args, future = work
             try:
                 future.set_result(function(*args))
-            except Exception as error:  # noqa: BLE001 raised again by whoever waits
+            except Exception as error:  # noqa: BLE001 raised again in the waiting thread
                 future.set_exception(error)

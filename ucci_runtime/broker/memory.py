@@ -247,7 +247,7 @@ class MemoryCluster:
     # --- transactions ---
 
     def take_over(self, transactional_id: str) -> int:
-        """Fence whoever used this id before, end what it left open, and return the new epoch."""
+        """Fence any earlier producer of this id, end what it left open, and return the new epoch."""
         with self.lock:
             self.end(transactional_id, TransactionEnd.ABORTED)
             self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1

@@ -1,6 +1,6 @@
 """Versions as records of the calibration topics: how they are published, and which numbers the topics show as taken.
 
-Whoever wrote a valid version has taken its number; what is not a valid version takes none. The history topic keeps the
+Any writer of a valid version takes its number; what is not a valid version takes none. The history topic keeps the
 latest versions of each workload and is bounded by records without value.
 """
 
