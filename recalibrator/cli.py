@@ -20,7 +20,7 @@ from schemas.settings_text import load_settings, render_settings, settings_warni
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.cli import version_option
 from ucci_runtime.extras import require_extra
-from ucci_runtime.log_lines import LogFormat, configure_logging
+from ucci_runtime.process import LogFormat, configure_logging
 
 app = typer.Typer(
     help="Keep the cascade calibrated. Start with: recalibrator run --config ucci.toml",

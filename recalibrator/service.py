@@ -6,15 +6,12 @@ is read again at the next start. On SIGTERM each stage commits what it has taken
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from threading import Event
-from types import FrameType
 
 import structlog
 from threadpoolctl import threadpool_limits
@@ -46,8 +43,8 @@ from schemas.topics import (
     Topic,
 )
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, TransactionSession
-from ucci_runtime.clock import SystemClock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
+from ucci_runtime.process import SystemClock, end_on_signals
 
 _log = structlog.get_logger()
 
@@ -259,14 +256,5 @@ def run_until_signalled(service: Service) -> None:
     UcciError, OSError
         See :meth:`Service.run`.
     """
-    seen: list[int] = []
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        seen.append(number)
-        if len(seen) > 1:
-            os._exit(128 + number)
-        service.end()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+    end_on_signals(lambda _: service.end())
     service.run()

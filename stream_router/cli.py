@@ -25,7 +25,7 @@ from stream_router.service import RunningAnswerer, Service, run_until_signalled
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.cli import version_option
 from ucci_runtime.clock import Clock
-from ucci_runtime.log_lines import LogFormat, configure_logging
+from ucci_runtime.process import LogFormat, configure_logging
 
 app = typer.Typer(
     help="Answer queries with a cascade of two models. Start with: stream-router run --config ucci.toml",

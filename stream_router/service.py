@@ -8,9 +8,8 @@ it.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Collection
+from signal import Signals
 from threading import Event
 from typing import Protocol
 
@@ -34,8 +33,9 @@ from stream_router.query_loop import QueryLoop
 from stream_router.status import Identity, Readiness, router_status
 from ucci_runtime.broker.ports import Broker, Connect
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
-from ucci_runtime.clock import Clock, SystemClock
+from ucci_runtime.clock import Clock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
+from ucci_runtime.process import SystemClock, end_on_signals
 
 _log = structlog.get_logger()
 
@@ -51,7 +51,6 @@ _CLOSE_S = 1.0
 _STATUS_S = 1.0
 _MILLISECONDS = 1_000
 _POLL_S = 0.2
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class RunningAnswerer(Answerer, Protocol):
@@ -337,16 +336,10 @@ async def run_until_signalled(service: Service) -> None:
     UcciError, OSError
         See :meth:`Service.run`.
     """
-    loop = asyncio.get_running_loop()
-    seen: list[int] = []
 
-    def on_signal(number: int) -> None:
-        seen.append(number)
-        if len(seen) > 1:
-            os._exit(128 + number)
-        _log.info("draining; a second signal ends at once", signal=signal.Signals(number).name)
+    def drain(received: Signals) -> None:
+        _log.info("draining; a second signal ends at once", signal=received.name)
         service.end()
 
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, on_signal, number)
+    end_on_signals(drain, asyncio.get_running_loop())
     await service.run()

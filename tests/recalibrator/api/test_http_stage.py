@@ -21,7 +21,7 @@ from schemas.status import DriftStatus, LabelerStatus, RecalibratorStatus, Route
 from tests.support.broker import produce
 from tests.support.recalibrator_processes import create_all_topics, recalibrator_settings
 from tests.support.versions import sealed_version
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.process import SystemClock
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = pytest.mark.broker
