@@ -20,7 +20,7 @@ from recalibrator.file_state import StateDirectory
 from recalibrator.fit.drift.monitors import check_detectors
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import TopicVersionLog
-from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
+from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from recalibrator.join.stage import JoinLimits, JoinStage
@@ -215,10 +215,12 @@ class Service:
             frozenset(settings.workloads),
             topics,
             FitLimits(settings.recalibrator.commit_interval_ms / _MILLISECONDS),
-            log=broker.group_reader(StageName.FIT.value, (topics.observations,)),
-            transactions=self._session(broker, StageName.FIT),
-            snapshots=SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
-            versions=TopicVersionLog(broker.topic_reader("versions", numbered), topics.trial),
+            FitPorts(
+                broker.group_reader(StageName.FIT.value, (topics.observations,)),
+                self._session(broker, StageName.FIT),
+                SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
+                TopicVersionLog(broker.topic_reader("versions", numbered), topics.trial),
+            ),
             clock=self._clock,
             count=self.metrics.count,
         )

@@ -30,7 +30,7 @@ from stream_router.otel_tracing import PassedOn
 from stream_router.ports import Answerer, Calibrations, Tracing
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
-from stream_router.status import Identity, Readiness, router_status
+from stream_router.status import Backlog, Identity, Readiness, Versions, router_status
 from ucci_runtime.broker.ports import Broker, Connect
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
 from ucci_runtime.clock import Clock
@@ -191,12 +191,9 @@ class Service:
             self._identity,
             now=self._clock.now(),
             readiness=readiness,
-            versions=self._active.versions(),
-            rejected_versions=self._active.rejected(),
+            versions=Versions(self._active.versions(), self._active.rejected()),
             models=models,
-            lag={partition: behind.records for partition, behind in lag.items()},
-            lag_s={partition: behind.seconds for partition, behind in lag.items() if behind.seconds is not None},
-            in_flight=load.in_flight,
+            backlog=Backlog(load.in_flight, lag),
             counters=self.metrics.totals(),
         )
 

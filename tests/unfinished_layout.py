@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-MANY_ARGUMENTS = frozenset(
-    {
-        "recalibrator/api/http_stage.py:__init__",
-        "recalibrator/fit/publish/evidence.py:evidence",
-        "recalibrator/fit/publish/versions.py:publish",
-        "recalibrator/fit/stage.py:__init__",
-        "stream_router/status.py:router_status",
-    }
-)
-"""Functions with more arguments than a reader can hold."""
-
 MANY_METHODS = frozenset(
     {
         "recalibrator/fit/data/label_table.py:LabelTable",

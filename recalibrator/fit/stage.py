@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from recalibrator.decoding import Observation, decode_observation
 from recalibrator.fit.ports import Core, FitState, SnapshotStore, VersionLog
@@ -65,6 +66,15 @@ class FitLimits:
     kept_versions: int = KEPT_VERSIONS
 
 
+class FitPorts(NamedTuple):
+    """What the fit reads from and writes to."""
+
+    log: GroupReader
+    transactions: TransactionSession
+    snapshots: SnapshotStore
+    versions: VersionLog
+
+
 @dataclass(slots=True)
 class _Fold:
     """The workloads of one partition of the observations.
@@ -92,7 +102,7 @@ class FitStage(Stage):
     workloads : collection of str
     topics : FitTopics
     limits : FitLimits
-    log, transactions, snapshots, versions : the ports
+    ports : FitPorts
     clock : Clock
     count : callable
     """
@@ -102,21 +112,18 @@ class FitStage(Stage):
         workloads: frozenset[str],
         topics: FitTopics,
         limits: FitLimits,
+        ports: FitPorts,
         *,
-        log: GroupReader,
-        transactions: TransactionSession,
-        snapshots: SnapshotStore,
-        versions: VersionLog,
         clock: Clock,
         count: Count,
     ) -> None:
         self._workloads = workloads
         self._topics = topics
         self._limits = limits
-        self._log = log
-        self._transactions = transactions
-        self._snapshots = snapshots
-        self._versions = versions
+        self._log = ports.log
+        self._transactions = ports.transactions
+        self._snapshots = ports.snapshots
+        self._versions = ports.versions
         self._clock = clock
         self._count = count
         self._folds: dict[int, _Fold] = {}
