@@ -5,8 +5,6 @@ from __future__ import annotations
 MANY_METHODS = frozenset(
     {
         "recalibrator/fit/data/label_table.py:LabelTable",
-        "stream_router/commit/ledger.py:Ledger",
-        "stream_router/commit/shared_ledger.py:SharedLedger",
     }
 )
 """Classes with more public methods than one purpose needs."""

@@ -46,6 +46,24 @@ class CommittedOffsets(NamedTuple):
         return offset < self.offset or any(first <= offset <= last for first, last in self.done)
 
 
+class Load(NamedTuple):
+    """How much the router holds now.
+
+    Parameters
+    ----------
+    in_flight : int
+        Queries being answered.
+    uncommitted : int
+        Queries answered and not committed.
+    uncommitted_bytes : int
+        Bytes held by their answers.
+    """
+
+    in_flight: int
+    uncommitted: int
+    uncommitted_bytes: int
+
+
 class EntryState(Enum):
     """Where an entry is in its life."""
 
@@ -92,25 +110,9 @@ class Ledger:
         self._uncommitted = 0
         self._uncommitted_bytes = 0
 
-    @property
-    def in_flight(self) -> int:
-        """Queries being answered."""
-        return self._in_flight
-
-    @property
-    def uncommitted(self) -> int:
-        """Queries answered and not committed."""
-        return self._uncommitted
-
-    @property
-    def uncommitted_bytes(self) -> int:
-        """Bytes held by answers that are not committed."""
-        return self._uncommitted_bytes
-
-    @property
-    def partitions(self) -> frozenset[int]:
-        """Partitions assigned now."""
-        return frozenset(self._trackers)
+    def load(self) -> Load:
+        """Return how much is held now."""
+        return Load(self._in_flight, self._uncommitted, self._uncommitted_bytes)
 
     @property
     def congested(self) -> frozenset[int]:
