@@ -1,4 +1,4 @@
-"""What a process takes from its machine: the clock, signals, and standard error for its log lines."""
+"""What a process takes from its machine: the clock, signals, and standard error for its log lines and warnings."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from types import FrameType
 from typing import Any
 
 import structlog
+
+from schemas.settings import Settings
+from schemas.settings_text import settings_warnings
 
 
 class SystemClock:
@@ -56,6 +59,13 @@ def configure_logging(log_format: LogFormat) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def log_settings_warnings(settings: Settings) -> None:
+    """Log what an operator should look at in the settings, a line each."""
+    log = structlog.get_logger()
+    for warning in settings_warnings(settings):
+        log.warning(warning)
 
 
 def end_on_signals(end: Callable[[signal.Signals], None], loop: asyncio.AbstractEventLoop | None = None) -> None:

@@ -64,6 +64,15 @@ class MetricRegistry:
         gauge = self.gauges[name]
         (gauge.labels(**labels) if labels else gauge).set(value)
 
+    def counts_by(self, label: str, name: str, **labels: str) -> dict[str, int]:
+        """Return what a counter has counted by one of its labels, where its other labels are those given."""
+        samples = (sample for family in self.counters[name].collect() for sample in family.samples)
+        return {
+            one.labels[label]: int(one.value)
+            for one in samples
+            if one.name.endswith("_total") and one.labels == {label: one.labels[label], **labels}
+        }
+
     def totals(self) -> dict[str, int]:
         """Return every counter's sum over its labels; one with labels that has counted nothing yet is left out."""
         totals: dict[str, int] = {}

@@ -11,6 +11,7 @@ from ucci_runtime.prometheus_registry import MetricRegistry
 SPECS = (
     MetricSpec("shop_sales_total", "counter", "sale", "Sales.", ("kind",)),
     MetricSpec("returns", "counter", "sale", "Returns."),
+    MetricSpec("visits", "counter", "visit", "Visits.", ("shop", "day")),
     MetricSpec("open", "gauge", "bool", "1 while open."),
     MetricSpec("wait_seconds", "histogram", "second", "Waits."),
 )
@@ -45,3 +46,10 @@ def test_totals_add_up_labels_and_leave_gauges_out(metrics: MetricRegistry) -> N
 def test_a_name_that_the_table_lacks_is_an_error(metrics: MetricRegistry) -> None:
     with pytest.raises(KeyError, match="refunds"):
         metrics.count("refunds")
+
+
+def test_counts_by_a_label_are_those_of_the_others_given(metrics: MetricRegistry) -> None:
+    metrics.count("visits", 2, shop="a", day="monday")
+    metrics.count("visits", shop="a", day="friday")
+    metrics.count("visits", shop="b", day="friday")
+    assert metrics.counts_by("day", "visits", shop="a") == {"monday": 2, "friday": 1}
