@@ -69,7 +69,7 @@ class TopicVersionLog:
 
 
 class TakenNumbers:
-    """Which numbers versions have taken, whoever wrote them.
+    """Which numbers versions have taken, of any writer.
 
     Attributes
     ----------
