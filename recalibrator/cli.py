@@ -1,4 +1,4 @@
-"""``recalibrator``: the command. Settings in, an exit code out; every failure is one line on standard error.
+"""The command ``recalibrator``; every failure is one line on standard error, and the exit code names its kind.
 
 0: ended after a signal. 1: the broker, a topic or another process on the same state stopped it. 2: the configuration
 is wrong; one line for each fault.
@@ -20,7 +20,7 @@ from schemas.settings_text import load_settings, render_settings
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.cli import echo_warnings, version_option
 from ucci_runtime.extras import require_extra
-from ucci_runtime.log_lines import LogFormat, configure_logging, log_settings_warnings
+from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings
 
 app = typer.Typer(
     help="Keep the cascade calibrated. Start with: recalibrator run --config ucci.toml",

@@ -87,7 +87,9 @@ class StageThread(Thread):
         self._log_news(stage)
 
     def _log_news(self, stage: Stage) -> None:
-        if grown := self._dead_letters.grown(self._metrics.dead_letters_by_reason(self.name), time.monotonic()):
+        if grown := self._dead_letters.grown(
+            self._metrics.counts_by("reason", "dead_letters", stage=self.name), time.monotonic()
+        ):
             _log.warning("dead letters", stage=self.name, by_reason=grown)
         for news in stage.news():
             (_log.warning if news.is_bad else _log.info)(news.event, **news.facts)

@@ -1,4 +1,4 @@
-"""``stream-router``: the command. Settings in, an exit code out; every failure is one line on standard error.
+"""The command ``stream-router``; every failure is one line on standard error, and the exit code names its kind.
 
 0: drained after a signal. 1: the broker, a topic or another instance of the same name stopped it. 2: the
 configuration is wrong; one line for each fault.
@@ -25,7 +25,7 @@ from stream_router.service import RunningAnswerer, Service, run_until_signalled
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.cli import echo_warnings, version_option
 from ucci_runtime.clock import Clock
-from ucci_runtime.log_lines import LogFormat, configure_logging, log_settings_warnings
+from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings
 
 app = typer.Typer(
     help="Answer queries with a cascade of two models. Start with: stream-router run --config ucci.toml",

@@ -1,7 +1,7 @@
 """The loop: each query a task, each outcome a record, in whatever order they end.
 
-Input records flow in from intake; an outcome for every one of them flows out to the ledger: the cascade's result, or
-a dead letter. A query is given up without an outcome only when its partition now belongs to another instance.
+For every input record the loop hands the ledger one outcome: the cascade's result, or a dead letter. A query is given
+up without an outcome only when its partition now belongs to another instance.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class QueryLoop:
                 task.cancel()
 
     async def close(self) -> None:
-        """Cancel what is still in flight; it stays uncommitted, and whoever comes next answers it."""
+        """Cancel what is still in flight; it stays uncommitted, and the next instance answers it."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         for task in tasks:

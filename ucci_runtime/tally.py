@@ -1,4 +1,4 @@
-"""Counts that grow → a line for people when they have grown, at most one a minute. Pure.
+"""Finds which counts have grown since the last line that people were shown, at most one a minute. Pure.
 
 A producer that sends thousands of bad records a second must not fill the log, and must not go unnoticed either.
 """

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from recalibrator.decoding import Observation, decode_observation
 from recalibrator.fit.news import PublishedVersions, number_ignored, status_news
@@ -69,6 +70,15 @@ class FitLimits:
     kept_versions: int = KEPT_VERSIONS
 
 
+class FitPorts(NamedTuple):
+    """What the fit reads from and writes to."""
+
+    log: GroupReader
+    transactions: TransactionSession
+    snapshots: SnapshotStore
+    versions: VersionLog
+
+
 @dataclass(slots=True)
 class _Fold:
     """The workloads of one partition of the observations.
@@ -96,7 +106,7 @@ class FitStage(Stage):
     workloads : collection of str
     topics : FitTopics
     limits : FitLimits
-    log, transactions, snapshots, versions : the ports
+    ports : FitPorts
     clock : Clock
     count : callable
     signing_key : bytes, optional
@@ -108,11 +118,8 @@ class FitStage(Stage):
         workloads: frozenset[str],
         topics: FitTopics,
         limits: FitLimits,
+        ports: FitPorts,
         *,
-        log: GroupReader,
-        transactions: TransactionSession,
-        snapshots: SnapshotStore,
-        versions: VersionLog,
         clock: Clock,
         count: Count,
         signing_key: bytes | None = None,
@@ -120,10 +127,10 @@ class FitStage(Stage):
         self._workloads = workloads
         self._topics = topics
         self._limits = limits
-        self._log = log
-        self._transactions = transactions
-        self._snapshots = snapshots
-        self._versions = versions
+        self._log = ports.log
+        self._transactions = ports.transactions
+        self._snapshots = ports.snapshots
+        self._versions = ports.versions
         self._clock = clock
         self._count = count
         self._signing_key = signing_key
@@ -215,7 +222,7 @@ class FitStage(Stage):
             self._commit()
             self._store(self._folds.values())
         except NotCommitted:
-            # Whoever owns the partitions next folds the rest.
+            # The next owner of the partitions folds the rest.
             self._count("fit_notes", note="revoked_uncommitted")
         self.lost()
 

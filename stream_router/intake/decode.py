@@ -1,6 +1,6 @@
-"""Bytes of the queries topic → a query and its workload, or what is wrong with them, in one word and one line.
+"""Reads the queries topic: each record is a query of a configured workload, or is refused with a reason and one line.
 
-Nothing half-valid flows out: a query that comes through names a configured workload.
+Nothing half-valid gets through: every query that does names a configured workload.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def decode_query(
 
 
 def _named(value: bytes, error: DecodeError) -> DecodeError:
-    """Tell apart what the parser calls by one name."""
+    """Distinguish the faults that the parser reports under one reason."""
     if error.reason == "not_json":
         try:
             value.decode()

@@ -1,4 +1,4 @@
-"""A model server's reply → text, how it ended, and u. Pure.
+"""Reads a model server's reply: its text, how it ended, and u. Pure.
 
 Both shapes of log-probabilities are read: one mapping a token (completions) and a list of entries (chat; some servers
 send it for completions too). The order of alternatives means nothing.

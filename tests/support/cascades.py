@@ -19,7 +19,7 @@ from stream_router.cascade.answerer import CascadeAnswerer
 from tests.support.model_clients import CallCounts, workload
 from tests.support.scripted_model_server import ScriptedModelServer
 from tests.support.versions import sealed_version
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.process import SystemClock
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 PLAIN = next(f"q-{n}" for n in range(500) if uniform(f"q-{n}", "photo") > 0.5)

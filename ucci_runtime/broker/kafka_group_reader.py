@@ -130,7 +130,7 @@ class KafkaGroupReader:
         return behind
 
     def close(self) -> None:
-        """Leave the loop; the static membership stays for whoever restarts in time."""
+        """Leave the loop; the static membership stays for a restart within the session's time-out."""
         self._consumer.close()
 
     def _item(self, message: Message) -> Record | EndReached | None:

@@ -177,12 +177,6 @@ class MemoryCluster:
             for partition in range(made.partitions):
                 self.logs[Input(topic, partition)] = PartitionLog(Input(topic, partition))
 
-    def create_all(self, partitions: int) -> None:
-        """Create every topic of :mod:`schemas.topics`."""
-        for topic in TOPICS:
-            config = TopicConfig(topic.partitions or partitions, "compact" in topic.policies, topic.by_broker)
-            self.create(topic.name(self.prefix), config)
-
     def sources(self, topics: Collection[str]) -> list[Input]:
         """Return the partitions of topics, sorted.
 
@@ -247,7 +241,7 @@ class MemoryCluster:
     # --- transactions ---
 
     def take_over(self, transactional_id: str) -> int:
-        """Fence whoever used this id before, end what it left open, and return the new epoch."""
+        """Fence any earlier producer of this id, end what it left open, and return the new epoch."""
         with self.lock:
             self.end(transactional_id, TransactionEnd.ABORTED)
             self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1
@@ -294,16 +288,22 @@ class MemoryCluster:
             offsets = self.group(group).offsets
             return {source: offsets.get(source) for source in wanted}
 
-    def stable_committed(self, group: str, sources: Collection[Input]) -> GroupOffsets:
-        """Return what a group has committed, once no open transaction can change it any more."""
-        for _ in range(_PATIENCE):
-            found = self.committed(group, sources)
-            if found is not None:
-                return found
-            self.idle(_WAIT_S)
-        raise BrokerUnreachable(
-            f"{group}: a transaction over its offsets stays open; let the idle callback advance time"
-        )
+
+def create_topics(cluster: MemoryCluster, partitions: int) -> None:
+    """Create every topic of :mod:`schemas.topics`."""
+    for topic in TOPICS:
+        config = TopicConfig(topic.partitions or partitions, "compact" in topic.policies, topic.by_broker)
+        cluster.create(topic.name(cluster.prefix), config)
+
+
+def _await_committed(cluster: MemoryCluster, group: str, sources: Collection[Input]) -> GroupOffsets:
+    """Return what a group has committed, once no open transaction can change it any more."""
+    for _ in range(_PATIENCE):
+        found = cluster.committed(group, sources)
+        if found is not None:
+            return found
+        cluster.idle(_WAIT_S)
+    raise BrokerUnreachable(f"{group}: a transaction over its offsets stays open; let the idle callback advance time")
 
 
 class MemoryBroker:
@@ -421,7 +421,7 @@ class MemoryGroupReader:
     def rewind(self) -> None:
         """Ask the group's offsets again and have the present partitions assigned anew."""
         if self._member is not None and self._member.holds:
-            self._assign(self._cluster.stable_committed(self._name, self._member.holds))
+            self._assign(_await_committed(self._cluster, self._name, self._member.holds))
 
     def pause(self, sources: Collection[Input]) -> None:
         """Deliver nothing of these partitions until further notice."""
@@ -611,7 +611,7 @@ class MemoryTransactionSession:
 
     def _replaced(self, reason: str, offsets: Iterable[Input]) -> Unknown:
         self.start()
-        return Unknown(reason, self._cluster.stable_committed(self._name, list(offsets)))
+        return Unknown(reason, _await_committed(self._cluster, self._name, list(offsets)))
 
 
 class MemoryTopicReader:

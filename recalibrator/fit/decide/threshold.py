@@ -1,4 +1,4 @@
-"""The threshold rule: expected scores over u → the cheapest threshold that meets the target."""
+"""The threshold rule: by expected scores over u, the cheapest threshold that meets the target."""
 
 from __future__ import annotations
 

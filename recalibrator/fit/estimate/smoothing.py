@@ -1,4 +1,4 @@
-"""Local-linear smoothing on the grid: weighted sums by cell → curves over the cells.
+"""Local-linear smoothing on the grid: fits curves over the cells to weighted sums by cell.
 
 Curves of outcomes are not monotone (the large model's score among disagreements first rises with u), so that they are
 smoothed, never forced into an order. Two passes of a moving mean give a triangular kernel, each by a few additions of

@@ -1,8 +1,8 @@
 """Versions as records of the calibration topics: how they are published, and which numbers the topics show as taken.
 
-Whoever wrote a valid version has taken its number; what is not a valid version takes none, and neither does
-a number that leaves no room for the next ones. The history topic keeps the
-latest versions of each workload and is bounded by records without value.
+Any writer of a valid version takes its number; what is not a valid version takes none, and neither does a number that
+leaves no room for the next ones. The history topic keeps the latest versions of each workload and is bounded
+by records without value.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class TopicVersionLog:
 
 
 class TakenNumbers:
-    """Which numbers versions have taken, whoever wrote them.
+    """Which numbers versions have taken, of any writer.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ from recalibrator.core import Recalibrator
 from recalibrator.decoding import Observation
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import history_key
-from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
+from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence
 from schemas.command import Command
 from schemas.event import MAX_INTEGER
@@ -82,10 +82,12 @@ class Fit:
             frozenset(WORKLOADS),
             TOPICS,
             self.limits,
-            log=self.log,
-            transactions=Transactions(self.broker, self.draw, self.budget),
-            snapshots=SnapshotFiles(self.directory, SETTINGS),
-            versions=Versions(self.broker, TOPICS.calibration),
+            FitPorts(
+                self.log,
+                Transactions(self.broker, self.draw, self.budget),
+                SnapshotFiles(self.directory, SETTINGS),
+                Versions(self.broker, TOPICS.calibration),
+            ),
             clock=self.clock,
             count=self.count,
             signing_key=self.key,

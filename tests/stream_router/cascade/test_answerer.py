@@ -20,7 +20,7 @@ from stream_router.errors import ModelsFailed
 from tests.support.cascades import COLD, ESCALATES, KEEPS, PLAIN, Bench, InForce, bench, version
 from tests.support.model_clients import NOBODY, draw_no_pauses, until, workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.process import SystemClock
 
 
 def said(model: str, text: str = "canon") -> Mapping[str, Any]:
