@@ -78,11 +78,14 @@ def _moving_sums(powers: list[Floats], width: int, first: int = 0, count: int | 
         powers.append(values[:-half] + values[half:])
     length = (len(powers[0]) - first if count is None else count) - width + 1
     covered = first + 2 ** (bits - 1)
-    sums = powers[bits - 1][first : first + length]
+    parts = [powers[bits - 1][first : first + length]]
     for bit in range(bits - 1):
         if width & 2**bit:
-            sums = sums + powers[bit][covered : covered + length]
+            parts.append(powers[bit][covered : covered + length])
             covered += 2**bit
+    sums = parts[0] + parts[1]
+    for part in parts[2:]:
+        sums += part
     return sums
 
 
