@@ -87,7 +87,8 @@ def test_micro_f1_of_a_field_leaves_the_other_fields_out(recorded: Workload) -> 
 
 
 @pytest.mark.parametrize("signal", ["margin", "entropy", "minimum_margin"])
-def test_the_threshold_is_the_one_that_a_scan_of_all_thresholds_finds(recorded: Workload, signal: str) -> None:
+def test_sweep_threshold_matches_a_full_scan(recorded: Workload, signal: str) -> None:
+    """The sweep chooses the threshold that a scan of all thresholds finds."""
     part = recorded.take(np.arange(400))
     score = part.signals[signal].round(3)
     curve = Sweep(score, part).curve()
@@ -99,14 +100,16 @@ def test_the_threshold_is_the_one_that_a_scan_of_all_thresholds_finds(recorded: 
         assert rate == pytest.approx(np.mean(score > threshold))
 
 
-def test_a_dip_below_the_target_does_not_hide_a_larger_feasible_threshold() -> None:
+def test_sweep_crosses_a_dip_below_the_target() -> None:
+    """A dip below the target does not hide a larger feasible threshold."""
     score, workload = tiny([0.1, 0.2, 0.3, 0.4], small=[0, 2, 2, 2], large=[2, 1, 1, 2])
     curve = Sweep(score, workload).curve()
     assert curve.micro_f1.tolist() == pytest.approx([6 / 8, 4 / 8, 5 / 8, 6 / 8, 6 / 8])
     assert curve.threshold[curve.cheapest(0.75)] == 0.4
 
 
-def test_equal_scores_move_together_and_an_infeasible_target_gets_the_best_threshold() -> None:
+def test_sweep_handles_ties_and_infeasible_targets() -> None:
+    """Equal scores move together, and an infeasible target gets the best threshold there is."""
     score, workload = tiny([0.5, 0.5, 0.5, 0.9], small=[2, 2, 0, 0], large=[2, 2, 2, 1])
     curve = Sweep(score, workload).curve()
     assert curve.threshold.tolist() == [-np.inf, 0.5, 0.9]
@@ -156,7 +159,8 @@ def test_temperature_is_the_one_that_the_released_package_finds(recorded: Worklo
     assert fit_temperature(recorded)(at) == pytest.approx(theirs.predict(at), rel=1e-3)
 
 
-def test_conformal_thresholds_are_the_quantiles_of_the_released_package(recorded: Workload) -> None:
+def test_conformal_matches_the_released_package(recorded: Workload) -> None:
+    """Conformal thresholds are the quantiles that the released package computes."""
     theirs = SplitConformalRouter()
     theirs.calibrate(recorded.signals["margin"], recorded.error.astype(float))
     candidates = conformal_thresholds(recorded)
@@ -172,7 +176,8 @@ def test_both_costs_at_the_papers_operating_point() -> None:
     assert [round(float(paper_cost(rate, ratio)), 2) for ratio in (5.0, 10.0)] == [3.14, 5.81]
 
 
-def test_bootstrap_replicates_scatter_about_the_estimate_as_theory_says(recorded: Workload) -> None:
+def test_bootstrap_scatter_matches_theory(recorded: Workload) -> None:
+    """Bootstrap replicates centre on the estimate, with the standard deviation that theory gives."""
     mask = recorded.signals["margin"] > 0.01
     replicates = routings(recorded, {"one": mask}, 400, 5)["one"]
     assert replicates[:, 0].mean() == pytest.approx(micro_f1(recorded, mask), abs=0.002)
@@ -208,7 +213,8 @@ def test_the_synthetic_workload_has_the_papers_statistics() -> None:
     assert knobs.entropy_noise > knobs.margin_noise
 
 
-def test_the_same_seed_gives_the_same_workload_and_another_one_another() -> None:
+def test_workload_is_set_by_its_seed() -> None:
+    """The same seed gives the same workload, and another seed gives another."""
     first, again, other = (synthetic_workload(3_000, seed=seed)[0] for seed in (1, 1, 2))
     assert np.array_equal(first.signals["margin"], again.signals["margin"])
     assert not np.array_equal(first.signals["margin"], other.signals["margin"])
