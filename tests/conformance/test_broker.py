@@ -263,8 +263,11 @@ def test_headers_that_are_not_utf8_are_left_out_and_named(lab: Lab, member: Memb
 # --- rebalances ---
 
 
-def test_a_second_member_takes_its_share_and_stale_batches_are_refused(lab: Lab, member: Member) -> None:
-    """What the first member took before it lost a partition cannot be committed under its old membership."""
+def test_rebalance_refuses_stale_batches(lab: Lab, member: Member) -> None:
+    """A second member takes its share of the partitions, and stale batches are refused.
+
+    What the first member took before it lost a partition cannot be committed under its old membership.
+    """
     stale = member.reader.group()
     second = Member(lab, "b")
     both = [member.reader, second.reader]
