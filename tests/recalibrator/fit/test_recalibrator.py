@@ -194,7 +194,8 @@ def test_an_event_of_another_workload_is_refused() -> None:
         Recalibrator(settings()).observe(example(world.draw(0), "q", "other", START)[1])
 
 
-def test_the_next_version_is_numbered_above_the_highest_one_known() -> None:
+def test_version_number_exceeds_the_floor() -> None:
+    """The next version gets a number above the highest one known."""
     core = Recalibrator(settings())
     core.raise_version_floor(41)
     core.raise_version_floor(7)
