@@ -54,7 +54,8 @@ def test_the_map_is_read_as_numpy_interpolates(version: CalibrationVersion, u: l
 
 @quick
 @given(version=strategies.calibration_versions(state="active"), u=st.lists(st.floats(0, 1), min_size=2, max_size=2))
-def test_a_higher_uncertainty_never_has_a_lower_error_probability(version: CalibrationVersion, u: list[float]) -> None:
+def test_error_probability_is_monotone(version: CalibrationVersion, u: list[float]) -> None:
+    """A higher uncertainty never has a lower error probability."""
     low, high = (version.error_probability(one) for one in sorted(u))
     assert 0.0 <= low <= 1.0
     assert low <= high + 1e-12
@@ -145,7 +146,8 @@ def test_draws_come_as_often_as_their_probabilities_say() -> None:
         assert abs(share - probability) < 5 * math.sqrt(probability * (1 - probability) / n)
 
 
-def test_an_audit_adds_to_labels_above_the_threshold_alone_as_often_as_the_propensity_says() -> None:
+def test_audit_adds_labels_above_the_threshold_only() -> None:
+    """An audit adds labels only above the threshold, as often as the propensity states."""
     audited, plain, n = sealed(audit_probability=0.2), sealed(), 20_000
     ids = [f"q-{number}" for number in range(n)]
     escalated = audited.decide(0.7, "q")
@@ -165,7 +167,8 @@ def test_an_audit_adds_to_labels_above_the_threshold_alone_as_often_as_the_prope
         assert audited.request_label(failed, query_id) == plain.request_label(failed, query_id)
 
 
-def test_a_version_of_before_audits_keeps_its_digest_through_every_form() -> None:
+def test_version_before_audits_keeps_its_digest() -> None:
+    """A version from before audits keeps its digest through every form."""
     unsealed = json.loads(sealed().to_json())
     unsealed.pop("audit_probability", None)
     old = {**unsealed, "digest": digest(unsealed)}

@@ -113,7 +113,8 @@ def test_lists_of_numbers_are_written_as_their_members_are(numbers: list[float],
 
 @settings(max_examples=15)
 @given(version=strategies.calibration_versions())
-def test_another_program_can_check_a_version_from_its_bytes_alone(version: CalibrationVersion) -> None:
+def test_digest_is_checkable_from_the_bytes(version: CalibrationVersion) -> None:
+    """Another program can verify a version's digest from its bytes alone."""
     document = json.loads(version.to_json())
     claimed = document.pop("digest")
     assert claimed == sha256(canonical(document).encode()).hexdigest()

@@ -179,9 +179,10 @@ REFUSED: list[tuple[type[Event], dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("event", "document", "field", "remedy"), REFUSED)
-def test_a_harmful_value_is_refused_by_one_line_that_names_field_and_remedy(
+def test_harmful_value_is_refused_with_a_remedy(
     event: type[Event], document: dict[str, Any], field: str, remedy: str
 ) -> None:
+    """A harmful value is refused with one line that names the field and the remedy."""
     with pytest.raises(DecodeError, match=remedy) as caught:
         event.from_json(json.dumps(document))
     assert caught.value.field == field
@@ -275,7 +276,8 @@ def test_an_event_cannot_be_changed() -> None:
         event.text = "other"  # type: ignore[misc]
 
 
-def test_a_status_that_json_cannot_tell_is_refused_where_it_is_made() -> None:
+def test_unencodable_status_is_refused() -> None:
+    """A status that JSON cannot express is refused at construction."""
     status: dict[str, Any] = {"workload": "w", "state": "active", "sentence": "", "target": {"micro_f1": 0.9}}
     with pytest.raises(ValueError, match="finite number"):
         WorkloadStatus(**status, drift={"state": "ok"}, details={"x": float("nan")})
@@ -291,12 +293,14 @@ def test_every_public_event_has_a_strategy() -> None:
 @pytest.mark.parametrize(
     "written", ["1970-01-01T00:00:00+23:00", "2999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+01:00"]
 )
-def test_a_time_whose_year_in_utc_is_out_of_range_is_refused_since_it_could_not_be_read_again(written: str) -> None:
+def test_time_outside_utc_years_is_refused(written: str) -> None:
+    """A time whose year in UTC is out of range is refused, since it could not be read back."""
     with pytest.raises(DecodeError, match="must lie in the years"):
         FeedbackEvent.from_json(json.dumps({"query_id": "q", "entities": None, "labelled_at": written}))
 
 
-def test_a_key_as_long_as_the_body_does_not_make_the_message_as_long() -> None:
+def test_long_key_is_cut_in_the_message() -> None:
+    """A key as long as the whole body does not make the error message as long."""
     with pytest.raises(DecodeError, match=r"^entities\.kkk") as caught:
         FeedbackEvent.from_json(json.dumps({"query_id": "q", "entities": {"k" * 100_000: 5}}))
 
