@@ -32,18 +32,5 @@ FORMULAS = frozenset(
 )
 """Folders with module docstrings of the form "X flows in, Y flows out"."""
 
-LONG_TEST_NAMES = frozenset(
-    {
-        "tests/benchmarks",
-        "tests/browser",
-        "tests/conformance",
-        "tests/deploy/label_tools",
-        "tests/golden",
-        "tests/recalibrator",
-        "tests/recovery",
-        "tests/schemas",
-        "tests/stream_router",
-        "tests/ucci_runtime/broker",
-    }
-)
+LONG_TEST_NAMES: frozenset[str] = frozenset()
 """Folders with test names of more than 60 characters."""
