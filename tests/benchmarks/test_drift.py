@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from benchmarks.drift.__main__ import main
 from benchmarks.drift.families import BY_NAME, FAMILIES
@@ -71,7 +72,9 @@ def test_families_are_enough_and_named_once() -> None:
 def test_expectations_are_those_of_the_draws(family: str) -> None:
     """Within 5 standard errors, on either side of the median of u and over all."""
     drawn = stream(family, 3, 40_000)
-    answers = np.stack((drawn.truth.gold, drawn.truth.small, drawn.truth.large, drawn.truth.small < drawn.truth.gold))
+    answers: NDArray[np.int64] = np.stack(
+        (drawn.truth.gold, drawn.truth.small, drawn.truth.large, drawn.truth.small < drawn.truth.gold)
+    )
     low = drawn.u <= np.median(drawn.u)
     for part in (low, ~low, low | ~low):
         gap = (answers - drawn.expected)[:, part]

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.drift.__main__ import main
 from benchmarks.drift.desk import NAMES, TRUSTED, Desk, Join, Said, Standing
-from benchmarks.drift.families import BY_NAME, MESSY
+from benchmarks.drift.families import BY_NAME, MESSY, Family
 from benchmarks.drift.mess import BLOCK, Habits, LargeTrouble, Mess, Spell
 from benchmarks.drift.mess_score import mess_score
 from benchmarks.drift.oracle import oracle
@@ -94,6 +94,16 @@ class Recorded(Ours):
         return [one.versions[0] for one in self.events if isinstance(one, TrafficSummary)]
 
 
+def mess_of(family: Family) -> Mess:
+    assert family.mess is not None
+    return family.mess
+
+
+def span_of(spell: Spell | None, drawn: Stream) -> tuple[int, int]:
+    assert spell is not None
+    return spell.span(len(drawn))
+
+
 def trouble(mess: Mess | None) -> LargeTrouble:
     assert mess is not None
     assert mess.large is not None
@@ -145,7 +155,7 @@ def test_large_outage_yields_degraded_and_no_pairs() -> None:
     """During an outage of the large server, the core sees degraded answers and no pairs."""
     drawn, policy = stream("outage_large", 4, 10 * BLOCK), Recorded()
     walk(drawn, offline(4), policy)
-    first, end = drawn.family.mess.trouble.span(len(drawn))
+    first, end = span_of(mess_of(drawn.family).trouble, drawn)
     failed = [one for one in policy.examples() if one.reason == "degraded"]
     assert failed
     assert all(first <= int(one.query_id[1:]) < end for one in failed)
@@ -161,7 +171,7 @@ def test_small_outage_escalates_every_query() -> None:
     """During an outage of the small server, every query escalates and has no u."""
     drawn, policy = stream("outage_small", 4, 10 * BLOCK), Recorded()
     routed = walk(drawn, offline(4), policy)
-    first, end = drawn.family.mess.trouble.span(len(drawn))
+    first, end = span_of(mess_of(drawn.family).trouble, drawn)
     assert routed.served_by_large[first:end].all()
     during = policy.parts()[first // 250 : end // 250]
     assert all(part.small_failed == part.escalated == 250 and not part.cell for part in during)
@@ -173,7 +183,7 @@ def test_small_outage_escalates_every_query() -> None:
 def test_outage_is_no_miss_and_no_oracle_cost() -> None:
     """An outage is no policy's miss, and the oracle's cost excludes calls to the absent server."""
     drawn = stream("outage_large", 5, 10 * BLOCK)
-    first, end = drawn.family.mess.trouble.span(len(drawn))
+    first, end = span_of(mess_of(drawn.family).trouble, drawn)
     best, healthy = oracle(drawn), oracle(replace(drawn, family=BY_NAME["stationary"]))
     blocks = slice(first // BLOCK, end // BLOCK)
     assert (best.reach[blocks] < 0.9).all()
@@ -235,8 +245,8 @@ def test_batch_summary_matches_the_join_stage() -> None:
     # What failed is not explored: a small answer that failed escalates, and the odd ones of the others are explored.
     settings = WorkloadSettings(name="w", fields=("a",), target={"micro_f1": 0.9})
     summarizer = TrafficSummarizer(settings)
-    for number, small_valid, large, large_valid in rows:
-        summarizer.add(routed_event(number, small_valid=small_valid, large=large, large_valid=large_valid))
+    for number, small_ok, escalated, large_ok in rows:
+        summarizer.add(routed_event(number, small_valid=small_ok, large=escalated, large_valid=large_ok))
     numbers, small_valid, large, large_valid = (np.array(column) for column in zip(*rows, strict=True))
     batch = RoutedBatch(
         u=np.where(small_valid, 0.01 * numbers, np.nan),
@@ -331,7 +341,7 @@ def test_a_withdrawn_label_leaves_nothing_standing() -> None:
 def test_attacker_relabels_a_share_of_the_latest() -> None:
     """An attacker relabels a share of everyone's latest labels and leaves older ones."""
     for name, share in (("relabel_wrong", 0.33), ("relabel_right", 1.0)):
-        habits = BY_NAME[name].mess.habits
+        habits = mess_of(BY_NAME[name]).habits
         queries = 30 * BLOCK
         _, drawn, come = worked_off(habits, queries, every=10)
         touched = np.zeros(queries, dtype=bool)
@@ -381,7 +391,7 @@ def is_true_counts(drawn: Stream, one: Standing) -> tuple[int, int]:
 
 def test_labelers_overrule_and_duplicate() -> None:
     """Several honest labelers overrule each other, and some labels arrive twice."""
-    habits = BY_NAME["duplicate_labelers"].mess.habits
+    habits = mess_of(BY_NAME["duplicate_labelers"]).habits
     desk, _, come = worked_off(habits)
     by_query: dict[int, list[Standing]] = {}
     for one in come:
@@ -397,7 +407,7 @@ def test_labelers_overrule_and_duplicate() -> None:
 def test_a_flood_brings_labels_nobody_asked_for_and_they_say_so() -> None:
     drawn, policy = stream("label_flood", 8, 10 * BLOCK), Fixed(0.02)
     routed = walk(drawn, offline(8), policy)
-    first, end = drawn.family.mess.habits.flood.span(len(drawn))
+    first, end = span_of(mess_of(drawn.family).habits.flood, drawn)
     numbers, requested = policy.column("number"), policy.column("requested")
     inside = (numbers >= first) & (numbers < end)
     assert requested[~inside].all()
@@ -408,7 +418,7 @@ def test_a_flood_brings_labels_nobody_asked_for_and_they_say_so() -> None:
 def test_a_backlog_comes_all_at_once_when_it_ends() -> None:
     drawn, policy = stream("backlog", 8, 20 * BLOCK), Fixed(0.02)
     walk(drawn, offline(8), policy)
-    first, end = drawn.family.mess.habits.backlog.span(len(drawn))
+    first, end = span_of(mess_of(drawn.family).habits.backlog, drawn)
     late = [labels.number for labels in policy.labels if ((labels.number >= first) & (labels.number < end)).any()]
     most = max(late, key=len)
     # Labels of its last queries would have come later anyway.
@@ -432,7 +442,9 @@ def test_clock_skew_reaches_the_core_up_to_a_bound() -> None:
     for name, most in (("clock_jump", 1.0), ("clock_ahead", 241.0)):
         drawn, policy = stream(name, 8, 5 * BLOCK), Recorded()
         walk(drawn, offline(8), policy)
-        first, end = drawn.family.mess.clock.spell.span(len(drawn))
+        clock = mess_of(drawn.family).clock
+        assert clock is not None
+        first, end = span_of(clock.spell, drawn)
         assert np.count_nonzero(drawn.clock_s) == -(-(end - first) // 3)
         ahead = [
             (one.routed_at - START).total_seconds() - drawn.at_s[int(one.query_id[1:])] for one in policy.examples()
@@ -468,7 +480,7 @@ def test_a_policy_that_does_not_take_mess_is_refused_by_name() -> None:
 
 def test_the_scores_of_a_hand_made_walk_through_an_outage() -> None:
     drawn = stream("outage_large", 2, 10 * BLOCK)
-    first, end = drawn.family.mess.trouble.span(len(drawn))
+    first, end = span_of(mess_of(drawn.family).trouble, drawn)
     routed = Routed.blank(len(drawn))
     routed.attempts[:first], routed.attempts[first:end] = 0.2, 0.6
     usual = np.sort(drawn.u[:first])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def recorded() -> Workload:
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("paper")
     assert main(["--quick", "--seed", "3", "--out", str(out)]) == 0
     return out, json.loads((out / "results.json").read_text(encoding="utf-8"))
@@ -236,7 +237,7 @@ def test_ucci_escalates_as_the_released_package_does(recorded: Workload) -> None
     assert np.array_equal(policy.escalate(test, 0.4), router.escalate(test.signals["margin"]))
 
 
-def test_the_quick_run_writes_every_row_of_the_papers_tables(quick: tuple[Path, dict]) -> None:
+def test_the_quick_run_writes_every_row_of_the_papers_tables(quick: tuple[Path, dict[str, Any]]) -> None:
     out, document = quick
     assert {path.name for path in out.iterdir()} == {
         "README.md",
@@ -254,7 +255,7 @@ def test_the_quick_run_writes_every_row_of_the_papers_tables(quick: tuple[Path, 
         assert {"margin", "entropy", "max_probability"} <= {row["name"] for row in result["signals"]}
 
 
-def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict]) -> None:
+def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict[str, Any]]) -> None:
     out, document = quick
     page = (out / "README.md").read_text(encoding="utf-8")
     for key in ("command", "day", "machine", "commit"):
@@ -263,7 +264,7 @@ def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict]) -
     assert "nan" not in page.lower().replace("finance", "")
 
 
-def test_every_claim_gets_a_verdict_that_its_numbers_bear_out(quick: tuple[Path, dict]) -> None:
+def test_every_claim_gets_a_verdict_that_its_numbers_bear_out(quick: tuple[Path, dict[str, Any]]) -> None:
     results = quick[1]["results"]
     verdicts = {claim.text: claim.verdict for claim in judge(results)}
     row = next(row for row in results["recorded"]["matched"] if row["name"] == "margin")
@@ -276,7 +277,7 @@ def test_every_claim_gets_a_verdict_that_its_numbers_bear_out(quick: tuple[Path,
     assert len(inconsistencies(results)) >= 9
 
 
-def test_intervals_hold_their_estimates(quick: tuple[Path, dict]) -> None:
+def test_intervals_hold_their_estimates(quick: tuple[Path, dict[str, Any]]) -> None:
     for result in quick[1]["results"].values():
         for row in result["at_target"]:
             low, high = row["micro_f1_interval"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def stream() -> Stream:
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("recorded")
     assert main(["--quick", "--seed", "3", "--out", str(out)]) == 0
     return out, json.loads((out / "results.json").read_text(encoding="utf-8"))
@@ -342,7 +343,7 @@ def test_phase_oracle_switches_threshold_by_phase(stream: Stream) -> None:
     assert np.array_equal(routed.threshold, np.where(stream.phase == 0, 0.01, 0.05))
 
 
-def test_the_quick_run_scores_every_policy(quick: tuple[Path, dict]) -> None:
+def test_the_quick_run_scores_every_policy(quick: tuple[Path, dict[str, Any]]) -> None:
     out, document = quick
     results = document["results"]
     assert {path.name for path in out.iterdir()} == {"README.md", "results.json", "stream.png", "compliance.png"}
@@ -356,7 +357,7 @@ def test_the_quick_run_scores_every_policy(quick: tuple[Path, dict]) -> None:
         assert len(row["phases"]) == len(results["phases"])
 
 
-def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict]) -> None:
+def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict[str, Any]]) -> None:
     out, document = quick
     page = (out / "README.md").read_text(encoding="utf-8")
     for key in ("command", "day", "machine", "commit"):

@@ -10,7 +10,15 @@ import pytest
 from schemas.topics import Topic
 from tests.support.broker_labs import INPUT, MAX_BYTES, OUTPUT, STATE, KafkaLab, Lab, MemoryLab, Notes, collect, drive
 from ucci_runtime.broker.errors import Fenced
-from ucci_runtime.broker.ports import Aborted, Committed, GroupReader, TopicReader, TransactionSession, Unknown
+from ucci_runtime.broker.ports import (
+    Aborted,
+    CommitEnd,
+    Committed,
+    GroupReader,
+    TopicReader,
+    TransactionSession,
+    Unknown,
+)
 from ucci_runtime.broker.records import EndReached, Input, OffsetCommit, OutputRecord, Record
 
 GROUP = "join"
@@ -283,7 +291,7 @@ def test_rebalance_refuses_stale_batches(lab: Lab, member: Member) -> None:
 
 
 def test_a_revoked_member_can_still_commit_what_it_took(lab: Lab) -> None:
-    ends = []
+    ends: list[CommitEnd] = []
 
     class Leaving(Notes):
         def revoked(self) -> None:

@@ -162,6 +162,7 @@ async def test_an_answer_held_to_the_schema_fits_it(servers: Servers, api: str) 
     settings = servers.settings(api=api, decoding="json_schema")
     for run in await runs(settings, "small", [*UNSEEN, *(query.text for query in KNOWN[:4])]):
         if run.finish_reason == "stop":
+            assert run.raw is not None
             jsonschema.validate(json.loads(run.raw), SCHEMA)
             assert run.valid
             assert run.entities is not None

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from schemas import CalibrationMap, CalibrationVersion, Decision, Evidence, LabelRequest, Signal, Target
 from schemas.canonical import digest
 from schemas.draws import uniform
-from tests.support import strategies
+from tests.support import strategies, value_strategies
 
 quick = settings(max_examples=30)
 EXPLORATION, KEPT, ESCALATED = 0.03, 0.05, 0.10
@@ -62,7 +62,7 @@ def test_error_probability_is_monotone(version: CalibrationVersion, u: list[floa
 
 
 @quick
-@given(version=strategies.calibration_versions(), u=st.none() | st.floats(0, 1), query_id=strategies.names)
+@given(version=strategies.calibration_versions(), u=st.none() | st.floats(0, 1), query_id=value_strategies.names)
 def test_a_decision_is_valid_and_follows_the_threshold(
     version: CalibrationVersion, u: float | None, query_id: str
 ) -> None:
@@ -84,7 +84,7 @@ def test_a_decision_is_valid_and_follows_the_threshold(
 
 
 @quick
-@given(version=strategies.calibration_versions(), u=st.none() | st.floats(0, 1), query_id=strategies.names)
+@given(version=strategies.calibration_versions(), u=st.none() | st.floats(0, 1), query_id=value_strategies.names)
 def test_an_explored_query_is_always_labelled(version: CalibrationVersion, u: float | None, query_id: str) -> None:
     decision = version.decide(u, query_id)
     request = version.request_label(decision, query_id)
@@ -99,7 +99,7 @@ def test_an_explored_query_is_always_labelled(version: CalibrationVersion, u: fl
 @quick
 @given(
     version=strategies.calibration_versions(),
-    queries=st.lists(st.tuples(st.none() | st.floats(0, 1), strategies.names), max_size=9),
+    queries=st.lists(st.tuples(st.none() | st.floats(0, 1), value_strategies.names), max_size=9),
 )
 def test_many_queries_are_decided_as_each_by_itself(
     version: CalibrationVersion, queries: list[tuple[float | None, str]]

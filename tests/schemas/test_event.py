@@ -322,7 +322,7 @@ class _CountedKey(str):
 def test_naming_a_doubled_key_among_many_takes_linear_time() -> None:
     """The last of 5,000 keys is given twice: a search of all keys for each would compare millions of times."""
     keys = [_CountedKey(f"key {number}") for number in range(5_000)]
-    members = [(key, None) for key in (*keys, _CountedKey(keys[-1]))]
+    members: list[tuple[str, Any]] = [(key, None) for key in (*keys, _CountedKey(keys[-1]))]
     with pytest.raises(DecodeError, match="key 4999: is given twice"):
         distinct_members(members)
     assert _CountedKey.comparisons <= 4 * len(members)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from schemas.routed import RoutedEvent
 from stream_router.errors import ModelsFailed
 from tests.support.cascades import COLD, ESCALATES, KEEPS, Bench, bench
 from tests.support.model_clients import draw_no_pauses, until
@@ -48,13 +49,16 @@ async def test_good_queries_beside_failing_ones_succeed() -> None:
         for server in (b.small, b.large):
             server.play(Fault("status", status=500, containing="poison"))
         poison = [asyncio.create_task(b.answer(f"poison {n}")) for n in range(20)]
-        good = []
+        good: list[RoutedEvent] = []
         while not all(task.done() for task in poison):
             good += await asyncio.gather(*(b.answer(f"good {len(good)} {n}") for n in range(5)))
         ends = await asyncio.gather(*poison, return_exceptions=True)
         assert Counter(map(type, ends)) == {ModelsFailed: 20}
         assert len(good) >= 5
-        assert all(event.small.valid and event.large is not None and event.large.valid for event in good)
+        assert all(
+            event.small is not None and event.small.valid and event.large is not None and event.large.valid
+            for event in good
+        )
         assert never_down(b)
 
 
@@ -95,7 +99,7 @@ async def test_overloaded_large_server_degrades_without_a_storm() -> None:
         reasons = Counter(event.decision.reason for event in events)
         assert set(reasons) == {"threshold", "degraded"}
         assert reasons["threshold"] > 5, "it goes on answering"
-        assert all(event.small.valid and event.decision.escalated for event in events)
+        assert all(event.small is not None and event.small.valid and event.decision.escalated for event in events)
         assert b.large.seen.calls <= len(events)
         assert never_down(b)
 

@@ -25,7 +25,7 @@ from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus
 from tests.support.recalibrator_events import FIELDS, START, feedback, routed
-from tests.support.recalibrator_memory import FAULTS, Counts, Crash, ManualClock, MemoryBroker, MemoryLog
+from tests.support.recalibrator_memory import FAULTS, Counts, Crash, Fate, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from tests.support.recalibrator_memory import MemoryVersions as Versions
 from tests.support.versions import sealed_version
@@ -63,7 +63,7 @@ class Fit:
     def __init__(self, directory: Path, seed: int = 0, faults: int = 0, kept_versions: int = 1_000) -> None:
         self.directory = directory
         self.draw = random.Random(seed)
-        self.budget = [self.draw.choice(FAULTS) for _ in range(faults)]
+        self.budget: list[Fate] = [self.draw.choice(FAULTS) for _ in range(faults)]
         self.limits = FitLimits(kept_versions=kept_versions)
         self.clock = ManualClock()
         self.count = Counts()

@@ -70,6 +70,7 @@ async def test_escalated_query_reports_both_runs() -> None:
         event = await b.answer()
     assert (event.answered_by, event.decision.reason) == ("large", "threshold")
     assert event.entities == said("large")
+    assert event.small is not None
     assert event.small.entities == said("small")
     assert event.large is not None
     assert event.large.completion_tokens == 12
@@ -113,6 +114,7 @@ async def test_a_small_model_that_fails_escalates(fault: Fault, error: str) -> N
         event = await b.answer()
     assert (event.answered_by, event.decision.reason) == ("large", "small_failed")
     assert (event.decision.uncertainty, event.decision.large_probability) == (None, 1.0)
+    assert event.small is not None
     assert (event.small.valid, event.small.uncertainty) == (False, None)
     assert error in str(event.small.error)
 
@@ -122,6 +124,7 @@ async def test_a_small_server_that_is_down_escalates() -> None:
         await b.small.stop()
         event = await b.answer()
         assert event.answered_by == "large"
+        assert event.small is not None
         assert "Cannot connect" in str(event.small.error) or "Disconnected" in str(event.small.error)
         assert b.answerer.can_answer
         assert set(b.answerer.outages) == {"photo/small"}

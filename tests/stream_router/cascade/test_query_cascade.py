@@ -100,8 +100,9 @@ def test_rule_10_for_every_combination(
         waits = large is RunEnd.DOWN and outage == "wait"
         assert step == (WaitFor(("large",)) if waits else Serve("small"))
     elif RunEnd.DOWN in (small, large):
-        both = tuple(role for role, end in (("small", small), ("large", large)) if end is RunEnd.DOWN)
-        assert step == WaitFor(both)  # type: ignore[arg-type]  # the roles by name
+        ends: tuple[tuple[ModelRole, RunEnd], ...] = (("small", small), ("large", large))
+        both = tuple(role for role, end in ends if end is RunEnd.DOWN)
+        assert step == WaitFor(both)
     else:
         assert step == GiveUp()
     if not isinstance(step, Serve):
@@ -220,8 +221,8 @@ class TestBothServersDown:
     def test_it_goes_on_waiting_while_no_server_stays(self, again: RunEnd) -> None:
         life = self.down()
         life.small_ended(asked("small", again), version("threshold"), NOW)
-        waits = ("large",) if again is RunEnd.FAILED else ("small", "large")
-        assert life.next_step() == WaitFor(waits)  # type: ignore[arg-type]  # the roles by name
+        waits: tuple[ModelRole, ...] = ("large",) if again is RunEnd.FAILED else ("small", "large")
+        assert life.next_step() == WaitFor(waits)
 
     def test_both_come_back_and_fail_on_this_query(self) -> None:
         life = self.down()
@@ -249,4 +250,4 @@ def test_a_result_without_an_answer_cannot_be_made() -> None:
     run_both(life, "threshold", RunEnd.FAILED, RunEnd.FAILED)
     for role in ("small", "large"):
         with pytest.raises(ValueError, match="gave no answer"):
-            life.result(role, COSTS, "router-0")  # type: ignore[arg-type]  # the roles by name
+            life.result(role, COSTS, "router-0")

@@ -91,7 +91,9 @@ def test_no_text_breaks_the_reader(text: str) -> None:
     assert tuple(entities) == FIELDS
 
 
-VALUES = st.none() | st.text() | st.lists(st.text(), max_size=4) | st.integers() | st.booleans() | st.just({})
+VALUES: st.SearchStrategy[Any] = (
+    st.none() | st.text() | st.lists(st.text(), max_size=4) | st.integers() | st.booleans() | st.just({})
+)
 
 
 @given(st.dictionaries(st.sampled_from([*FIELDS, "mood"]), VALUES))

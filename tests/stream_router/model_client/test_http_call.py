@@ -175,6 +175,7 @@ async def test_connections_are_kept_for_less_time_than_vllm_keeps_them() -> None
     async with connected(NOBODY) as connection:
         connector = connection._session.connector
         assert connector is not None
+        assert connector._keepalive_timeout is not None
         assert connector._keepalive_timeout < 5.0
 
 

@@ -35,7 +35,9 @@ def test_dead_letter_fits_and_marks_its_cut(
         kept = [header for header in headers if not header[0].startswith("dlq.")]
         assert list(letter.headers[: len(kept)]) == kept
     else:
-        assert found["dlq.truncated"].split(b", ")[0] == f"value of {len(value or b'')} bytes".encode()
+        truncated = found["dlq.truncated"]
+        assert truncated is not None
+        assert truncated.split(b", ")[0] == f"value of {len(value or b'')} bytes".encode()
         assert (value or b"").startswith(letter.value or b"")
 
 
