@@ -12,7 +12,7 @@ from schemas.calibration import CalibrationVersion, Target
 from schemas.costs import ModelCosts
 from schemas.draws import uniform
 from schemas.query import QueryEvent
-from schemas.routed import ModelRun, RoutedEvent
+from schemas.routed import ModelRole, ModelRun, RoutedEvent
 from schemas.settings import Sampling, WorkloadSettings
 from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve, Step, WaitFor
 from tests.support.versions import sealed_version
