@@ -138,6 +138,15 @@ class Metrics:
         counter = self._counters[name]
         (counter.labels(**labels) if labels else counter).inc(amount)
 
+    def dead_letters_by_reason(self, stage: str) -> dict[str, int]:
+        """Return how many dead letters a stage has written, by reason."""
+        samples = (sample for family in self._counters["dead_letters"].collect() for sample in family.samples)
+        return {
+            one.labels["reason"]: int(one.value)
+            for one in samples
+            if one.name.endswith("_total") and one.labels["stage"] == stage
+        }
+
     def gauge(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge.
 

@@ -175,7 +175,9 @@ class Service:
             thread.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
         if self._heartbeat is not None:
             self._heartbeat.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
-        _log.info("ended", seconds=round(time.monotonic() - began_s, 3), stages=sorted(self._stages))
+        _log.info(
+            "ended", seconds=round(time.monotonic() - began_s, 3), stages=sorted(stage.value for stage in self._stages)
+        )
 
     def _join_stage(self, broker: Broker, checked: CheckedTopics, state: StateDirectory) -> JoinStage:
         settings, options = self._settings, self._settings.recalibrator
@@ -222,6 +224,7 @@ class Service:
             transactions=self._session(broker, StageName.FIT),
             snapshots=SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
             versions=TopicVersionLog(broker.topic_reader("versions", numbered), topics.trial),
+            signing_key=settings.calibration.sign_with,
             clock=self._clock,
             count=self.metrics.count,
         )

@@ -219,6 +219,11 @@ class Metrics:
                     totals[name] = totals.get(name, 0) + int(sample.value)
         return totals
 
+    def dead_letters_by_reason(self) -> dict[str, int]:
+        """Return how many dead letters are committed, by reason."""
+        samples = (sample for family in self.dead_letters.collect() for sample in family.samples)
+        return {one.labels["reason"]: int(one.value) for one in samples if one.name == DEAD_LETTERS.name}
+
     def _counter(self, spec: MetricSpec) -> Counter:
         return Counter(spec.name, spec.help, spec.labels, registry=self.registry)
 

@@ -36,6 +36,8 @@ class QueryLoop:
     answerer : Answerer
     workloads : collection of str
         The configured names.
+    default_workload : str, optional
+        That of queries which name none.
     outputs : OutputTopics
     finished : callable
         Takes each outcome; must not block.
@@ -51,8 +53,10 @@ class QueryLoop:
         outputs: OutputTopics,
         finished: Callable[[Outcome], object],
         tracing: Tracing,
+        default_workload: str | None = None,
     ) -> None:
         self._tracing = tracing
+        self._default_workload = default_workload
         self._answerer = answerer
         self._workloads = frozenset(workloads)
         self._outputs = outputs
@@ -66,7 +70,7 @@ class QueryLoop:
                 self._finished(self._dead_letter(record, BAD_HEADERS, f"{record.headers_fault}; send keys as UTF-8"))
                 continue
             try:
-                query, workload = decode_query(record.value, self._workloads)
+                query, workload = decode_query(record.value, self._workloads, self._default_workload)
             except DecodeError as error:
                 self._finished(self._dead_letter(record, error.reason, str(error)))
                 continue

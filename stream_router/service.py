@@ -35,6 +35,7 @@ from ucci_runtime.broker.ports import Broker, Connect
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
 from ucci_runtime.clock import Clock, SystemClock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
+from ucci_runtime.tally import Tally
 
 _log = structlog.get_logger()
 
@@ -102,7 +103,7 @@ class Service:
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
         signals = {name: workload.signal for name, workload in settings.workloads.items()}
-        self._active = ActiveVersions(signals)
+        self._active = ActiveVersions(signals, settings.calibration.accepted_keys)
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._ledger = SharedLedger(settings.router.max_in_flight)
         prefix = settings.topics.prefix
@@ -114,12 +115,14 @@ class Service:
             outputs=self._outputs,
             finished=self._ledger.finished,
             tracing=tracing or PassedOn(),
+            default_workload=settings.default_workload,
         )
         self._feed = CalibrationFeed(
             settings, self._active, clock=self._clock, on_failure=self._fail, metrics=self.metrics
         )
         self._intake: IntakeThread | None = None
         self._committer: CommitThread | None = None
+        self._tally = Tally()
         self._closing = Event()
         self._ended = Event()
         self._identity = Identity(settings.router.instance_id, self._clock.now())
@@ -176,6 +179,8 @@ class Service:
 
     def status(self) -> RouterStatus:
         """Return the status as of now, and set the gauges by it."""
+        if grown := self._tally.grown(self.metrics.dead_letters_by_reason(), self._clock.monotonic()):
+            _log.warning("dead letters", by_reason=grown)
         load, readiness, lag = self._ledger.load(), self._readiness(), dict(self._intake.lag) if self._intake else {}
         models = self._answerer.health()
         self.metrics.in_flight.set(load.in_flight)

@@ -9,6 +9,9 @@ from typing import Any
 
 import structlog
 
+from schemas.settings import Settings
+from schemas.settings_text import settings_warnings
+
 
 class LogFormat(StrEnum):
     """How log lines look."""
@@ -37,3 +40,10 @@ def configure_logging(log_format: LogFormat) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def log_settings_warnings(settings: Settings) -> None:
+    """Log what an operator should look at in the settings, a line each."""
+    log = structlog.get_logger()
+    for warning in settings_warnings(settings):
+        log.warning(warning)

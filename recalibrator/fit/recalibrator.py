@@ -31,7 +31,7 @@ from recalibrator.fit.publish.trial import Trials
 from recalibrator.fit.publish.versions import Holds, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
-from schemas.calibration import CalibrationVersion
+from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
 from schemas.command import Command
 from schemas.event import DEFAULT_SIGNAL, to_us
 from schemas.labelled import LabelledExample
@@ -148,8 +148,12 @@ class Recalibrator:
         return self._observe_traffic(measured_alike)
 
     def raise_version_floor(self, version: int) -> None:
-        """Give the next version a number above this one: the highest valid one on the calibration topic."""
-        self._published.floor = max(self._published.floor, version)
+        """Give the next version a number above this one: the highest valid one on the calibration topic.
+
+        One above ``HIGHEST_VERSION`` changes nothing: routers would take no version that follows it.
+        """
+        if version <= HIGHEST_VERSION:
+            self._published.floor = max(self._published.floor, version)
 
     def _observe_label(self, example: LabelledExample) -> CalibrationVersion | None:
         routed_us = to_us(example.routed_at)
@@ -413,7 +417,7 @@ class Recalibrator:
             raise ValueError(f"snapshot: is of workload {state['workload']!r}, not {settings.name!r}")
         core = cls(settings, constants)
         if state.get("signal", DEFAULT_SIGNAL) != settings.uncertainty:  # not in the snapshots of former releases
-            core._published.floor = state["published"]["floor"]
+            core._published.take_floor(state["published"])
             core._holds = Holds(paused=state["holds"]["paused"])
             core._now_us = state["now_us"]
             return core

@@ -14,7 +14,9 @@ _NAMES_SHOWN = 10
 _CHARS_SHOWN = 60
 
 
-def decode_query(value: bytes | None, workloads: Collection[str]) -> tuple[QueryEvent, str]:
+def decode_query(
+    value: bytes | None, workloads: Collection[str], default_workload: str | None = None
+) -> tuple[QueryEvent, str]:
     """Read one record.
 
     Parameters
@@ -23,6 +25,8 @@ def decode_query(value: bytes | None, workloads: Collection[str]) -> tuple[Query
         The record's value; None is a tombstone.
     workloads : collection of str
         The configured names.
+    default_workload : str, optional
+        One of them, for queries that name none; the only one needs no default.
 
     Returns
     -------
@@ -43,7 +47,7 @@ def decode_query(value: bytes | None, workloads: Collection[str]) -> tuple[Query
         query = QueryEvent.from_json(value)
     except DecodeError as error:
         raise _named(value, error) from None
-    return query, _workload(query.workload, workloads)
+    return query, _workload(query.workload or default_workload, workloads)
 
 
 def _named(value: bytes, error: DecodeError) -> DecodeError:
@@ -63,7 +67,11 @@ def _workload(name: str | None, workloads: Collection[str]) -> str:
     if name is None:
         if len(workloads) == 1:
             return next(iter(workloads))
-        raise DecodeError("missing_workload", f"workload: is missing and several are configured: {known}", "workload")
+        raise DecodeError(
+            "missing_workload",
+            f"workload: is missing and several are configured: {known}; name one, or set default_workload",
+            "workload",
+        )
     if name not in workloads:
         shown = name[:_CHARS_SHOWN]
         raise DecodeError("unknown_workload", f"workload: {shown!r} is not configured; known: {known}", "workload")

@@ -12,7 +12,14 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
 
-from schemas.calibration import ESCALATE_ALL, CalibrationMap, CalibrationState, CalibrationVersion, Evidence
+from schemas.calibration import (
+    ESCALATE_ALL,
+    HIGHEST_VERSION,
+    CalibrationMap,
+    CalibrationState,
+    CalibrationVersion,
+    Evidence,
+)
 from schemas.command import Command
 from schemas.costs import ModelCosts
 from schemas.event import from_us
@@ -105,9 +112,17 @@ class VersionRegistry:
 
     def load(self, state: dict[str, Any]) -> None:
         """Take a former :meth:`state` back."""
-        self.floor = state["floor"]
         self._versions = {one["version"]: CalibrationVersion.model_validate(one) for one in state["versions"]}
         self.current = None if state["current"] is None else self._versions[state["current"]]
+        self.take_floor(state)
+
+    def take_floor(self, state: dict[str, Any]) -> None:
+        """Take the floor of a former :meth:`state`, where its numbers leave room for the next version."""
+        floor = state["floor"]
+        # Earlier releases followed any number on the topic, up to one after which there is none.
+        if floor > HIGHEST_VERSION:
+            floor = max((one["version"] for one in state["versions"] if one["version"] <= HIGHEST_VERSION), default=0)
+        self.floor = floor
 
 
 def given_threshold(command: Command, fitted: CalibrationMap) -> float:
