@@ -7,13 +7,11 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
-
-from tests.unfinished_layout import LONG_TEST_NAMES, MANY_METHODS
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
@@ -26,6 +24,8 @@ PACKAGES = (
     ROOT / "tools",
 )
 MAX_FUNCTION_LINES = 50
+MANY_METHODS = {"recalibrator/fit/data/label_table.py:LabelTable"}
+"""The columns of the labels are one subject: what is written, withdrawn, set aside and read belongs together."""
 MAX_PUBLIC_METHODS = 12
 MAX_ARGUMENTS = 7
 MAX_TEST_NAME = 60
@@ -82,7 +82,6 @@ def test_names_of_tests_are_short() -> None:
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
         for function in _functions(path)
         if function.name.startswith("test_") and len(function.name) > MAX_TEST_NAME
-        if not _is_within(path, LONG_TEST_NAMES)
     ]
     assert not long
 
@@ -153,7 +152,3 @@ def _is_subcommand(node: Function) -> bool:
 
 def _public_methods(node: ast.ClassDef) -> list[str]:
     return [part.name for part in node.body if isinstance(part, Function) and not part.name.startswith("_")]
-
-
-def _is_within(path: Path, folders: Iterable[str]) -> bool:
-    return any(path.is_relative_to(ROOT / folder) for folder in folders)

@@ -113,10 +113,25 @@ class Policy(Protocol):
     While ``audit`` is above 0, trusted people label all explored queries and this share of the escalated ones.
     """
 
-    exploration: float
-    audit: float
-    version: int
-    alarms: list[Alarm]
+    @property
+    def exploration(self) -> float:
+        """Return the share of the kept queries on which the large model runs as well, in force now."""
+        ...
+
+    @property
+    def audit(self) -> float:
+        """Return the share of the escalated queries that trusted people label, in force now."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Return the number of the version in force."""
+        ...
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """Return the alarms so far."""
+        ...
 
     def start(self, labels: Labels) -> None:
         """Take the labelled set in, with both models run on all of it."""

@@ -74,8 +74,15 @@ class Policy(Protocol):
         In force now: u above it is escalated.
     """
 
-    exploration: float
-    threshold: float
+    @property
+    def exploration(self) -> float:
+        """Return the share of the kept queries on which the large model runs as well, in force now."""
+        ...
+
+    @property
+    def threshold(self) -> float:
+        """Return the threshold in force now: u above it is escalated."""
+        ...
 
     def see(self, routed: Routed) -> None:
         """Take in a batch of traffic; of large answers, only those that ran are known."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from benchmarks.drift.__main__ import main
 from benchmarks.drift.families import BY_NAME, FAMILIES
@@ -62,7 +63,8 @@ def test_a_stream_repeats_by_seed_and_differs_by_seed(family: str) -> None:
     assert not np.array_equal(first.u, other.u)
 
 
-def test_there_are_as_many_families_as_asked_for_and_each_is_named_once() -> None:
+def test_families_are_enough_and_named_once() -> None:
+    """There are at least as many families as promised, and no two share a name."""
     assert len({family.name for family in FAMILIES}) == len(FAMILIES) >= ISSUE_ASKS_FOR
 
 
@@ -70,7 +72,9 @@ def test_there_are_as_many_families_as_asked_for_and_each_is_named_once() -> Non
 def test_expectations_are_those_of_the_draws(family: str) -> None:
     """Within 5 standard errors, on either side of the median of u and over all."""
     drawn = stream(family, 3, 40_000)
-    answers = np.stack((drawn.truth.gold, drawn.truth.small, drawn.truth.large, drawn.truth.small < drawn.truth.gold))
+    answers: NDArray[np.int64] = np.stack(
+        (drawn.truth.gold, drawn.truth.small, drawn.truth.large, drawn.truth.small < drawn.truth.gold)
+    )
     low = drawn.u <= np.median(drawn.u)
     for part in (low, ~low, low | ~low):
         gap = (answers - drawn.expected)[:, part]
@@ -89,7 +93,8 @@ def brute_force(drawn: Stream, block: slice) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("family", ["small_abrupt", "signal_lost", "infeasible"])
-def test_the_oracle_is_the_cheapest_feasible_threshold_by_brute_force(family: str) -> None:
+def test_oracle_matches_brute_force(family: str) -> None:
+    """The oracle is the cheapest feasible threshold that a brute-force search finds."""
     drawn = stream(family, 2, 5 * BLOCK)
     best = oracle(drawn)
     seen = [brute_force(drawn, slice(first, first + BLOCK)) for first in range(0, len(drawn), BLOCK)]
@@ -103,7 +108,8 @@ def test_the_oracle_is_the_cheapest_feasible_threshold_by_brute_force(family: st
     assert np.array_equal(best.cost, 1.0 + 3.02 * best.escalation_rate)
 
 
-def test_following_the_oracle_complies_in_every_block_without_regret() -> None:
+def test_oracle_routing_complies_without_regret() -> None:
+    """A router that follows the oracle complies in every block and has no regret."""
     drawn = stream("small_gradual", 4, 5 * BLOCK)
     best = oracle(drawn)
     u = drawn.u.reshape(-1, BLOCK)
@@ -117,7 +123,8 @@ def test_following_the_oracle_complies_in_every_block_without_regret() -> None:
     assert 0.0 <= found.excess < 0.001
 
 
-def test_serving_the_small_answer_alone_is_cheap_and_misses_every_block() -> None:
+def test_small_answers_alone_miss_every_block() -> None:
+    """Serving the small answer alone is cheap and misses the target in every block."""
     drawn = stream("stationary", 4, 4 * BLOCK)
     found = score(drawn, Routed.blank(len(drawn)), oracle(drawn))
     assert (found.pol, found.worst_run) == (0.0, 4)
@@ -155,7 +162,8 @@ def test_runs_alarms_and_delays_of_hand_made_histories() -> None:
     }
 
 
-def test_a_walk_explores_inside_the_label_draw_and_hands_each_label_over_once_and_when_it_has_come() -> None:
+def test_walk_delivers_each_label_once_on_arrival() -> None:
+    """A walk explores only within the label draw and delivers each label once, after it has arrived."""
     drawn, policy = stream("label_drought", 7, 10 * BLOCK), Fixed(0.02)
     routed = walk(drawn, offline(7), policy)
     explored = routed.large_ran & ~routed.escalated
@@ -169,21 +177,24 @@ def test_a_walk_explores_inside_the_label_draw_and_hands_each_label_over_once_an
     assert all((np.diff(labels.label_at_s) >= 0.0).all() for labels in policy.labels)
 
 
-def test_inverse_propensity_finds_the_oracles_rate_on_a_stationary_stream() -> None:
+def test_inverse_propensity_finds_the_oracles_rate() -> None:
+    """On a stationary stream, inverse propensity weighting escalates at the oracle's rate."""
     drawn = stream("stationary", 8, 30 * BLOCK)
     routed = walk(drawn, offline(8), InversePropensity(window=4_000))
     later = slice(15 * BLOCK, None)
     assert routed.escalated[later].mean() == pytest.approx(oracle(drawn).escalation_rate[15:].mean(), abs=0.05)
 
 
-def test_scan_takes_the_largest_feasible_threshold_though_feasibility_comes_and_goes() -> None:
+def test_scan_crosses_gaps_in_feasibility() -> None:
+    """The scan takes the largest feasible threshold even if smaller ones are infeasible."""
     u = np.array([0.3, 0.1, 0.2, 0.4])
     kept, escalated = np.array([2.0, -1.0, -1.0, -9.0]), np.array([0.0, 0.5, 0.0, 0.0])
     assert scan(u, kept, escalated) == 0.3
     assert scan(u, np.full(4, -1.0), np.zeros(4)) == -1.0
 
 
-def test_trusted_people_tell_the_truth_of_what_is_audited_and_the_propensity_says_how_often() -> None:
+def test_audits_are_true_at_their_propensity() -> None:
+    """Trusted labelers report the truth about audited queries, and the propensity states how often they are asked."""
     drawn = stream("label_noise", 5, 20 * BLOCK)
     plain, audited = Fixed(0.02), Fixed(0.02)
     audited.audit = 0.3
@@ -204,7 +215,8 @@ def test_trusted_people_tell_the_truth_of_what_is_audited_and_the_propensity_say
     assert any((labels.small != drawn.told.small[labels.number]).any() for labels in audited.labels)
 
 
-def test_label_memory_keeps_the_latest_by_the_time_of_the_query_not_of_arrival() -> None:
+def test_label_memory_orders_by_query_time() -> None:
+    """The label memory keeps the latest labels by the time of the query, not of arrival."""
     memory, policy = LabelMemory(50), Fixed(0.02)
     walk(stream("stationary", 9, 2 * BLOCK), offline(9), policy)
     for labels in policy.labels:
@@ -213,7 +225,8 @@ def test_label_memory_keeps_the_latest_by_the_time_of_the_query_not_of_arrival()
     assert memory.latest.number.tolist() == numbers[-50:]
 
 
-def test_the_core_is_led_through_a_stream_reproducibly_and_starts_from_a_version() -> None:
+def test_core_walk_is_reproducible() -> None:
+    """The core walks a stream reproducibly and starts from a version."""
     drawn = stream("small_abrupt", 11, 10 * BLOCK)
     first, again = (walk(drawn, offline(11), Ours()) for _ in range(2))
     assert np.array_equal(first.escalated, again.escalated)
@@ -250,7 +263,8 @@ def test_the_floor_is_lower_where_labels_lie() -> None:
     assert below_floor(rows) == {"prior": 0.82}
 
 
-def test_regret_at_a_compliance_lies_between_the_points_around_it() -> None:
+def test_regret_is_interpolated_between_points() -> None:
+    """The regret at a compliance lies between the points around it."""
     points = [Point("a", 0.8, 0.02, 0.0), Point("b", 1.0, 0.06, 0.0)]
     assert regret_at(points, 0.9) == pytest.approx(0.04)
     assert regret_at(points, 0.5) == pytest.approx(0.02)
@@ -280,9 +294,8 @@ def test_a_report_is_made_again_from_its_rows_without_a_walk(tmp_path: Path) -> 
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
 
 
-def test_every_part_is_taken_out_in_the_families_that_put_it_to_work_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ablations_run_where_the_part_is_exercised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each part is ablated only in the families that exercise it."""
     argv = ["--quick", "--jobs", "1", "--queries", "2000", "--families", "stationary", "slow_trend"]
     assert main([*argv, "--policies", "ablations", "--out", str(tmp_path)]) == 0
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]

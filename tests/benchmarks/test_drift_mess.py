@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.drift.__main__ import main
 from benchmarks.drift.desk import NAMES, TRUSTED, Desk, Join, Said, Standing
-from benchmarks.drift.families import BY_NAME, MESSY
+from benchmarks.drift.families import BY_NAME, MESSY, Family
 from benchmarks.drift.mess import BLOCK, Habits, LargeTrouble, Mess, Spell
 from benchmarks.drift.mess_score import mess_score
 from benchmarks.drift.oracle import oracle
@@ -94,6 +94,16 @@ class Recorded(Ours):
         return [one.versions[0] for one in self.events if isinstance(one, TrafficSummary)]
 
 
+def mess_of(family: Family) -> Mess:
+    assert family.mess is not None
+    return family.mess
+
+
+def span_of(spell: Spell | None, drawn: Stream) -> tuple[int, int]:
+    assert spell is not None
+    return spell.span(len(drawn))
+
+
 def trouble(mess: Mess | None) -> LargeTrouble:
     assert mess is not None
     assert mess.large is not None
@@ -108,7 +118,8 @@ def test_the_more_calls_the_larger_the_share_that_fails(mess: Mess) -> None:
     assert shares[-1] > shares[1] > 0.0
 
 
-def test_a_brown_out_answers_what_it_can_while_more_calls_in_a_retry_storm_are_answered_less() -> None:
+def test_retry_storm_answers_less_under_more_calls() -> None:
+    """A brown-out answers up to its capacity; in a retry storm, more calls mean fewer answers."""
     calls = np.array([0.15, 0.3, 0.6])
     answered = [np.array([rate * answered_share(trouble(mess), rate) for rate in calls]) for mess in (BROWN, STORM)]
     np.testing.assert_allclose(answered[0], trouble(BROWN).capacity)
@@ -122,7 +133,8 @@ def test_a_retry_storm_goes_on_where_it_would_not_have_begun() -> None:
 
 
 @pytest.mark.parametrize("family", ["brown_out", "retry_storm"])
-def test_who_escalates_more_while_the_server_fails_is_answered_less_or_no_more(family: str) -> None:
+def test_escalating_more_into_a_failure_gains_nothing(family: str) -> None:
+    """A policy that escalates more while the server fails gets no more answers, or fewer."""
     drawn = stream(family, 3, 10 * BLOCK)
     modest, greedy = (walk(drawn, offline(3), Fixed(threshold)) for threshold in (0.05, 0.005))
     first, end = trouble(drawn.family.mess).spell.span(len(drawn))
@@ -139,10 +151,11 @@ def test_who_escalates_more_while_the_server_fails_is_answered_less_or_no_more(f
     assert not greedy.large_failed[outside].any()
 
 
-def test_while_the_large_server_is_absent_the_core_sees_degraded_answers_and_no_pairs() -> None:
+def test_large_outage_yields_degraded_and_no_pairs() -> None:
+    """During an outage of the large server, the core sees degraded answers and no pairs."""
     drawn, policy = stream("outage_large", 4, 10 * BLOCK), Recorded()
     walk(drawn, offline(4), policy)
-    first, end = drawn.family.mess.trouble.span(len(drawn))
+    first, end = span_of(mess_of(drawn.family).trouble, drawn)
     failed = [one for one in policy.examples() if one.reason == "degraded"]
     assert failed
     assert all(first <= int(one.query_id[1:]) < end for one in failed)
@@ -154,10 +167,11 @@ def test_while_the_large_server_is_absent_the_core_sees_degraded_answers_and_no_
     assert all(part.degraded == 0 for part in policy.parts()[: first // 250])
 
 
-def test_while_the_small_server_is_absent_every_query_escalates_and_has_no_u() -> None:
+def test_small_outage_escalates_every_query() -> None:
+    """During an outage of the small server, every query escalates and has no u."""
     drawn, policy = stream("outage_small", 4, 10 * BLOCK), Recorded()
     routed = walk(drawn, offline(4), policy)
-    first, end = drawn.family.mess.trouble.span(len(drawn))
+    first, end = span_of(mess_of(drawn.family).trouble, drawn)
     assert routed.served_by_large[first:end].all()
     during = policy.parts()[first // 250 : end // 250]
     assert all(part.small_failed == part.escalated == 250 and not part.cell for part in during)
@@ -166,9 +180,10 @@ def test_while_the_small_server_is_absent_every_query_escalates_and_has_no_u() -
     assert all(one.uncertainty is None and not one.small_exact and one.large_probability == 1.0 for one in failed)
 
 
-def test_an_absent_server_is_nobodys_miss_and_its_calls_are_not_in_the_oracles_cost() -> None:
+def test_outage_is_no_miss_and_no_oracle_cost() -> None:
+    """An outage is no policy's miss, and the oracle's cost excludes calls to the absent server."""
     drawn = stream("outage_large", 5, 10 * BLOCK)
-    first, end = drawn.family.mess.trouble.span(len(drawn))
+    first, end = span_of(mess_of(drawn.family).trouble, drawn)
     best, healthy = oracle(drawn), oracle(replace(drawn, family=BY_NAME["stationary"]))
     blocks = slice(first // BLOCK, end // BLOCK)
     assert (best.reach[blocks] < 0.9).all()
@@ -223,14 +238,15 @@ def routed_event(number: int, *, small_valid: bool = True, large: bool = True, l
     )
 
 
-def test_a_batch_with_failed_calls_is_summed_up_as_the_join_stage_does() -> None:
+def test_batch_summary_matches_the_join_stage() -> None:
+    """A batch with failed calls has the summary that the join stage would make of it."""
     kinds = [(True, False, True), (True, True, True), (True, True, False), (False, True, True)]
     rows = [(n, *kinds[n % 4]) for n in range(1, 60)]
     # What failed is not explored: a small answer that failed escalates, and the odd ones of the others are explored.
     settings = WorkloadSettings(name="w", fields=("a",), target={"micro_f1": 0.9})
     summarizer = TrafficSummarizer(settings)
-    for number, small_valid, large, large_valid in rows:
-        summarizer.add(routed_event(number, small_valid=small_valid, large=large, large_valid=large_valid))
+    for number, small_ok, escalated, large_ok in rows:
+        summarizer.add(routed_event(number, small_valid=small_ok, large=escalated, large_valid=large_ok))
     numbers, small_valid, large, large_valid = (np.array(column) for column in zip(*rows, strict=True))
     batch = RoutedBatch(
         u=np.where(small_valid, 0.01 * numbers, np.nan),
@@ -300,7 +316,8 @@ def is_true(drawn: Stream, one: Standing) -> bool:
     return one.said == (truth.gold[number], truth.small[number], truth.large[number])
 
 
-def test_labels_that_were_wrong_at_first_are_corrected_by_the_same_labeler_under_a_higher_revision() -> None:
+def test_wrong_labels_are_corrected_in_a_revision() -> None:
+    """The same labeler corrects each wrong label later, under a higher revision."""
     desk, drawn, come = worked_off(Habits(wrong=0.2))
     first = [one for one in come if one.revision == 1]
     wrong = [one for one in first if not is_true(drawn, one)]
@@ -321,9 +338,10 @@ def test_a_withdrawn_label_leaves_nothing_standing() -> None:
     assert {one.revision for one in withdrawn} == {2}
 
 
-def test_an_attacker_speaks_last_on_a_share_of_the_latest_labels_of_all_and_leaves_older_ones() -> None:
+def test_attacker_relabels_a_share_of_the_latest() -> None:
+    """An attacker relabels a share of everyone's latest labels and leaves older ones."""
     for name, share in (("relabel_wrong", 0.33), ("relabel_right", 1.0)):
-        habits = BY_NAME[name].mess.habits
+        habits = mess_of(BY_NAME[name]).habits
         queries = 30 * BLOCK
         _, drawn, come = worked_off(habits, queries, every=10)
         touched = np.zeros(queries, dtype=bool)
@@ -349,7 +367,8 @@ def test_a_lie_keeps_equal_answers_equal() -> None:
             assert 0 <= min(one.said.small, one.said.large) <= max(one.said.small, one.said.large) <= one.said.gold
 
 
-def test_a_liar_lies_in_its_own_labels_alone_and_never_where_trusted_people_answer() -> None:
+def test_liar_falsifies_only_its_own_labels() -> None:
+    """A liar falsifies only its own labels, never those of trusted labelers."""
     _, drawn, come = worked_off(Habits(lies="small_wrong"))
     wrong = [one for one in come if not is_true(drawn, one)]
     assert {NAMES[one.labeler] for one in wrong} == {"l5"}
@@ -370,8 +389,9 @@ def is_true_counts(drawn: Stream, one: Standing) -> tuple[int, int]:
     return int(drawn.truth.small[one.number]), int(drawn.truth.large[one.number])
 
 
-def test_several_honest_labelers_overrule_each_other_and_some_labels_arrive_twice() -> None:
-    habits = BY_NAME["duplicate_labelers"].mess.habits
+def test_labelers_overrule_and_duplicate() -> None:
+    """Several honest labelers overrule each other, and some labels arrive twice."""
+    habits = mess_of(BY_NAME["duplicate_labelers"]).habits
     desk, _, come = worked_off(habits)
     by_query: dict[int, list[Standing]] = {}
     for one in come:
@@ -387,7 +407,7 @@ def test_several_honest_labelers_overrule_each_other_and_some_labels_arrive_twic
 def test_a_flood_brings_labels_nobody_asked_for_and_they_say_so() -> None:
     drawn, policy = stream("label_flood", 8, 10 * BLOCK), Fixed(0.02)
     routed = walk(drawn, offline(8), policy)
-    first, end = drawn.family.mess.habits.flood.span(len(drawn))
+    first, end = span_of(mess_of(drawn.family).habits.flood, drawn)
     numbers, requested = policy.column("number"), policy.column("requested")
     inside = (numbers >= first) & (numbers < end)
     assert requested[~inside].all()
@@ -398,7 +418,7 @@ def test_a_flood_brings_labels_nobody_asked_for_and_they_say_so() -> None:
 def test_a_backlog_comes_all_at_once_when_it_ends() -> None:
     drawn, policy = stream("backlog", 8, 20 * BLOCK), Fixed(0.02)
     walk(drawn, offline(8), policy)
-    first, end = drawn.family.mess.habits.backlog.span(len(drawn))
+    first, end = span_of(mess_of(drawn.family).habits.backlog, drawn)
     late = [labels.number for labels in policy.labels if ((labels.number >= first) & (labels.number < end)).any()]
     most = max(late, key=len)
     # Labels of its last queries would have come later anyway.
@@ -417,11 +437,14 @@ def test_at_night_traffic_stops_and_labels_do_not() -> None:
         assert not ((labels.label_at_s < resumes[0] - 60.0).any() and (labels.at_s > resumes[0]).any())
 
 
-def test_a_clock_four_minutes_ahead_reaches_the_core_and_one_a_year_ahead_does_not() -> None:
+def test_clock_skew_reaches_the_core_up_to_a_bound() -> None:
+    """A clock four minutes ahead reaches the core; one that is a year ahead does not."""
     for name, most in (("clock_jump", 1.0), ("clock_ahead", 241.0)):
         drawn, policy = stream(name, 8, 5 * BLOCK), Recorded()
         walk(drawn, offline(8), policy)
-        first, end = drawn.family.mess.clock.spell.span(len(drawn))
+        clock = mess_of(drawn.family).clock
+        assert clock is not None
+        first, end = span_of(clock.spell, drawn)
         assert np.count_nonzero(drawn.clock_s) == -(-(end - first) // 3)
         ahead = [
             (one.routed_at - START).total_seconds() - drawn.at_s[int(one.query_id[1:])] for one in policy.examples()
@@ -432,7 +455,8 @@ def test_a_clock_four_minutes_ahead_reaches_the_core_and_one_a_year_ahead_does_n
         assert (lasts == sorted(lasts)) == (name == "clock_jump")
 
 
-def test_in_a_messy_stream_every_label_is_named_and_only_the_experts_is_trusted() -> None:
+def test_messy_labels_are_named_and_experts_trusted() -> None:
+    """In a messy stream, every label names its labeler, and only the expert's labels are trusted."""
     drawn, policy = stream("liar", 9, 20 * BLOCK), Recorded()
     walk(drawn, offline(9), policy)
     examples = policy.examples()
@@ -456,7 +480,7 @@ def test_a_policy_that_does_not_take_mess_is_refused_by_name() -> None:
 
 def test_the_scores_of_a_hand_made_walk_through_an_outage() -> None:
     drawn = stream("outage_large", 2, 10 * BLOCK)
-    first, end = drawn.family.mess.trouble.span(len(drawn))
+    first, end = span_of(mess_of(drawn.family).trouble, drawn)
     routed = Routed.blank(len(drawn))
     routed.attempts[:first], routed.attempts[first:end] = 0.2, 0.6
     usual = np.sort(drawn.u[:first])
@@ -517,7 +541,8 @@ def test_two_workloads_in_turn_end_as_each_would_alone() -> None:
     assert ends == {"small": small.core.snapshot(), "busy": busy.core.snapshot()}
 
 
-def test_a_clairvoyant_sees_abrupt_changes_once_and_gradual_ones_in_steps_and_is_ours_until_then() -> None:
+def test_clairvoyant_resets_at_each_change() -> None:
+    """A clairvoyant sees an abrupt change once and a gradual one in steps, and until then routes as our policy does."""
     assert changes(stream("small_abrupt", 1, 10 * BLOCK)) == [8_000]
     assert len(changes(stream("small_gradual", 1, 10 * BLOCK))) > 3
     drawn = stream("stationary", 1, 2 * BLOCK)
@@ -580,7 +605,8 @@ def test_the_report_shows_messy_families_apart(tmp_path: Path, capsys: pytest.Ca
     assert "| outage_large |" not in text[: text.index("## Messy families")]
 
 
-def test_messy_families_without_a_policy_that_takes_them_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messy_family_needs_a_policy_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run with a messy family but no policy that supports it is refused."""
     assert main(["--quick", "--families", "liar", "--policies", "static"]) == 2
     assert "takes the mess of liar; add ours" in capsys.readouterr().err
 

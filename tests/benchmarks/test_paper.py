@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def recorded() -> Workload:
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("paper")
     assert main(["--quick", "--seed", "3", "--out", str(out)]) == 0
     return out, json.loads((out / "results.json").read_text(encoding="utf-8"))
@@ -87,7 +88,8 @@ def test_micro_f1_of_a_field_leaves_the_other_fields_out(recorded: Workload) -> 
 
 
 @pytest.mark.parametrize("signal", ["margin", "entropy", "minimum_margin"])
-def test_the_threshold_is_the_one_that_a_scan_of_all_thresholds_finds(recorded: Workload, signal: str) -> None:
+def test_sweep_threshold_matches_a_full_scan(recorded: Workload, signal: str) -> None:
+    """The sweep chooses the threshold that a scan of all thresholds finds."""
     part = recorded.take(np.arange(400))
     score = part.signals[signal].round(3)
     curve = Sweep(score, part).curve()
@@ -99,14 +101,16 @@ def test_the_threshold_is_the_one_that_a_scan_of_all_thresholds_finds(recorded: 
         assert rate == pytest.approx(np.mean(score > threshold))
 
 
-def test_a_dip_below_the_target_does_not_hide_a_larger_feasible_threshold() -> None:
+def test_sweep_crosses_a_dip_below_the_target() -> None:
+    """A dip below the target does not hide a larger feasible threshold."""
     score, workload = tiny([0.1, 0.2, 0.3, 0.4], small=[0, 2, 2, 2], large=[2, 1, 1, 2])
     curve = Sweep(score, workload).curve()
     assert curve.micro_f1.tolist() == pytest.approx([6 / 8, 4 / 8, 5 / 8, 6 / 8, 6 / 8])
     assert curve.threshold[curve.cheapest(0.75)] == 0.4
 
 
-def test_equal_scores_move_together_and_an_infeasible_target_gets_the_best_threshold() -> None:
+def test_sweep_handles_ties_and_infeasible_targets() -> None:
+    """Equal scores move together, and an infeasible target gets the best threshold there is."""
     score, workload = tiny([0.5, 0.5, 0.5, 0.9], small=[2, 2, 0, 0], large=[2, 2, 2, 1])
     curve = Sweep(score, workload).curve()
     assert curve.threshold.tolist() == [-np.inf, 0.5, 0.9]
@@ -156,7 +160,8 @@ def test_temperature_is_the_one_that_the_released_package_finds(recorded: Worklo
     assert fit_temperature(recorded)(at) == pytest.approx(theirs.predict(at), rel=1e-3)
 
 
-def test_conformal_thresholds_are_the_quantiles_of_the_released_package(recorded: Workload) -> None:
+def test_conformal_matches_the_released_package(recorded: Workload) -> None:
+    """Conformal thresholds are the quantiles that the released package computes."""
     theirs = SplitConformalRouter()
     theirs.calibrate(recorded.signals["margin"], recorded.error.astype(float))
     candidates = conformal_thresholds(recorded)
@@ -172,7 +177,8 @@ def test_both_costs_at_the_papers_operating_point() -> None:
     assert [round(float(paper_cost(rate, ratio)), 2) for ratio in (5.0, 10.0)] == [3.14, 5.81]
 
 
-def test_bootstrap_replicates_scatter_about_the_estimate_as_theory_says(recorded: Workload) -> None:
+def test_bootstrap_scatter_matches_theory(recorded: Workload) -> None:
+    """Bootstrap replicates centre on the estimate, with the standard deviation that theory gives."""
     mask = recorded.signals["margin"] > 0.01
     replicates = routings(recorded, {"one": mask}, 400, 5)["one"]
     assert replicates[:, 0].mean() == pytest.approx(micro_f1(recorded, mask), abs=0.002)
@@ -208,7 +214,8 @@ def test_the_synthetic_workload_has_the_papers_statistics() -> None:
     assert knobs.entropy_noise > knobs.margin_noise
 
 
-def test_the_same_seed_gives_the_same_workload_and_another_one_another() -> None:
+def test_workload_is_set_by_its_seed() -> None:
+    """The same seed gives the same workload, and another seed gives another."""
     first, again, other = (synthetic_workload(3_000, seed=seed)[0] for seed in (1, 1, 2))
     assert np.array_equal(first.signals["margin"], again.signals["margin"])
     assert not np.array_equal(first.signals["margin"], other.signals["margin"])
@@ -230,7 +237,7 @@ def test_ucci_escalates_as_the_released_package_does(recorded: Workload) -> None
     assert np.array_equal(policy.escalate(test, 0.4), router.escalate(test.signals["margin"]))
 
 
-def test_the_quick_run_writes_every_row_of_the_papers_tables(quick: tuple[Path, dict]) -> None:
+def test_the_quick_run_writes_every_row_of_the_papers_tables(quick: tuple[Path, dict[str, Any]]) -> None:
     out, document = quick
     assert {path.name for path in out.iterdir()} == {
         "README.md",
@@ -248,7 +255,7 @@ def test_the_quick_run_writes_every_row_of_the_papers_tables(quick: tuple[Path, 
         assert {"margin", "entropy", "max_probability"} <= {row["name"] for row in result["signals"]}
 
 
-def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict]) -> None:
+def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict[str, Any]]) -> None:
     out, document = quick
     page = (out / "README.md").read_text(encoding="utf-8")
     for key in ("command", "day", "machine", "commit"):
@@ -257,7 +264,7 @@ def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict]) -
     assert "nan" not in page.lower().replace("finance", "")
 
 
-def test_every_claim_gets_a_verdict_that_its_numbers_bear_out(quick: tuple[Path, dict]) -> None:
+def test_every_claim_gets_a_verdict_that_its_numbers_bear_out(quick: tuple[Path, dict[str, Any]]) -> None:
     results = quick[1]["results"]
     verdicts = {claim.text: claim.verdict for claim in judge(results)}
     row = next(row for row in results["recorded"]["matched"] if row["name"] == "margin")
@@ -270,7 +277,7 @@ def test_every_claim_gets_a_verdict_that_its_numbers_bear_out(quick: tuple[Path,
     assert len(inconsistencies(results)) >= 9
 
 
-def test_intervals_hold_their_estimates(quick: tuple[Path, dict]) -> None:
+def test_intervals_hold_their_estimates(quick: tuple[Path, dict[str, Any]]) -> None:
     for result in quick[1]["results"].values():
         for row in result["at_target"]:
             low, high = row["micro_f1_interval"]

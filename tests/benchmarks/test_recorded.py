@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def stream() -> Stream:
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("recorded")
     assert main(["--quick", "--seed", "3", "--out", str(out)]) == 0
     return out, json.loads((out / "results.json").read_text(encoding="utf-8"))
@@ -81,7 +82,8 @@ def with_unseen_answers_changed(stream: Stream, ran: np.ndarray) -> Stream:
     return replace(stream, outcomes=changed)
 
 
-def test_the_stream_mixes_as_its_phases_say_and_never_shows_the_offline_queries() -> None:
+def test_stream_mixes_by_phase_without_offline_queries() -> None:
+    """The stream mixes shifted queries at each phase's share and never contains the offline queries."""
     stream = draw_stream(6_000, seed=2)
     offline = set(offline_outcomes().uncertainty.tolist())
     shown = set(stream.outcomes.uncertainty.tolist())
@@ -92,14 +94,16 @@ def test_the_stream_mixes_as_its_phases_say_and_never_shows_the_offline_queries(
         assert share == pytest.approx(phase.share if phase.shift != "none" else 0.0, abs=0.02)
 
 
-def test_the_same_seed_gives_the_same_stream_and_another_one_another() -> None:
+def test_stream_is_set_by_its_seed() -> None:
+    """The same seed gives the same stream, and another seed gives another."""
     first, again, other = (draw_stream(2_000, seed=seed) for seed in (1, 1, 2))
     assert np.array_equal(first.outcomes.gold, again.outcomes.gold)
     assert np.array_equal(first.draw, again.draw)
     assert not np.array_equal(first.draw, other.draw)
 
 
-def test_z_sums_to_nothing_less_than_zero_exactly_where_the_target_is_met(stream: Stream) -> None:
+def test_z_sum_is_nonnegative_iff_target_is_met(stream: Stream) -> None:
+    """The sum of z is at least zero exactly where the target is met."""
     small, large = scores(stream.outcomes, TARGET)
     rng = np.random.default_rng(0)
     verdicts = set()
@@ -111,7 +115,8 @@ def test_z_sums_to_nothing_less_than_zero_exactly_where_the_target_is_met(stream
     assert verdicts == {True, False}
 
 
-def test_the_largest_feasible_threshold_is_what_a_scan_of_all_thresholds_finds() -> None:
+def test_largest_feasible_matches_a_full_scan() -> None:
+    """The largest feasible threshold is the one that a scan of all thresholds finds."""
     rng = np.random.default_rng(3)
     for _ in range(200):
         u = rng.integers(1, 12, size=15) / 20.0
@@ -123,7 +128,8 @@ def test_the_largest_feasible_threshold_is_what_a_scan_of_all_thresholds_finds()
         assert found == (KEEP_ALL if expected == u.max() else expected)
 
 
-def test_the_static_threshold_meets_the_target_on_the_offline_labels_and_the_next_one_does_not() -> None:
+def test_static_threshold_is_the_largest_feasible() -> None:
+    """The static threshold meets the target on the offline labels, and the next larger one does not."""
     offline, threshold = offline_outcomes(), static_threshold(TARGET)
     assert served_f1(offline, offline.above(threshold)) >= TARGET
     larger = np.sort(offline.uncertainty[offline.uncertainty > threshold])
@@ -270,7 +276,8 @@ def test_a_policy_changes_its_threshold_between_batches_only(stream: Stream) -> 
 
 
 @pytest.mark.parametrize("kind", [InversePropensity, PostStratified])
-def test_weighted_windows_find_the_threshold_that_full_knowledge_would(kind: type) -> None:
+def test_weighted_windows_find_the_oracles_threshold(kind: type) -> None:
+    """Weighted windows come close to the threshold that full knowledge would choose."""
     stream = draw_stream(80_000, seed=9, phases=(Phase("typos", "typos", 0.25),))
     (oracle,) = oracles(stream, TARGET)
     start = static_threshold(TARGET)
@@ -280,7 +287,8 @@ def test_weighted_windows_find_the_threshold_that_full_knowledge_would(kind: typ
     assert abs(escalated - oracle.escalated) < 0.5 * abs(before - oracle.escalated)
 
 
-def test_the_released_package_keeps_its_theta_and_its_threshold_on_u_means_it() -> None:
+def test_released_theta_matches_its_threshold_on_u() -> None:
+    """The released package's theta is kept, and the threshold on u escalates the same queries."""
     offline = offline_outcomes()
     policy = Released(offline, TARGET)
     known = offline.uncertainty[~np.isnan(offline.uncertainty)]
@@ -289,7 +297,8 @@ def test_the_released_package_keeps_its_theta_and_its_threshold_on_u_means_it() 
     assert served_f1(offline, offline.above(policy.threshold)) >= TARGET
 
 
-def test_our_service_starts_near_the_static_threshold_and_counts_what_it_was_told(stream: Stream) -> None:
+def test_service_starts_static_and_counts_labels(stream: Stream) -> None:
+    """Our service starts near the static threshold and counts the labels that it receives."""
     service = Service(TARGET, safety=0.5)
     offline = offline_outcomes()
     difference = offline.above(service.threshold).mean() - offline.above(static_threshold(TARGET)).mean()
@@ -328,12 +337,13 @@ def test_recovery_counts_queries_up_to_the_first_block_on_target() -> None:
     assert _recovery([np.zeros(3)]) == {"recovered": 0.0, "recovery": -1.0}
 
 
-def test_an_oracle_told_ahead_routes_each_phase_by_its_own_threshold(stream: Stream) -> None:
+def test_phase_oracle_switches_threshold_by_phase(stream: Stream) -> None:
+    """An oracle that knows the phases ahead routes each by its own threshold."""
     routed = simulate(ByPhase([0.01, 0.05], 4_000), stream)
     assert np.array_equal(routed.threshold, np.where(stream.phase == 0, 0.01, 0.05))
 
 
-def test_the_quick_run_scores_every_policy(quick: tuple[Path, dict]) -> None:
+def test_the_quick_run_scores_every_policy(quick: tuple[Path, dict[str, Any]]) -> None:
     out, document = quick
     results = document["results"]
     assert {path.name for path in out.iterdir()} == {"README.md", "results.json", "stream.png", "compliance.png"}
@@ -347,7 +357,7 @@ def test_the_quick_run_scores_every_policy(quick: tuple[Path, dict]) -> None:
         assert len(row["phases"]) == len(results["phases"])
 
 
-def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict]) -> None:
+def test_the_page_tells_command_seed_day_and_machine(quick: tuple[Path, dict[str, Any]]) -> None:
     out, document = quick
     page = (out / "README.md").read_text(encoding="utf-8")
     for key in ("command", "day", "machine", "commit"):

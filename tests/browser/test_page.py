@@ -154,7 +154,8 @@ def until(condition: Callable[[], Any]) -> None:
         time.sleep(0.1)
 
 
-def test_the_page_shows_live_data_without_complaint_or_other_hosts(live: Live, visit: Visitor) -> None:
+def test_page_shows_live_data_from_its_own_host(live: Live, visit: Visitor) -> None:
+    """The page shows live data, logs no error and loads nothing from other hosts."""
     visitor = visit()
     page = visitor.page
 

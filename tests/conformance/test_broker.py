@@ -10,7 +10,15 @@ import pytest
 from schemas.topics import Topic
 from tests.support.broker_labs import INPUT, MAX_BYTES, OUTPUT, STATE, KafkaLab, Lab, MemoryLab, Notes, collect, drive
 from ucci_runtime.broker.errors import Fenced
-from ucci_runtime.broker.ports import Aborted, Committed, GroupReader, TopicReader, TransactionSession, Unknown
+from ucci_runtime.broker.ports import (
+    Aborted,
+    CommitEnd,
+    Committed,
+    GroupReader,
+    TopicReader,
+    TransactionSession,
+    Unknown,
+)
 from ucci_runtime.broker.records import EndReached, Input, OffsetCommit, OutputRecord, Record
 
 GROUP = "join"
@@ -263,8 +271,11 @@ def test_headers_that_are_not_utf8_are_left_out_and_named(lab: Lab, member: Memb
 # --- rebalances ---
 
 
-def test_a_second_member_takes_its_share_and_stale_batches_are_refused(lab: Lab, member: Member) -> None:
-    """What the first member took before it lost a partition cannot be committed under its old membership."""
+def test_rebalance_refuses_stale_batches(lab: Lab, member: Member) -> None:
+    """A second member takes its share of the partitions, and stale batches are refused.
+
+    What the first member took before it lost a partition cannot be committed under its old membership.
+    """
     stale = member.reader.group()
     second = Member(lab, "b")
     both = [member.reader, second.reader]
@@ -280,7 +291,7 @@ def test_a_second_member_takes_its_share_and_stale_batches_are_refused(lab: Lab,
 
 
 def test_a_revoked_member_can_still_commit_what_it_took(lab: Lab) -> None:
-    ends = []
+    ends: list[CommitEnd] = []
 
     class Leaving(Notes):
         def revoked(self) -> None:

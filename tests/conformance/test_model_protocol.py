@@ -139,7 +139,8 @@ async def test_known_prompts_get_the_recorded_answers(servers: Servers, role: Mo
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_prompts_never_recorded_get_what_the_demo_s_engine_computes(servers: Servers, role: ModelRole) -> None:
+async def test_unseen_prompts_get_the_engines_answers(servers: Servers, role: ModelRole) -> None:
+    """Prompts that were never recorded get what the demo's engine computes."""
     found = await runs(servers.settings(), role, list(UNSEEN))
     for run, generation in zip(found, generate(role, UNSEEN), strict=True):
         assert run.completion_tokens == len(generation.tokens)
@@ -161,6 +162,7 @@ async def test_an_answer_held_to_the_schema_fits_it(servers: Servers, api: str) 
     settings = servers.settings(api=api, decoding="json_schema")
     for run in await runs(settings, "small", [*UNSEEN, *(query.text for query in KNOWN[:4])]):
         if run.finish_reason == "stop":
+            assert run.raw is not None
             jsonschema.validate(json.loads(run.raw), SCHEMA)
             assert run.valid
             assert run.entities is not None
@@ -171,7 +173,8 @@ async def test_an_answer_held_to_the_schema_fits_it(servers: Servers, api: str) 
             assert (run.finish_reason, run.valid) == ("length", False)
 
 
-async def test_a_token_that_the_schema_forces_has_an_impossible_runner_up(servers: Servers) -> None:
+async def test_forced_token_has_an_impossible_runner_up(servers: Servers) -> None:
+    """A token that the schema forces has a runner-up of probability zero."""
     _, document = await post(
         servers.small, "/completions", completion_body(KNOWN[0].text, response_format=SCHEMA_FORMAT)
     )
@@ -179,7 +182,8 @@ async def test_a_token_that_the_schema_forces_has_an_impossible_runner_up(server
     assert sorted(last.values()) == pytest.approx([-9999.0, 0.0])
 
 
-async def test_tokens_are_named_by_id_and_the_end_of_sequence_is_among_them(servers: Servers) -> None:
+async def test_tokens_are_named_by_id_with_the_end(servers: Servers) -> None:
+    """Tokens are named by id, and the end-of-sequence token is among them."""
     (generation,) = generate("small", [KNOWN[0].text])
     status, document = await post(servers.small, "/completions", completion_body(KNOWN[0].text))
     choice = document["choices"][0]

@@ -27,9 +27,8 @@ def router(tmp_path: Path) -> Iterator[RouterProcess]:
     process.close()
 
 
-async def test_every_call_to_a_model_and_every_result_is_on_the_metrics_page(
-    broker: LocalBroker, router: RouterProcess
-) -> None:
+async def test_metrics_count_every_call_and_result(broker: LocalBroker, router: RouterProcess) -> None:
+    """The metrics page counts every call to a model and every result."""
     prefix = unique_prefix()
     create_topics(broker.bootstrap, prefix, 2)
     publish_calibration(broker.bootstrap, prefix)

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import typer
 
 import recalibrator.core
@@ -182,7 +181,11 @@ def _texts() -> Iterator[str]:
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.JoinedStr):
-                    yield from (part.value for part in node.values if isinstance(part, ast.Constant))
+                    yield from (
+                        part.value
+                        for part in node.values
+                        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                    )
 
 
 def _metrics() -> dict[str, Any]:
@@ -233,7 +236,7 @@ def _commands() -> dict[str, Any]:
     return {"scripts": project["scripts"], "options": commands, "stages": [stage.value for stage in StageName]}
 
 
-def _options(name: str, command: click.Command) -> Iterator[tuple[str, Any]]:
+def _options(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     inner = getattr(command, "commands", None)
     if inner is None:
         taken = [sorted([*one.opts, *one.secondary_opts]) for one in command.params]

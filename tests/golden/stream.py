@@ -326,7 +326,6 @@ def _command(core: Recalibrator, number: int, action: str, more: dict[str, Any])
     return Command.model_validate(document)
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")
 def run(name: str) -> dict[str, Any]:
     """Drive one story's stream through a core, restarted in the middle; on one BLAS thread, as the service does.
 
@@ -335,7 +334,11 @@ def run(name: str) -> dict[str, Any]:
     dict
         Counts for people to read, and the digests.
     """
-    story = STORIES[name]
+    with threadpool_limits(limits=1, user_api="blas"):
+        return _run(STORIES[name])
+
+
+def _run(story: Story) -> dict[str, Any]:
     rng, log = Random(story.seed), _Log()
     core, summarizer = Recalibrator(story.settings), TrafficSummarizer(story.settings)
     commands = {number: (action, more) for number, action, more in story.commands}

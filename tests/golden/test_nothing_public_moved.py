@@ -57,7 +57,8 @@ def test_the_file_leaves_out_nothing_that_is_listed(found: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("name", stream.STORIES)
-def test_a_fixed_stream_with_a_restart_gives_the_same_versions_and_statuses(name: str) -> None:
+def test_fixed_stream_gives_the_golden_outputs(name: str) -> None:
+    """A fixed stream with a restart gives the same versions and statuses as before."""
     golden, came = GOLDEN["streams"][name], stream.run(name)
     for key in ("observations_by_thousands", "outputs_by_thousands"):
         pairs = zip(came[key], golden[key], strict=True)

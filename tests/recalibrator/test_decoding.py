@@ -10,7 +10,8 @@ from schemas.feedback import MAX_REVISION
 
 
 @pytest.mark.parametrize("revision", [MAX_REVISION + 1, 2**53 - 1])
-def test_feedback_on_the_topic_that_would_make_every_correction_stale_is_set_aside(revision: int) -> None:
+def test_feedback_revision_is_bounded(revision: int) -> None:
+    """Feedback with a revision so high that every correction would be stale is refused."""
     with pytest.raises(DecodeError) as caught:
         decode_feedback(b'{"query_id": "q", "entities": null, "revision": %d}' % revision)
     assert (caught.value.reason, caught.value.field) == ("invalid_field", "revision")

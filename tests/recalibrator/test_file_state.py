@@ -33,7 +33,8 @@ def test_state_of_one_cluster_is_never_taken_for_that_of_another(tmp_path: Path)
     assert len({state.of_cluster(c, p) for c in ("one", "two") for p in ("ucci", "test")}) == 4
 
 
-def test_a_directory_that_cannot_be_written_is_a_fault_of_the_configuration(tmp_path: Path) -> None:
+def test_unwritable_directory_is_a_config_error(tmp_path: Path) -> None:
+    """A state directory that cannot be written is an error of the configuration."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="state_dir"):
         StateDirectory(tmp_path / "file" / "state")

@@ -10,7 +10,8 @@ from tests.support.recalibrator_events import START
 from ucci_runtime.broker.records import Input, Lag
 
 
-def test_lag_is_told_by_topic_and_the_worst_partition_tells_the_age() -> None:
+def test_lag_is_summed_by_topic() -> None:
+    """Lag is reported by topic: records are summed, and the age is that of the worst partition."""
     lag = {
         Input("results", 0): Lag(3, 1.5),
         Input("results", 1): Lag(4, 0.5),

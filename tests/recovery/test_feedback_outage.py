@@ -130,9 +130,8 @@ def _until_listening(process: RecalibratorProcess, port: int) -> None:
     raise AssertionError(process.lines()[-5:])
 
 
-def test_a_broker_that_hangs_and_one_that_dies_are_503_until_they_are_back_and_nothing_acknowledged_is_lost(
-    own_broker: LocalBroker, api: tuple[RecalibratorProcess, int]
-) -> None:
+def test_acknowledged_feedback_survives_outages(own_broker: LocalBroker, api: tuple[RecalibratorProcess, int]) -> None:
+    """While the broker hangs or is dead, feedback gets 503 until it is back; nothing acknowledged is lost."""
     process, port = api
     _until_listening(process, port)
     senders = Senders(port)

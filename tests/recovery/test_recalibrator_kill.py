@@ -118,9 +118,10 @@ async def until_published(bootstrap: str, prefix: str, versions: int) -> list[Me
                 return found
 
 
-async def test_killed_again_and_again_each_label_counts_once_and_the_versions_are_those_of_a_plain_fold(
+async def test_repeated_kills_count_each_label_once(
     broker: LocalBroker, prefix: str, recalibrator: RecalibratorProcess, tmp_path: Path
 ) -> None:
+    """However often it is killed, each label counts once and the versions are those of an undisturbed fold."""
     draw = random.Random(SEED)
     progress = Progress(broker.bootstrap, prefix)
     share = QUERIES // (KILLS + 1) + 1
@@ -159,9 +160,8 @@ async def test_killed_again_and_again_each_label_counts_once_and_the_versions_ar
     assert status["workload"] == "photo"
 
 
-async def test_a_second_process_on_the_same_state_is_turned_away_with_one_line(
-    recalibrator: RecalibratorProcess, tmp_path: Path
-) -> None:
+async def test_second_process_on_the_state_is_refused(recalibrator: RecalibratorProcess, tmp_path: Path) -> None:
+    """A second process on the same state directory is refused with one line."""
     second = RecalibratorProcess(recalibrator.config, "second", tmp_path / "second.log")
     recalibrator.start()
     await recalibrator.until_logged("assigned")
@@ -183,9 +183,8 @@ async def test_sigterm_before_anything_has_come_ends_with_0(recalibrator: Recali
     assert await recalibrator.exit_code() == 0
 
 
-async def test_a_topic_with_the_wrong_policy_ends_it_with_1_and_one_line_that_names_it(
-    broker: LocalBroker, tmp_path: Path
-) -> None:
+async def test_wrong_topic_policy_exits_with_1(broker: LocalBroker, tmp_path: Path) -> None:
+    """A topic with the wrong cleanup policy ends the process with exit code 1 and one line that names the topic."""
     name = unique_prefix()
     create(broker.bootstrap, {f"{name}.calibration": 1}, {"cleanup.policy": "delete"})
     create(broker.bootstrap, {f"{name}.{topic}": 2 for topic in ("results", "feedback", "observations")})

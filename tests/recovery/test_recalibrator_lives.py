@@ -52,7 +52,11 @@ from ucci_runtime.broker.records import Input, OutputRecord, Record
 PREFIX = "ucci"
 JOIN_TOPICS = JoinTopics(*(t.name(PREFIX) for t in (RESULTS, FEEDBACK, OBSERVATIONS, DEAD_LETTERS, LABEL_REQUESTS)))
 FIT_TOPICS = FitTopics(
-    *(t.name(PREFIX) for t in (OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)),
+    observations=OBSERVATIONS.name(PREFIX),
+    calibration=CALIBRATION.name(PREFIX),
+    history=CALIBRATION_HISTORY.name(PREFIX),
+    status=STATUS.name(PREFIX),
+    dead_letters=DEAD_LETTERS.name(PREFIX),
     trial=CALIBRATION_TRIAL.name(PREFIX),
 )
 PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})

@@ -83,9 +83,10 @@ def results(bootstrap: str, prefix: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.timeout(300)
-async def test_twenty_kills_lose_and_double_nothing_and_change_no_result(
+async def test_twenty_kills_change_no_result(
     broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
 ) -> None:
+    """Twenty kills neither lose, duplicate nor change a result."""
     draw = random.Random(SEED)
     quiet = unique_prefix()
     create_topics(broker.bootstrap, quiet, PARTITIONS)
@@ -152,9 +153,10 @@ async def test_sigterm_drains_what_is_in_flight_and_exits_0(
     assert router.events()[-1]["left_to_others"] == 0
 
 
-async def test_sigterm_ends_in_time_though_a_model_hangs_and_the_query_is_not_lost(
+async def test_sigterm_during_a_hung_call_loses_nothing(
     broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
 ) -> None:
+    """SIGTERM ends the router in time even while a model hangs, and the query is not lost."""
     async with hashed_models() as (url, models):
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, url, drain_timeout_s=1.0)
         router = RouterProcess(config, "router-0", tmp_path / "router.log")
@@ -189,9 +191,10 @@ async def test_a_second_sigterm_ends_at_once(
         assert await router.exit_code() == 143
 
 
-async def test_a_second_router_of_the_same_name_ends_the_older_with_one_line_and_no_traceback(
+async def test_duplicate_instance_id_ends_the_older_router(
     broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
 ) -> None:
+    """A second router with the same instance id ends the older one with one line and no traceback."""
     async with hashed_models() as (url, _):
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, url)
         older = RouterProcess(config, "same", tmp_path / "older.log")
@@ -211,9 +214,10 @@ async def test_a_second_router_of_the_same_name_ends_the_older_with_one_line_and
     assert "instance id" in said[0]
 
 
-async def test_wrong_configuration_and_missing_topics_are_told_in_lines_with_their_exit_codes(
+async def test_startup_errors_have_lines_and_exit_codes(
     broker: LocalBroker, started: list[RouterProcess], tmp_path: Path
 ) -> None:
+    """A wrong configuration and missing topics each end with clear lines and their own exit code."""
     config = write_config(tmp_path / "ucci.toml", broker.bootstrap, "nowhere", "http://127.0.0.1:9/v1")
     missing = RouterProcess(config, "router-0", tmp_path / "missing.log")
     wrong = RouterProcess(

@@ -14,6 +14,7 @@ import pytest
 
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
+from schemas.status import ModelHealth
 from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
 from stream_router.commit import commit_thread, group_offsets, shared_ledger
 from stream_router.commit.commit_thread import CommitThread
@@ -75,7 +76,7 @@ class HeldAnswerer:
             raise ModelsFailed("refused", "refused")
         return answerers.routed(query, workload)
 
-    def health(self) -> Mapping[str, Mapping[str, object]]:
+    def health(self) -> Mapping[str, Mapping[str, ModelHealth]]:
         return {}
 
 

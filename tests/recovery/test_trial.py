@@ -111,7 +111,8 @@ async def service(broker: LocalBroker, directory: Path) -> AsyncIterator[Live]:
             recalibrator.close()
 
 
-async def test_a_version_is_tried_in_shadow_then_as_a_canary_then_promoted(broker: LocalBroker, tmp_path: Path) -> None:
+async def test_trial_goes_from_shadow_to_canary_to_promotion(broker: LocalBroker, tmp_path: Path) -> None:
+    """A version is tried in shadow, then as a canary, then promoted."""
     async with service(broker, tmp_path) as live:
         live.command("bootstrap", map=MAP, uncertainty_threshold=STRICT)
         live.command("bootstrap", map=MAP, uncertainty_threshold=LOOSE)
@@ -167,7 +168,8 @@ async def test_a_version_is_tried_in_shadow_then_as_a_canary_then_promoted(broke
         assert {event.decision.calibration_version for event in await live.route()} == {5}
 
 
-async def test_a_stopped_trial_leaves_every_query_to_the_version_in_force(broker: LocalBroker, tmp_path: Path) -> None:
+async def test_stopped_trial_leaves_the_version_in_force(broker: LocalBroker, tmp_path: Path) -> None:
+    """After a trial is stopped, the version in force decides every query."""
     async with service(broker, tmp_path) as live:
         live.command("bootstrap", map=MAP, uncertainty_threshold=STRICT)
         live.command("bootstrap", map=MAP, uncertainty_threshold=LOOSE)

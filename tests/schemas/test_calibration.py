@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from schemas import CalibrationMap, CalibrationVersion, Decision, Evidence, LabelRequest, Signal, Target
 from schemas.canonical import digest
 from schemas.draws import uniform
-from tests.support import strategies
+from tests.support import strategies, value_strategies
 
 quick = settings(max_examples=30)
 EXPLORATION, KEPT, ESCALATED = 0.03, 0.05, 0.10
@@ -54,14 +54,15 @@ def test_the_map_is_read_as_numpy_interpolates(version: CalibrationVersion, u: l
 
 @quick
 @given(version=strategies.calibration_versions(state="active"), u=st.lists(st.floats(0, 1), min_size=2, max_size=2))
-def test_a_higher_uncertainty_never_has_a_lower_error_probability(version: CalibrationVersion, u: list[float]) -> None:
+def test_error_probability_is_monotone(version: CalibrationVersion, u: list[float]) -> None:
+    """A higher uncertainty never has a lower error probability."""
     low, high = (version.error_probability(one) for one in sorted(u))
     assert 0.0 <= low <= 1.0
     assert low <= high + 1e-12
 
 
 @quick
-@given(version=strategies.calibration_versions(), u=st.none() | st.floats(0, 1), query_id=strategies.names)
+@given(version=strategies.calibration_versions(), u=st.none() | st.floats(0, 1), query_id=value_strategies.names)
 def test_a_decision_is_valid_and_follows_the_threshold(
     version: CalibrationVersion, u: float | None, query_id: str
 ) -> None:
@@ -83,7 +84,7 @@ def test_a_decision_is_valid_and_follows_the_threshold(
 
 
 @quick
-@given(version=strategies.calibration_versions(), u=st.none() | st.floats(0, 1), query_id=strategies.names)
+@given(version=strategies.calibration_versions(), u=st.none() | st.floats(0, 1), query_id=value_strategies.names)
 def test_an_explored_query_is_always_labelled(version: CalibrationVersion, u: float | None, query_id: str) -> None:
     decision = version.decide(u, query_id)
     request = version.request_label(decision, query_id)
@@ -98,7 +99,7 @@ def test_an_explored_query_is_always_labelled(version: CalibrationVersion, u: fl
 @quick
 @given(
     version=strategies.calibration_versions(),
-    queries=st.lists(st.tuples(st.none() | st.floats(0, 1), strategies.names), max_size=9),
+    queries=st.lists(st.tuples(st.none() | st.floats(0, 1), value_strategies.names), max_size=9),
 )
 def test_many_queries_are_decided_as_each_by_itself(
     version: CalibrationVersion, queries: list[tuple[float | None, str]]
@@ -145,7 +146,8 @@ def test_draws_come_as_often_as_their_probabilities_say() -> None:
         assert abs(share - probability) < 5 * math.sqrt(probability * (1 - probability) / n)
 
 
-def test_an_audit_adds_to_labels_above_the_threshold_alone_as_often_as_the_propensity_says() -> None:
+def test_audit_adds_labels_above_the_threshold_only() -> None:
+    """An audit adds labels only above the threshold, as often as the propensity states."""
     audited, plain, n = sealed(audit_probability=0.2), sealed(), 20_000
     ids = [f"q-{number}" for number in range(n)]
     escalated = audited.decide(0.7, "q")
@@ -165,7 +167,8 @@ def test_an_audit_adds_to_labels_above_the_threshold_alone_as_often_as_the_prope
         assert audited.request_label(failed, query_id) == plain.request_label(failed, query_id)
 
 
-def test_a_version_of_before_audits_keeps_its_digest_through_every_form() -> None:
+def test_version_before_audits_keeps_its_digest() -> None:
+    """A version from before audits keeps its digest through every form."""
     unsealed = json.loads(sealed().to_json())
     unsealed.pop("audit_probability", None)
     old = {**unsealed, "digest": digest(unsealed)}

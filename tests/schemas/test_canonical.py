@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from schemas import CalibrationVersion, DecodeError
 from schemas.canonical import digest
-from tests.support import strategies
+from tests.support import strategies, value_strategies
 
 
 def canonical(value: Any) -> str:
@@ -90,7 +90,7 @@ def test_the_digest_leaves_itself_out() -> None:
 
 
 @settings(max_examples=60)
-@given(document=strategies.json_objects)
+@given(document=value_strategies.json_objects)
 def test_the_digest_is_that_of_an_independent_computation(document: dict[str, Any]) -> None:
     document.pop("digest", None)
     assert digest(document) == sha256(canonical(document).encode()).hexdigest()
@@ -113,7 +113,8 @@ def test_lists_of_numbers_are_written_as_their_members_are(numbers: list[float],
 
 @settings(max_examples=15)
 @given(version=strategies.calibration_versions())
-def test_another_program_can_check_a_version_from_its_bytes_alone(version: CalibrationVersion) -> None:
+def test_digest_is_checkable_from_the_bytes(version: CalibrationVersion) -> None:
+    """Another program can verify a version's digest from its bytes alone."""
     document = json.loads(version.to_json())
     claimed = document.pop("digest")
     assert claimed == sha256(canonical(document).encode()).hexdigest()

@@ -45,7 +45,8 @@ def test_counts_are_those_of_the_sets_of_pairs(answer: dict[str, Any] | None, go
 
 @quick
 @given(rows=st.lists(st.tuples(answers, answers), min_size=1, max_size=5))
-def test_micro_f1_is_the_harmonic_mean_of_pooled_precision_and_recall(rows: list[tuple[Any, Any]]) -> None:
+def test_micro_f1_pools_precision_and_recall(rows: list[tuple[Any, Any]]) -> None:
+    """Micro-F1 is the harmonic mean of pooled precision and recall."""
     fields = ["iso", "lens", "camera"]
     pooled = [count_pairs(answer, gold, fields) for answer, gold in rows]
     ours = {(n, *pair) for n, (answer, _) in enumerate(rows) for pair in pairs(answer, fields)}
@@ -60,7 +61,8 @@ def test_micro_f1_is_the_harmonic_mean_of_pooled_precision_and_recall(rows: list
 
 @quick
 @given(text=st.text(max_size=12) | disguised)
-def test_normalising_is_idempotent_and_blind_to_case_form_and_spacing(text: str) -> None:
+def test_normalise_is_idempotent_and_folds_variants(text: str) -> None:
+    """Normalising is idempotent and ignores case, Unicode form and outer spacing."""
     folded = normalise(text)
     assert normalise(folded) == folded
     assert normalise(f" \t{text}\u00a0") == folded

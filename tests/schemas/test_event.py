@@ -180,9 +180,10 @@ REFUSED: list[tuple[type[Event], dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("event", "document", "field", "remedy"), REFUSED)
-def test_a_harmful_value_is_refused_by_one_line_that_names_field_and_remedy(
+def test_harmful_value_is_refused_with_a_remedy(
     event: type[Event], document: dict[str, Any], field: str, remedy: str
 ) -> None:
+    """A harmful value is refused with one line that names the field and the remedy."""
     with pytest.raises(DecodeError, match=remedy) as caught:
         event.from_json(json.dumps(document))
     assert caught.value.field == field
@@ -277,13 +278,14 @@ def test_an_event_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize("value", [{1, 2}, (1.0,), b"x", {1: "x"}, [[object()]], {"a": {2.5: 1}}])
-def test_what_json_does_not_know_is_refused_where_it_is_made(value: Any) -> None:
+def test_values_unknown_to_json_are_refused(value: Any) -> None:
     """Free-form members take plain JSON values alone, at any depth."""
     with pytest.raises(ValueError, match="holds a"):
         Evidence(trigger="t", details={"x": value})
 
 
-def test_a_status_that_json_cannot_tell_is_refused_where_it_is_made() -> None:
+def test_unencodable_status_is_refused() -> None:
+    """A status that JSON cannot express is refused at construction."""
     status: dict[str, Any] = {"workload": "w", "state": "active", "sentence": "", "target": {"micro_f1": 0.9}}
     with pytest.raises(ValueError, match="finite number"):
         WorkloadStatus(**status, drift={"state": "ok"}, details={"x": float("nan")})
@@ -299,12 +301,14 @@ def test_every_public_event_has_a_strategy() -> None:
 @pytest.mark.parametrize(
     "written", ["1970-01-01T00:00:00+23:00", "2999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+01:00"]
 )
-def test_a_time_whose_year_in_utc_is_out_of_range_is_refused_since_it_could_not_be_read_again(written: str) -> None:
+def test_time_outside_utc_years_is_refused(written: str) -> None:
+    """A time whose year in UTC is out of range is refused, since it could not be read back."""
     with pytest.raises(DecodeError, match="must lie in the years"):
         FeedbackEvent.from_json(json.dumps({"query_id": "q", "entities": None, "labelled_at": written}))
 
 
-def test_a_key_as_long_as_the_body_does_not_make_the_message_as_long() -> None:
+def test_long_key_is_cut_in_the_message() -> None:
+    """A key as long as the whole body does not make the error message as long."""
     with pytest.raises(DecodeError, match=r"^entities\.kkk") as caught:
         FeedbackEvent.from_json(json.dumps({"query_id": "q", "entities": {"k" * 100_000: 5}}))
 
@@ -326,7 +330,7 @@ class _CountedKey(str):
 def test_naming_a_doubled_key_among_many_takes_linear_time() -> None:
     """The last of 5,000 keys is given twice: a search of all keys for each would compare millions of times."""
     keys = [_CountedKey(f"key {number}") for number in range(5_000)]
-    members = [(key, None) for key in (*keys, _CountedKey(keys[-1]))]
+    members: list[tuple[str, Any]] = [(key, None) for key in (*keys, _CountedKey(keys[-1]))]
     with pytest.raises(DecodeError, match="key 4999: is given twice"):
         distinct_members(members)
     assert _CountedKey.comparisons <= 4 * len(members)

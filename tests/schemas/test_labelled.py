@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from schemas import Decision, FeedbackEvent, LabelledExample, LabelRequest, ModelRun, QueryCost, RoutedEvent
 from schemas.entities import count_pairs, equal
 from schemas.routed import DecisionReason
-from tests.support import strategies
+from tests.support import strategies, value_strategies
 
 ROUTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 GOLD = {"iso": "100", "lens": "50 mm"}
@@ -90,7 +90,8 @@ def test_an_example_holds_counts_propensities_and_agreement(reason: str) -> None
     assert sum(field.predicted for field in example.per_field.values()) == totals.predicted
 
 
-def test_a_failed_answer_is_never_exact_even_where_nothing_was_to_be_found() -> None:
+def test_failed_answer_is_never_exact() -> None:
+    """A failed answer is never exact, even if there was nothing to find."""
     example = LabelledExample.from_events(routed("small_failed"), FeedbackEvent(query_id="q", entities={}))
     assert not example.small_exact
 
@@ -103,15 +104,15 @@ def test_a_failed_large_call_is_not_counted_as_disagreement(reason: str) -> None
 
 
 @pytest.mark.parametrize(("trusted", "expected"), [((), None), (("ann",), True), (("bob",), False)])
-def test_an_example_says_whose_label_it_is_and_whether_the_workload_trusts_them(
-    trusted: tuple[str, ...], expected: bool | None
-) -> None:
+def test_example_names_labeler_and_trust(trusted: tuple[str, ...], expected: bool | None) -> None:
+    """An example names its labeler and states whether the workload trusts them."""
     feedback = FeedbackEvent(query_id="q", entities=GOLD, labeler="ann")
     example = LabelledExample.from_events(routed("kept"), feedback, trusted_labelers=trusted)
     assert (example.labeler, example.trusted) == ("ann", expected)
 
 
-def test_an_example_says_how_many_hold_another_label_and_older_ones_that_nobody_did() -> None:
+def test_example_counts_dissent() -> None:
+    """An example counts the labelers who disagree; one of an older release reads as zero."""
     feedback = FeedbackEvent(query_id="q", entities=GOLD)
     example = LabelledExample.from_events(routed("kept"), feedback, disputed=2)
     assert example.disputed == 2
@@ -132,7 +133,8 @@ def test_fields_that_the_workload_does_not_have_do_not_count() -> None:
     assert set(example.per_field) == {"iso"}
 
 
-def test_the_time_of_labelling_falls_back_to_arrival_and_then_to_routing() -> None:
+def test_label_time_falls_back_to_arrival_then_routing() -> None:
+    """The time of labelling falls back to that of arrival, then to that of routing."""
     unstamped = FeedbackEvent(query_id="q", entities=GOLD)
     later, latest = ROUTED_AT + timedelta(hours=1), ROUTED_AT + timedelta(hours=2)
     stamped = unstamped.model_copy(update={"labelled_at": later})
@@ -147,7 +149,7 @@ def test_feedback_of_another_query_is_refused() -> None:
 
 
 @settings(max_examples=30)
-@given(result=strategies.routed_events(query_id="q"), gold=strategies.entities, revision=strategies.revisions)
+@given(result=strategies.routed_events(query_id="q"), gold=value_strategies.entities, revision=strategies.revisions)
 def test_any_result_and_label_give_a_valid_example(result: RoutedEvent, gold: Any, revision: int) -> None:
     feedback = FeedbackEvent(query_id="q", entities=gold, revision=revision)
     example = LabelledExample.from_events(result, feedback)

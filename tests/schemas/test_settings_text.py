@@ -274,7 +274,8 @@ def _key(name: str, rest: str = "scopes = ['feedback']") -> str:
     return f"[recalibrator.api_keys.{name}]\nkey = '0123456789abcdef'\n{rest}\n"
 
 
-def test_a_trusted_labeler_for_whom_no_key_can_speak_is_warned_of() -> None:
+def test_trusted_labeler_without_a_key_is_warned_of() -> None:
+    """A trusted labeler for whom no key can submit labels causes a warning."""
     (warning,) = _warned("ada", "bob", keys=_key("ada"))
     for word in ("workloads.photo-search.trusted_labelers", "bob", "relay", "labelers"):
         assert word in warning
@@ -287,7 +288,8 @@ def test_a_trusted_labeler_for_whom_no_key_can_speak_is_warned_of() -> None:
     "keys",
     ["", _key("ada"), _key("team", "scopes = ['feedback']\nlabelers = ['x', 'ada']"), _key("t", "scopes = ['relay']")],
 )
-def test_no_warning_where_somebody_may_speak_for_each_trusted_labeler(keys: str) -> None:
+def test_no_warning_when_keys_cover_trusted_labelers(keys: str) -> None:
+    """There is no warning if some key may submit labels for each trusted labeler."""
     assert _warned("ada", keys=keys) == []
     assert _warned(keys=keys) == []
 

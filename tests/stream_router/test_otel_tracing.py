@@ -107,7 +107,8 @@ def context_of(headers: Mapping[str, Any]) -> dict[str, str]:
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
 
 
-async def test_without_a_tracer_a_querys_context_reaches_both_models_and_the_result_as_it_came() -> None:
+async def test_context_passes_through_without_a_tracer() -> None:
+    """Without a tracer, a query's context reaches both models and the result unchanged."""
     async with routing(PassedOn()) as r:
         outcome = await r.route(GIVEN)
         given = {"traceparent": PARENT, "tracestate": "vendor=1"}
@@ -134,7 +135,8 @@ async def test_an_invalid_context_is_no_error_and_goes_nowhere(value: bytes, tra
     }
 
 
-async def test_a_tracer_gets_a_span_of_the_query_and_one_of_each_model_call_in_the_querys_own_trace() -> None:
+async def test_tracer_gets_spans_in_the_querys_trace() -> None:
+    """A tracer gets a span for the query and one for each model call, all in the query's own trace."""
     spans = Spans()
     async with routing(spans.tracing) as r:
         outcome = await r.route(GIVEN)
@@ -190,7 +192,8 @@ async def test_queries_side_by_side_keep_their_traces_apart() -> None:
     assert sorted(by_trace) == sorted([*traces.values()] * 3)
 
 
-async def test_what_fails_is_marked_and_the_dead_letter_keeps_the_querys_own_headers() -> None:
+async def test_failed_spans_are_marked() -> None:
+    """Spans of failures are marked as errors, and the dead letter keeps the query's own headers."""
     spans = Spans()
     async with routing(spans.tracing) as r:
         for server in (r.small, r.large):
@@ -214,7 +217,8 @@ async def test_a_query_is_not_lost_when_tracing_itself_fails() -> None:
     assert ("dlq.reason", b"internal_error") in outcome.record.headers
 
 
-def test_spans_are_made_only_where_somebody_configured_a_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_need_a_configured_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans are made only if a tracer provider is configured."""
     assert isinstance(configured_tracing(), PassedOn)
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", TracerProvider)
     assert isinstance(configured_tracing(), OpenTelemetry)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from schemas.routed import RoutedEvent
 from stream_router.errors import ModelsFailed
 from tests.support.cascades import COLD, ESCALATES, KEEPS, Bench, bench
 from tests.support.model_clients import draw_no_pauses, until
@@ -20,9 +21,8 @@ def never_down(b: Bench) -> bool:
 
 
 @pytest.mark.parametrize("status", STATUSES)
-async def test_queries_that_both_models_answer_with_errors_are_given_up_though_nothing_else_is_asked(
-    status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_erroring_queries_alone_are_given_up(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries that both models answer with errors are given up even if there are no other queries."""
     draw_no_pauses(monkeypatch)
     async with bench(COLD) as b:
         for server in (b.small, b.large):
@@ -33,7 +33,8 @@ async def test_queries_that_both_models_answer_with_errors_are_given_up_though_n
 
 
 @pytest.mark.parametrize("kind", ["hang", "reset", "truncated"])
-async def test_queries_that_both_models_answer_with_silence_or_half_an_answer_are_given_up_too(kind: FaultKind) -> None:
+async def test_silent_or_truncated_queries_are_given_up(kind: FaultKind) -> None:
+    """Queries that both models leave unanswered or answer in part are given up too."""
     async with bench(COLD, small_timeout_s=0.3, large_timeout_s=0.3) as b:
         for server in (b.small, b.large):
             server.play(Fault(kind, containing="poison"))
@@ -42,23 +43,30 @@ async def test_queries_that_both_models_answer_with_silence_or_half_an_answer_ar
         assert never_down(b)
 
 
-async def test_good_queries_beside_those_that_both_models_fail_keep_both_answers() -> None:
+async def test_good_queries_beside_failing_ones_succeed() -> None:
+    """Good queries keep both answers beside queries on which both models fail."""
     async with bench(COLD) as b:
         for server in (b.small, b.large):
             server.play(Fault("status", status=500, containing="poison"))
         poison = [asyncio.create_task(b.answer(f"poison {n}")) for n in range(20)]
-        good = []
+        good: list[RoutedEvent] = []
         while not all(task.done() for task in poison):
             good += await asyncio.gather(*(b.answer(f"good {len(good)} {n}") for n in range(5)))
         ends = await asyncio.gather(*poison, return_exceptions=True)
         assert Counter(map(type, ends)) == {ModelsFailed: 20}
         assert len(good) >= 5
-        assert all(event.small.valid and event.large is not None and event.large.valid for event in good)
+        assert all(
+            event.small is not None and event.small.valid and event.large is not None and event.large.valid
+            for event in good
+        )
         assert never_down(b)
 
 
-async def test_a_saturated_small_server_is_never_down_and_loses_no_answer_to_the_large_one() -> None:
-    """Its queue alone takes twice the time-out; what it answers, it answers in time."""
+async def test_saturated_small_server_keeps_its_queries() -> None:
+    """A saturated small server is never down and loses no query to the large one.
+
+    Its queue alone takes twice the time-out; what it answers, it answers in time.
+    """
     async with bench(KEEPS, small_timeout_s=0.5) as b:
         b.small.saturate(places=4, latency_s=0.02)
         events = await asyncio.gather(*(b.answer(f"q{n}") for n in range(200)))
@@ -67,7 +75,8 @@ async def test_a_saturated_small_server_is_never_down_and_loses_no_answer_to_the
         assert never_down(b)
 
 
-async def test_a_small_server_that_becomes_slow_under_load_is_waited_for_though_calls_time_out() -> None:
+async def test_slowed_small_server_is_waited_for() -> None:
+    """Queries wait for a small server that slows down under load, even though calls time out."""
     async with bench(KEEPS, small_timeout_s=0.5) as b:
         b.small.saturate(places=4, latency_s=0.01)
         await asyncio.gather(*(b.answer(f"before {n}") for n in range(100)))
@@ -79,20 +88,24 @@ async def test_a_small_server_that_becomes_slow_under_load_is_waited_for_though_
         assert never_down(b)
 
 
-async def test_what_an_overloaded_large_server_has_no_time_for_is_served_small_without_a_storm_of_retries() -> None:
-    """Asked for ten times what it can answer within the time that a query queues for it."""
+async def test_overloaded_large_server_degrades_without_a_storm() -> None:
+    """What an overloaded large server has no time for is served small, without a storm of retries.
+
+    Asked for ten times what it can answer within the time that a query queues for it.
+    """
     async with bench(ESCALATES, large_timeout_s=0.5) as b:
         b.large.saturate(places=2, latency_s=0.05)
         events = await asyncio.gather(*(b.answer(f"q{n}") for n in range(200)))
         reasons = Counter(event.decision.reason for event in events)
         assert set(reasons) == {"threshold", "degraded"}
         assert reasons["threshold"] > 5, "it goes on answering"
-        assert all(event.small.valid and event.decision.escalated for event in events)
+        assert all(event.small is not None and event.small.valid and event.decision.escalated for event in events)
         assert b.large.seen.calls <= len(events)
         assert never_down(b)
 
 
-async def test_where_the_settings_say_so_queries_wait_for_an_overloaded_large_server() -> None:
+async def test_wait_setting_holds_for_an_overloaded_large_server() -> None:
+    """If so configured, queries wait for an overloaded large server."""
     async with bench(ESCALATES, large_outage="wait", large_timeout_s=0.5) as b:
         b.large.saturate(places=2, latency_s=0.02)
         events = await asyncio.gather(*(b.answer(f"q{n}") for n in range(100)))
@@ -100,7 +113,8 @@ async def test_where_the_settings_say_so_queries_wait_for_an_overloaded_large_se
         assert never_down(b)
 
 
-async def test_a_large_server_that_sends_half_of_its_calls_away_is_up_and_given_fewer_calls() -> None:
+async def test_rejecting_large_server_stays_up_with_fewer_calls() -> None:
+    """A large server that rejects half of its calls stays up and gets fewer calls."""
     async with bench(ESCALATES, large_outage="wait", large_timeout_s=2.0) as b:
         b.large.saturate(places=4, latency_s=0.01)
         await asyncio.gather(*(b.answer(f"before {n}") for n in range(100)))
@@ -112,7 +126,8 @@ async def test_a_large_server_that_sends_half_of_its_calls_away_is_up_and_given_
         assert never_down(b)
 
 
-async def test_the_status_tells_an_overloaded_server_from_one_that_is_down_and_the_router_stays_ready() -> None:
+async def test_status_separates_overload_from_outage() -> None:
+    """The status distinguishes an overloaded server from one that is down, and the router stays ready."""
     async with bench(KEEPS, small_timeout_s=0.5) as b:
         b.small.saturate(places=2, latency_s=0.1)
         calls = [asyncio.create_task(b.answer(f"q{n}")) for n in range(60)]
@@ -128,7 +143,8 @@ async def test_the_status_tells_an_overloaded_server_from_one_that_is_down_and_t
         assert b.answerer.health()["photo"]["small"].queued == 0
 
 
-async def test_a_server_that_hangs_is_down_until_a_probe_is_answered_and_begins_with_one_call() -> None:
+async def test_hung_server_recovers_with_one_call() -> None:
+    """A server that hangs is down until it answers a probe, and then starts with one call at a time."""
     async with bench(KEEPS, small_timeout_s=0.2) as b:
         b.small.play(Fault("hang"))
         calls = [asyncio.create_task(b.answer(f"q{n}")) for n in range(20)]

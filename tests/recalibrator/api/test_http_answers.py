@@ -26,7 +26,7 @@ def _as_text(_context: schemathesis.SerializationContext, value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
 
 
-CHECKED = CHECKS.get_by_names(
+CHECKED: list[Any] = CHECKS.get_by_names(
     [
         "not_a_server_error",
         "status_code_conformance",
@@ -72,17 +72,17 @@ def _document(api: Api) -> Any:
 ANSWERING, CLOSING = _document(_api()).exclude(path="/v1/stream"), _document(_api(missing=("closing",)))
 
 
-@ANSWERING.parametrize()
+@ANSWERING.parametrize()  # type: ignore[untyped-decorator]  # schemathesis leaves it untyped
 @settings(max_examples=EXAMPLES)
 @seed(5)
-def test_every_answer_is_documented(case: schemathesis.Case) -> None:
+def test_every_answer_is_documented(case: schemathesis.Case[Any]) -> None:
     case.call_and_validate(headers=AUTHORISED, checks=CHECKED)
 
 
-@CLOSING.include(path="/v1/stream").parametrize()
+@CLOSING.include(path="/v1/stream").parametrize()  # type: ignore[untyped-decorator]  # schemathesis leaves it untyped
 @settings(max_examples=EXAMPLES)
 @seed(5)
-def test_every_answer_of_a_stream_is_documented(case: schemathesis.Case) -> None:
+def test_every_answer_of_a_stream_is_documented(case: schemathesis.Case[Any]) -> None:
     case.call_and_validate(headers=AUTHORISED, checks=CHECKED)
 
 

@@ -43,7 +43,7 @@ def _send(request: MalformedRequest) -> Any:
     return API.client.post(
         request.path,
         content=request.body if isinstance(request.body, bytes) else iter(request.body),
-        headers={name: value.encode("latin-1") for name, value in request.headers.items()},
+        headers={name.encode("ascii"): value.encode("latin-1") for name, value in request.headers.items()},
         follow_redirects=False,
     )
 

@@ -184,7 +184,7 @@ def test_one_relabelling_labeler_does_not_move_the_threshold(
     found = core.status().details["labelers_set_aside"]
     assert isinstance(found, dict)
     assert list(found) == ["eve"]
-    assert found["eve"]["labels"] > 0  # type: ignore[index,call-overload,operator]
+    assert found["eve"]["labels"] > 0
     assert "eve" in core.status().sentence
 
 
@@ -219,7 +219,7 @@ def test_two_contradicting_labelers_are_both_believed() -> None:
     core, _ = run(events)
     assert core.status().details["labelers_set_aside"] == {}
     core, _ = run(events, Recalibrator(settings(trusted_labelers=("ann",))))
-    assert list(core.status().details["labelers_set_aside"]) == ["eve"]  # type: ignore[arg-type]
+    assert list(core.status().details["labelers_set_aside"]) == ["eve"]
 
 
 def test_a_snapshot_in_the_middle_of_an_attack_continues_exactly() -> None:

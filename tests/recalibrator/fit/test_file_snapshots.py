@@ -42,10 +42,11 @@ def test_too_many_open_files_keep_the_former_snapshot(
     assert "stored again" in capsys.readouterr().out
 
 
-def test_a_snapshot_that_cannot_be_opened_now_is_not_taken_for_lost(
-    snapshots: SnapshotFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Folded anew from what the topic still holds, it would be replaced by less."""
+def test_unreadable_snapshot_is_not_taken_for_lost(snapshots: SnapshotFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot that cannot be opened for the moment is not treated as lost.
+
+    Folded anew from what the topic still holds, it would be replaced by less.
+    """
     snapshots.save(0, FitState(7, {}, {}))
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(OSError, match=r"fit-0.snapshot: Too many open files; .*start again"):

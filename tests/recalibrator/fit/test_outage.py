@@ -11,6 +11,9 @@ from tests.support.cascade_stream import Run, World, drive, settings, typo_world
 BEFORE, OUTAGE, AFTER = 6_000, 3_000, 6_000
 QUERIES = BEFORE + OUTAGE + AFTER
 _RECENT_CALLS = 100
+OFTEN = (3, 4, 5)
+"""Seeds of every run; with 4, labels were set aside when unknown agreement alone had been mended."""
+SEEDS = [pytest.param(seed, marks=() if seed in OFTEN else pytest.mark.thorough) for seed in range(20)]
 
 
 def is_out(number: int) -> bool:
@@ -32,7 +35,7 @@ def escalation(world: World, run: Run, queries: slice) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_an_outage_of_the_large_model_sets_no_true_label_aside(seed: int) -> None:
     """Every label is true; in a fifth of the stream every large call fails."""
     core = Recalibrator(settings())

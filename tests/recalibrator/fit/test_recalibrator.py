@@ -134,11 +134,13 @@ def test_infeasible_ends_when_the_target_is_in_reach_again() -> None:
     drive(core, world.draw, 2_500)
     assert core.status().state == "active"
     drive(core, world.draw, 3_000, first=2_500)
-    assert core.current is not None
-    assert core.current.state == "infeasible"
-    assert core.current.evidence.best_micro_f1 is not None
-    assert core.current.evidence.best_micro_f1 < TARGET
+    refused = core.current
+    assert refused is not None
+    assert refused.state == "infeasible"
+    assert refused.evidence.best_micro_f1 is not None
+    assert refused.evidence.best_micro_f1 < TARGET
     drive(core, world.draw, 3_500, first=5_500)
+    assert core.current is not None
     assert core.current.state == "active"
 
 
@@ -194,7 +196,8 @@ def test_an_event_of_another_workload_is_refused() -> None:
         Recalibrator(settings()).observe(example(world.draw(0), "q", "other", START)[1])
 
 
-def test_the_next_version_is_numbered_above_the_highest_one_known() -> None:
+def test_version_number_exceeds_the_floor() -> None:
+    """The next version gets a number above the highest one known."""
     core = Recalibrator(settings())
     core.raise_version_floor(41)
     core.raise_version_floor(7)

@@ -27,7 +27,7 @@ from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus
 from stream_router.calibration.active_versions import Activated, ActiveVersions
 from tests.support.recalibrator_events import FIELDS, START, feedback, routed
-from tests.support.recalibrator_memory import FAULTS, Counts, Crash, ManualClock, MemoryBroker, MemoryLog
+from tests.support.recalibrator_memory import FAULTS, Counts, Crash, Fate, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from tests.support.recalibrator_memory import MemoryVersions as Versions
 from tests.support.versions import sealed_version
@@ -68,7 +68,7 @@ class Fit:
         self.directory = directory
         self.draw = random.Random(seed)
         self.key = key
-        self.budget = [self.draw.choice(FAULTS) for _ in range(faults)]
+        self.budget: list[Fate] = [self.draw.choice(FAULTS) for _ in range(faults)]
         self.limits = FitLimits(kept_versions=kept_versions)
         self.clock = ManualClock()
         self.count = Counts()
@@ -183,7 +183,8 @@ def plan(draw: random.Random) -> list[Observation | bytes | None]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_whatever_fails_the_versions_are_byte_for_byte_those_of_a_plain_fold(tmp_path: Path, seed: int) -> None:
+def test_versions_survive_faults_byte_for_byte(tmp_path: Path, seed: int) -> None:
+    """Whatever fails, the versions are byte for byte those of an undisturbed fold."""
     events = plan(random.Random(seed))
     fit = Fit(tmp_path / "state", seed, faults=8)
     with disturbances(fit, 6) as maybe:
@@ -209,9 +210,8 @@ def test_whatever_fails_the_versions_are_byte_for_byte_those_of_a_plain_fold(tmp
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_with_foreign_versions_between_numbers_only_rise_and_no_command_is_lost_or_obeyed_twice(
-    tmp_path: Path, seed: int
-) -> None:
+def test_foreign_versions_keep_commands_exactly_once(tmp_path: Path, seed: int) -> None:
+    """With foreign versions in between, numbers only rise and each command is obeyed exactly once."""
     fit = Fit(tmp_path / "state", seed, faults=8)
     highest = 0
     with disturbances(fit, 6) as maybe:
@@ -227,7 +227,8 @@ def test_with_foreign_versions_between_numbers_only_rise_and_no_command_is_lost_
     assert [round(v.uncertainty_threshold * 1_000) for v in fit.versions("photo")] == list(range(40))
 
 
-def test_a_workload_seen_for_the_first_time_is_numbered_above_what_a_foreign_writer_has_published(fit: Fit) -> None:
+def test_new_workload_is_numbered_above_foreign_ones(fit: Fit) -> None:
+    """The first version of a new workload gets a number above those that a foreign writer published."""
     fit.publish_foreign("video", 41)
     fit.send(bootstrap("video", 1))
     fit.settle()
@@ -287,7 +288,8 @@ def test_published_versions_are_counted_for_the_log(fit: Fit) -> None:
     assert list(fit.stage.news()) == []
 
 
-def test_old_versions_leave_the_history_and_stay_away_after_a_restart(tmp_path: Path) -> None:
+def test_pruned_history_survives_restart(tmp_path: Path) -> None:
+    """Old versions leave the history and do not come back after a restart."""
     fit = Fit(tmp_path / "state", kept_versions=3)
     for number in range(4):
         fit.send(bootstrap("photo", number))
@@ -312,9 +314,8 @@ def test_old_versions_leave_the_history_and_stay_away_after_a_restart(tmp_path: 
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_an_observation_that_breaks_the_contract_becomes_a_dead_letter_and_the_fold_goes_on(
-    fit: Fit, value: bytes | None, reason: str
-) -> None:
+def test_bad_observation_becomes_a_dead_letter(fit: Fit, value: bytes | None, reason: str) -> None:
+    """An observation that breaks the contract becomes a dead letter, and the fold goes on."""
     fit.send_bytes("photo", value)
     fit.send(bootstrap("photo", 1))
     fit.settle()
@@ -328,7 +329,8 @@ def test_an_observation_that_breaks_the_contract_becomes_a_dead_letter_and_the_f
     assert len(fit.versions("photo")) == 1
 
 
-def test_a_torn_snapshot_counts_as_none_and_the_log_is_folded_again(fit: Fit) -> None:
+def test_torn_snapshot_refolds_the_log(fit: Fit) -> None:
+    """A torn snapshot counts as none, and the log is folded again."""
     fit.send(bootstrap("photo", 1))
     fit.settle()
     snapshot = fit.directory / "fit-0.snapshot"
@@ -339,7 +341,8 @@ def test_a_torn_snapshot_counts_as_none_and_the_log_is_folded_again(fit: Fit) ->
     assert [version.version for version in fit.versions("photo")] == [1, 2]
 
 
-def test_the_status_tells_how_far_behind_it_is_and_when_it_was_made(fit: Fit) -> None:
+def test_status_reports_lag_and_update_time(fit: Fit) -> None:
+    """The status reports how far behind it is and when it was made."""
     fit.send(bootstrap("photo", 1))
     fit.settle()
     status = WorkloadStatus.from_json(fit.broker.values(TOPICS.status)[-1])
@@ -360,7 +363,8 @@ def test_leaving_commits_what_was_folded(fit: Fit) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("is_pinned", [True, False])
-def test_a_pinned_workload_stays_pinned_through_refits_and_restarts(tmp_path: Path, seed: int, is_pinned: bool) -> None:
+def test_pin_survives_refits_and_restarts(tmp_path: Path, seed: int, is_pinned: bool) -> None:
+    """A pinned workload stays pinned through refits and restarts."""
     fit = Fit(tmp_path / "state", seed, faults=4)
     fit.send(bootstrap("photo", 300))
     if is_pinned:
@@ -408,7 +412,8 @@ def trial_plan(draw: random.Random) -> list[Command]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_fails_each_trial_begins_and_ends_once_as_in_a_plain_fold(tmp_path: Path, seed: int) -> None:
+def test_trials_survive_faults_exactly_once(tmp_path: Path, seed: int) -> None:
+    """Whatever fails, each trial begins and ends once, as in an undisturbed fold."""
     plan = trial_plan(random.Random(seed))
     fit = Fit(tmp_path / "state", seed, faults=8)
     with disturbances(fit, 6) as maybe:
@@ -429,7 +434,8 @@ def test_whatever_fails_each_trial_begins_and_ends_once_as_in_a_plain_fold(tmp_p
     assert max(numbers.values()) == 1
 
 
-def test_a_trial_of_which_the_fit_knows_nothing_can_still_be_stopped(fit: Fit) -> None:
+def test_unknown_trial_can_be_stopped(fit: Fit) -> None:
+    """A trial unknown to the fit can still be stopped."""
     fit.send(act("stop_trial", 1))
     fit.settle()
     assert [(record.key, record.value) for record in fit.broker.outputs if record.topic == "trial"] == [
@@ -437,7 +443,8 @@ def test_a_trial_of_which_the_fit_knows_nothing_can_still_be_stopped(fit: Fit) -
     ]
 
 
-def test_a_trial_ends_in_the_transaction_that_publishes_its_version(fit: Fit) -> None:
+def test_trial_ends_in_the_publishing_transaction(fit: Fit) -> None:
+    """A trial ends in the transaction that publishes its version."""
     fit.send(bootstrap("photo", 1))
     fit.send(act("shadow", 2, version=1))
     fit.send(act("promote", 3))

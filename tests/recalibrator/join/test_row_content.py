@@ -12,7 +12,7 @@ from schemas.entities import count_pairs
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest, RoutedEvent
-from tests.support import strategies
+from tests.support import strategies, value_strategies
 from tests.support.recalibrator_events import feedback, routed
 
 WORDS = ("a", "B" * 20, " b" * 20, "c" * 40, "C" * 40, "c " * 40, "ﷺ" * 3, "ß" * 30, "ẞ" * 30, "x" * 33, "X" * 33)
@@ -26,7 +26,7 @@ def test_reduced_values_are_equal_where_the_whole_ones_are(first: Any, second: A
     assert count_pairs(reduced(first), reduced(second)) == count_pairs(first, second)
 
 
-@given(strategies.entities)
+@given(value_strategies.entities)
 def test_reducing_is_idempotent_and_keeps_values_short(entities: Any) -> None:
     once = reduced(entities)
     assert reduced(once) == once
@@ -34,7 +34,7 @@ def test_reducing_is_idempotent_and_keeps_values_short(entities: Any) -> None:
     assert all(len(text) <= LONGEST_VALUE for text in texts)
 
 
-@given(strategies.routed_events(query_id="q"), strategies.entities)
+@given(strategies.routed_events(query_id="q"), value_strategies.entities)
 def test_a_row_gives_the_example_of_the_whole_result(result: RoutedEvent, gold: Any) -> None:
     kept, label = comparable(compact(result)), FeedbackEvent(query_id="q", entities=reduced(gold))
     whole = LabelledExample.from_events(result, FeedbackEvent(query_id="q", entities=gold))
@@ -42,7 +42,7 @@ def test_a_row_gives_the_example_of_the_whole_result(result: RoutedEvent, gold: 
 
 
 def test_a_requested_query_keeps_its_text_and_its_answers() -> None:
-    long = {"lens": "L" * 500}
+    long: dict[str, Any] = {"lens": "L" * 500}
     asked = routed(1, entities=long)
     assert (compact(asked).text, compact(asked).entities) == (asked.text, long)
     other = compact(asked.model_copy(update={"label": LabelRequest(requested=False, probability=0.1)}))

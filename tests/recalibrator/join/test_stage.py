@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from schemas.routed import LabelRequest
 from schemas.settings import WorkloadSettings
 from schemas.traffic import TrafficSummary
 from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
-from tests.support.recalibrator_memory import FAULTS, Counts, Crash, ManualClock, MemoryBroker, MemoryLog
+from tests.support.recalibrator_memory import FAULTS, Counts, Crash, Fate, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from ucci_runtime.broker.records import Input
 
@@ -56,7 +57,7 @@ class Join:
         self.max_record_bytes = max_record_bytes
         self.workloads = {"photo": PHOTO}
         self.draw = random.Random(seed)
-        self.budget = [self.draw.choice(FAULTS) for _ in range(faults)]
+        self.budget: list[Fate] = [self.draw.choice(FAULTS) for _ in range(faults)]
         self.limits = limits or JoinLimits()
         self.clock = ManualClock()
         self.count = Counts()
@@ -440,7 +441,7 @@ def test_an_example_carries_labeler_trust_and_disagreement(join: Join) -> None:
     join.send(TOPICS.results, 1, routed(1).to_json())
     join.send(TOPICS.feedback, 1, feedback(1, labeler="ann").to_json())
     join.settle()
-    overruling = {"labeler": "bo", "labelled_at": START + timedelta(seconds=200)}
+    overruling: dict[str, Any] = {"labeler": "bo", "labelled_at": START + timedelta(seconds=200)}
     join.send(TOPICS.feedback, 1, feedback(1, entities("q-1", wrong=True), **overruling).to_json())
     join.settle()
     join.send(TOPICS.feedback, 1, feedback(1, revision=2, retracted=True, **overruling).to_json())

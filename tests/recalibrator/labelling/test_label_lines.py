@@ -100,7 +100,7 @@ def test_an_unclear_answer_is_refused_with_its_field(change: dict[str, Any], fie
 
 @pytest.mark.parametrize("stamped", [True, False])
 def test_a_correction_has_the_next_revision_and_another_id(stamped: bool) -> None:
-    times = [{"_timestamp": 1_772_323_200 + n} if stamped else {} for n in range(2)]
+    times: list[dict[str, Any]] = [{"_timestamp": 1_772_323_200 + n} if stamped else {} for n in range(2)]
     first = events_of(answer(**times[0]))
     both = events_of(answer(**times[0]), answer(spans=[], **times[1]))
 

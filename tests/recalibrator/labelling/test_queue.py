@@ -63,7 +63,8 @@ def test_pages_hold_what_is_open_newest_first_each_once(changes: list[tuple[int,
     for workload in (WORKLOAD, "other"):
         expected = [one for one in model.values() if one.workload == workload]
         expected.sort(key=lambda one: (one.requested_at, one.query_id), reverse=True)
-        found, cursor = [], None
+        found: list[LabelRequested] = []
+        cursor: str | None = None
         while True:
             page = queue.page(workload, START, limit, cursor=cursor)
             found += page.requests
@@ -176,7 +177,7 @@ def test_the_pages_follow_each_other_to_the_last(api: Api) -> None:
     found: list[str] = []
     cursor: dict[str, str] = {}
     while True:
-        document = api.client.get(PATH, params={"limit": 50} | cursor).json()
+        document = api.client.get(PATH, params={"limit": "50"} | cursor).json()
         found += [one["query_id"] for one in document["requests"]]
         if document["next"] is None:
             break

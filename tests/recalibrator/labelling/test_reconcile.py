@@ -200,7 +200,7 @@ def test_a_missed_correction_within_the_same_second_is_sent() -> None:
 
 def test_a_missed_deletion_retracts_once_it_is_certain() -> None:
     """A deletion that nobody noticed retracts the label once it is certain."""
-    sent = {}
+    sent: dict[Author, Sent] = {}
     event = event_of(annotation(7, 1, 5, "canon"), "q-1")
     note_sent(sent, event, SOURCE, str(PROJECT))
     todo = make_plan([document(1, "q-1")], sent)

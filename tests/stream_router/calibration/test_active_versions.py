@@ -61,7 +61,8 @@ def test_a_canary_acts_on_its_share_of_queries(share: float) -> None:
 
 
 @pytest.mark.parametrize("other", ["photo", f"{'photo' * 20}"])
-def test_a_canarys_draw_tells_nothing_of_labels_nor_of_other_trials(other: str) -> None:
+def test_canary_draw_is_independent(other: str) -> None:
+    """A canary's draw is independent of label requests and of other trials."""
     named = sealed_version(version=8, workload=other)
     following = sealed_version(version=9, workload=other)
     acted = [trial(0.5, named).acts_on(query_id) for query_id in IDS]
@@ -73,9 +74,8 @@ def test_a_canarys_draw_tells_nothing_of_labels_nor_of_other_trials(other: str) 
 
 
 @given(st.floats(0.0, 1.0), st.text(min_size=1, max_size=8), st.sampled_from([None, 0.5]))
-def test_the_decision_is_wholly_that_of_one_version_and_tells_both(
-    u: float, query_id: str, share: float | None
-) -> None:
+def test_trial_decision_is_one_versions_and_reports_both(u: float, query_id: str, share: float | None) -> None:
+    """The decision is wholly that of one version and reports what both would decide."""
     tried = trial(share)
     decision, by = decide_beside(BASE, tried, u, query_id)
     acted = tried.acts_on(query_id)
@@ -121,7 +121,8 @@ def test_a_map_of_another_uncertainty_signal_is_rejected() -> None:
     assert (active.versions()["photo"].version, active.versions()["photo"].signal) == (8, "entropy")
 
 
-def test_a_version_of_an_unknown_signal_is_foreign_and_not_malformed() -> None:
+def test_unknown_signal_is_foreign_not_malformed() -> None:
+    """A version with an unknown signal is rejected as foreign, not as malformed."""
     active = ActiveVersions(SIGNALS)
     later = sealed_version(version=8, signal=Signal(kind="semantic_entropy", small_model="small"))
     rejected = active.offer(b"photo", later.to_json(), NOW)
@@ -162,7 +163,8 @@ def test_a_version_of_another_workload_is_not_ours() -> None:
     assert rejected.reason is RejectionReason.UNKNOWN_WORKLOAD
 
 
-def test_a_trial_leaves_the_version_in_force_alone_and_its_end_leaves_no_trace() -> None:
+def test_trial_leaves_the_version_in_force_alone() -> None:
+    """A trial does not touch the version in force, and nothing of it remains after its end."""
     active = ActiveVersions(SIGNALS)
     active.offer(b"photo", BASE.to_json(), NOW)
     begun = active.trials.offer(b"photo", trial(0.5).to_json())
@@ -184,8 +186,11 @@ def test_a_version_above_the_trials_number_is_adopted_as_ever() -> None:
     assert active.offer(b"photo", promoted.to_json(), NOW) == Activated(promoted)
 
 
-def test_a_router_of_a_former_release_would_not_take_a_trial_for_a_version() -> None:
-    """They do not read the topic of trials; and were one on theirs, it would change nothing."""
+def test_older_router_rejects_a_trial_as_version() -> None:
+    """A router of an earlier release would not mistake a trial for a version.
+
+    They do not read the topic of trials; and were one on theirs, it would change nothing.
+    """
     active = ActiveVersions(SIGNALS)
     active.offer(b"photo", BASE.to_json(), NOW)
     refused = active.offer(b"photo", trial(0.5).to_json(), NOW)

@@ -65,24 +65,28 @@ async def test_the_workloads_signal_is_asked_for_measured_and_named(signal: str,
     assert RoutedEvent.from_json(event.to_json()).signal == signal
 
 
-async def test_an_escalated_query_is_answered_by_the_large_model_and_both_runs_are_reported() -> None:
+async def test_escalated_query_reports_both_runs() -> None:
+    """The large model answers an escalated query, and the result reports both runs."""
     async with bench(ESCALATES) as b:
         event = await b.answer()
     assert (event.answered_by, event.decision.reason) == ("large", "threshold")
     assert event.entities == said("large")
+    assert event.small is not None
     assert event.small.entities == said("small")
     assert event.large is not None
     assert event.large.completion_tokens == 12
 
 
-async def test_before_the_first_version_both_models_run_and_the_large_answer_is_served() -> None:
+async def test_cold_start_serves_the_large_answer() -> None:
+    """Before the first version, both models run and the large answer is served."""
     async with bench(COLD) as b:
         event = await b.answer()
     assert (event.answered_by, event.decision.reason, event.decision.large_probability) == ("large", "cold_start", 1.0)
     assert event.decision.calibration_version is None
 
 
-async def test_the_version_in_force_when_the_small_answer_arrives_decides() -> None:
+async def test_version_at_the_small_answer_decides() -> None:
+    """The version in force when the small answer arrives decides."""
     calibrations = InForce(version(1.0))
     async with bench(calibrations) as b:
         b.small.latency_s = 0.05
@@ -111,6 +115,7 @@ async def test_a_small_model_that_fails_escalates(fault: Fault, error: str) -> N
         event = await b.answer()
     assert (event.answered_by, event.decision.reason) == ("large", "small_failed")
     assert (event.decision.uncertainty, event.decision.large_probability) == (None, 1.0)
+    assert event.small is not None
     assert (event.small.valid, event.small.uncertainty) == (False, None)
     assert error in str(event.small.error)
 
@@ -120,6 +125,7 @@ async def test_a_small_server_that_is_down_escalates() -> None:
         await b.small.stop()
         event = await b.answer()
         assert event.answered_by == "large"
+        assert event.small is not None
         assert "Cannot connect" in str(event.small.error) or "Disconnected" in str(event.small.error)
         assert b.answerer.can_answer
         assert set(b.answerer.outages) == {"photo/small"}
@@ -127,7 +133,8 @@ async def test_a_small_server_that_is_down_escalates() -> None:
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["fails_on_this_query", "is_down"])
-async def test_a_large_model_that_fails_degrades_to_the_small_answer_and_its_call_counts(down: bool) -> None:
+async def test_large_failure_degrades_and_still_costs(down: bool) -> None:
+    """If the large model fails, the small answer is served, and the failed call counts in the cost."""
     async with bench(ESCALATES, cost={"small": 1.0, "large": 3.0}) as b:
         if down:
             await b.large.stop()
@@ -141,7 +148,8 @@ async def test_a_large_model_that_fails_degrades_to_the_small_answer_and_its_cal
     assert event.cost.sequential == 4.0
 
 
-async def test_where_the_settings_say_so_an_escalated_query_waits_for_the_large_server() -> None:
+async def test_large_outage_wait_holds_the_query() -> None:
+    """If so configured, an escalated query waits for the large server."""
     async with bench(ESCALATES, large_outage="wait") as b:
         await b.large.stop()
         call = asyncio.create_task(b.answer())
@@ -155,7 +163,8 @@ async def test_where_the_settings_say_so_an_escalated_query_waits_for_the_large_
 
 
 @pytest.mark.parametrize("fault", [Fault("bad_answer", containing="poison"), Fault("status", 422, containing="poison")])
-async def test_a_query_on_which_both_models_fail_is_given_up_with_both_reasons(fault: Fault) -> None:
+async def test_query_that_both_models_fail_has_both_reasons(fault: Fault) -> None:
+    """A query on which both models fail is given up, with both reasons."""
     async with bench() as b:
         b.small.play(fault)
         b.large.play(fault)
@@ -166,9 +175,8 @@ async def test_a_query_on_which_both_models_fail_is_given_up_with_both_reasons(f
 
 
 @pytest.mark.parametrize("status", [500, 503])
-async def test_a_query_that_errors_is_given_up_only_because_the_servers_answer_others(
-    status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failing_query_is_given_up_if_others_succeed(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that errors is given up only because the servers answer others."""
     draw_no_pauses(monkeypatch)
     async with bench(small_max_attempts=2, large_max_attempts=2) as b:
         for server in (b.small, b.large):
@@ -182,8 +190,11 @@ async def test_a_query_that_errors_is_given_up_only_because_the_servers_answer_o
             await asyncio.gather(others, return_exceptions=True)
 
 
-async def test_a_query_that_brings_both_servers_down_time_and_again_takes_the_blame_in_the_end() -> None:
-    """Probes are answered between its rounds: a stream of one such query must not wait for ever."""
+async def test_repeatedly_fatal_query_is_given_up() -> None:
+    """A query that repeatedly brings both servers down is given up in the end.
+
+    Probes are answered between its rounds: a stream of one such query must not wait for ever.
+    """
     async with bench() as b:
         for server in (b.small, b.large):
             server.play(Fault("reset", containing="poison"))
@@ -213,7 +224,8 @@ async def test_a_query_that_hangs_on_both_models_has_a_deadline() -> None:
         assert (await b.answer("good")).answered_by == "large"
 
 
-async def test_a_deadline_below_the_time_outs_leaves_each_model_one_try() -> None:
+async def test_deadline_below_the_time_outs_allows_one_try() -> None:
+    """A deadline below the time-outs leaves each model one try."""
     async with bench(deadline_s=0.01, small_timeout_s=0.1, large_timeout_s=0.1) as b:
         await hang_on(b, "poison")
         with pytest.raises(ModelsFailed):
@@ -243,7 +255,8 @@ async def test_the_deadline_blames_no_query_for_servers_that_are_down() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault("status", status=503), Fault("hang"), Fault("reset")])
-async def test_while_both_servers_are_down_a_query_waits_and_goes_on_by_itself(fault: Fault) -> None:
+async def test_query_waits_out_a_double_outage(fault: Fault) -> None:
+    """While both servers are down, a query waits, and it resumes without intervention."""
     async with bench(KEEPS, small_timeout_s=0.3, large_timeout_s=0.3, small_max_attempts=2, large_max_attempts=2) as b:
         for server in (b.small, b.large):
             server.play(fault)
@@ -284,7 +297,8 @@ async def test_the_two_models_have_places_of_their_own() -> None:
         assert b.large.seen.most_concurrent == 2
 
 
-async def test_the_small_model_goes_on_answering_while_the_large_one_hangs_at_all_its_places() -> None:
+async def test_hung_large_server_does_not_block_the_small() -> None:
+    """The small model goes on answering while hung calls occupy every slot of the large one."""
     async with bench(ESCALATES, large_max_concurrency=1) as b:
         b.large.play(Fault("hang"))
         stuck = [asyncio.create_task(b.answer(f"q{n}")) for n in range(10)]
@@ -296,7 +310,8 @@ async def test_the_small_model_goes_on_answering_while_the_large_one_hangs_at_al
         await until(lambda: b.large.open_connections == 0)
 
 
-async def test_a_query_that_waits_for_a_server_can_be_cancelled_and_leaves_nothing_behind() -> None:
+async def test_waiting_query_can_be_cancelled() -> None:
+    """A query that waits for a server can be cancelled and leaves no task behind."""
     async with bench() as b:
         await b.small.stop()
         await b.large.stop()
@@ -309,7 +324,8 @@ async def test_a_query_that_waits_for_a_server_can_be_cancelled_and_leaves_nothi
         await until(lambda: not any("wait_up" in repr(task) for task in asyncio.all_tasks() - before))
 
 
-async def test_costs_come_from_the_settings_else_the_version_else_the_latencies() -> None:
+async def test_costs_fall_back_to_version_then_latency() -> None:
+    """Costs come from the settings, else from the version, else from the latencies."""
     async with bench(ESCALATES, cost={"small": 1.0, "large": 5.0}) as b:
         assert (await b.answer()).cost.sequential == 6.0
     async with bench(InForce(version(-1.0, ModelCosts(small=2.0, large=8.0)))) as b:
@@ -355,6 +371,7 @@ async def test_a_password_in_base_url_is_sent_and_shown_nowhere(
         sent = b.small.seen.headers[-1]["Authorization"]
         b.small.play(Fault("status", status=401))
         event = await b.answer("other")
+        assert event.small is not None
         assert "401" in str(event.small.error)
         assert b.answerer.outages
         shown = [event.to_json().decode(), repr(b.answerer.outages), repr(b.answerer.health()), *capsys.readouterr()]

@@ -12,7 +12,7 @@ from schemas.calibration import CalibrationVersion, Target
 from schemas.costs import ModelCosts
 from schemas.draws import uniform
 from schemas.query import QueryEvent
-from schemas.routed import ModelRun, RoutedEvent
+from schemas.routed import ModelRole, ModelRun, RoutedEvent
 from schemas.settings import Sampling, WorkloadSettings
 from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve, Step, WaitFor
 from tests.support.versions import sealed_version
@@ -100,8 +100,9 @@ def test_rule_10_for_every_combination(
         waits = large is RunEnd.DOWN and outage == "wait"
         assert step == (WaitFor(("large",)) if waits else Serve("small"))
     elif RunEnd.DOWN in (small, large):
-        both = tuple(role for role, end in (("small", small), ("large", large)) if end is RunEnd.DOWN)
-        assert step == WaitFor(both)  # type: ignore[arg-type]  # the roles by name
+        ends: tuple[tuple[ModelRole, RunEnd], ...] = (("small", small), ("large", large))
+        both = tuple(role for role, end in ends if end is RunEnd.DOWN)
+        assert step == WaitFor(both)
     else:
         assert step == GiveUp()
     if not isinstance(step, Serve):
@@ -130,7 +131,8 @@ def test_rule_10_for_every_combination(
 
 
 @pytest.mark.parametrize("large", list(RunEnd))
-def test_an_explored_query_is_labelled_at_the_rate_of_the_kept_and_keeps_its_propensity(large: RunEnd) -> None:
+def test_explored_query_keeps_label_rate_and_propensity(large: RunEnd) -> None:
+    """An explored query is labelled at the rate of the kept ones and keeps its propensity."""
     life = cascade(EXPLORED)
     run_both(life, "kept", RunEnd.VALID, large)
     event = result(life)
@@ -163,7 +165,8 @@ def test_labels_are_drawn_by_the_rate_of_the_decision(
     assert (label.reason is not None) is requested
 
 
-def test_the_version_in_force_when_the_small_answer_arrives_decides_and_later_ones_do_not() -> None:
+def test_version_at_the_small_answer_decides() -> None:
+    """The version in force when the small answer arrives decides; later ones do not."""
     life = cascade()
     life.small_ended(asked("small", RunEnd.VALID), version("threshold", number=8), NOW)
     life.large_ended(asked("large", RunEnd.VALID))
@@ -186,7 +189,8 @@ class TestBothServersDown:
         assert result(life).decision.reason == "small_failed"
 
     @pytest.mark.parametrize("kind", ["kept", "threshold", "none"])
-    def test_the_small_comes_back_first_and_is_decided_on_as_if_nothing_had_been(self, kind: Kind) -> None:
+    def test_recovered_small_model_decides_as_usual(self, kind: Kind) -> None:
+        """If the small model comes back first, its answer is decided on as if there had been no outage."""
         life = self.down()
         later = NOW + timedelta(minutes=5)
         life.small_ended(asked("small", RunEnd.VALID), version(kind, number=9), later)
@@ -204,7 +208,8 @@ class TestBothServersDown:
         life.large_ended(asked("large", RunEnd.DOWN))
         assert result(life).decision.reason == "degraded"
 
-    def test_the_small_comes_back_and_the_large_is_waited_for_where_so_configured(self) -> None:
+    def test_recovered_small_model_waits_for_the_large(self) -> None:
+        """If the small model comes back first, an escalated query waits for the large one where so configured."""
         life = self.down("wait")
         life.small_ended(asked("small", RunEnd.VALID), version("threshold"), NOW)
         life.large_ended(asked("large", RunEnd.DOWN))
@@ -216,8 +221,8 @@ class TestBothServersDown:
     def test_it_goes_on_waiting_while_no_server_stays(self, again: RunEnd) -> None:
         life = self.down()
         life.small_ended(asked("small", again), version("threshold"), NOW)
-        waits = ("large",) if again is RunEnd.FAILED else ("small", "large")
-        assert life.next_step() == WaitFor(waits)  # type: ignore[arg-type]  # the roles by name
+        waits: tuple[ModelRole, ...] = ("large",) if again is RunEnd.FAILED else ("small", "large")
+        assert life.next_step() == WaitFor(waits)
 
     def test_both_come_back_and_fail_on_this_query(self) -> None:
         life = self.down()
@@ -227,7 +232,8 @@ class TestBothServersDown:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_large_model_that_failed_while_the_small_was_down_is_not_asked_again(kind: Kind) -> None:
+def test_failed_large_call_is_not_repeated(kind: Kind) -> None:
+    """A large model that failed while the small one was down is not asked again."""
     life = cascade()
     assert run_both(life, kind, RunEnd.DOWN, RunEnd.FAILED) == WaitFor(("small",))
     life.small_ended(asked("small", RunEnd.VALID), version(kind), NOW)
@@ -244,4 +250,4 @@ def test_a_result_without_an_answer_cannot_be_made() -> None:
     run_both(life, "threshold", RunEnd.FAILED, RunEnd.FAILED)
     for role in ("small", "large"):
         with pytest.raises(ValueError, match="gave no answer"):
-            life.result(role, COSTS, "router-0")  # type: ignore[arg-type]  # the roles by name
+            life.result(role, COSTS, "router-0")

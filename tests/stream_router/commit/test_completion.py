@@ -56,7 +56,8 @@ def test_after_a_restart_exactly_the_unfinished_are_answered(steps: list[int], d
     assert asked == [each for each in offsets if each not in done and each >= commit[0]]
 
 
-def test_what_is_done_ahead_stays_in_the_commit_until_it_is_delivered_again() -> None:
+def test_done_ranges_stay_until_redelivered() -> None:
+    """Offsets done ahead stay in the commit until they are delivered again."""
     frontier = CompletionTracker(5, [OffsetRange(7, 100)])
     assert frontier.deliver(5)
     assert frontier.commit({5}) == (6, (OffsetRange(7, 100),))
@@ -84,7 +85,8 @@ def test_the_commit_reaches_the_end_of_the_log_behind_a_marker() -> None:
     assert frontier.commit({16}) == (18, ())
 
 
-def test_nothing_is_known_before_the_first_delivery_without_a_commit() -> None:
+def test_no_commit_before_the_first_delivery() -> None:
+    """Without a commit, there is nothing to commit before the first delivery."""
     assert CompletionTracker(None).commit() is None
 
 

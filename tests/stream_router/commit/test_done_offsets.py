@@ -63,7 +63,8 @@ def test_a_slow_query_among_a_million_costs_a_few_characters() -> None:
     assert len(text) < 20
 
 
-def test_room_for_every_second_offset_done_with_the_default_number_of_slots() -> None:
+def test_metadata_fits_every_second_offset() -> None:
+    """With the default number of slots, the metadata has room for every second offset done."""
     ranges = [OffsetRange(offset, offset) for offset in range(1, 2 * 256, 2)]
     assert len(encode(0, ranges)) <= MAX_METADATA_CHARS
 

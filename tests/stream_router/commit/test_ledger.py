@@ -218,7 +218,8 @@ TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=50)
 
 
-def test_done_offsets_that_do_not_fit_wait_and_stop_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_done_offsets_beyond_the_metadata_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Done offsets that do not fit the metadata wait, and their partition is stopped."""
     monkeypatch.setattr(ledger_module, "fits", lambda text: len(text) <= 40)
     ledger = Ledger()
     ledger.assigned({0: CommittedOffsets(0), 1: CommittedOffsets(0)})
@@ -281,7 +282,8 @@ def test_the_end_of_the_log_behind_a_marker_is_committed_once() -> None:
     assert ledger.take() is None
 
 
-def test_an_answer_that_comes_after_its_partition_is_gone_is_dropped() -> None:
+def test_answer_after_revocation_is_dropped() -> None:
+    """An answer that comes after its partition is gone is dropped."""
     ledger = Ledger()
     ledger.assigned({0: CommittedOffsets(0)})
     ledger.delivered(0, 0)

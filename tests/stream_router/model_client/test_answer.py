@@ -91,11 +91,14 @@ def test_no_text_breaks_the_reader(text: str) -> None:
     assert tuple(entities) == FIELDS
 
 
-VALUES = st.none() | st.text() | st.lists(st.text(), max_size=4) | st.integers() | st.booleans() | st.just({})
+VALUES: st.SearchStrategy[Any] = (
+    st.none() | st.text() | st.lists(st.text(), max_size=4) | st.integers() | st.booleans() | st.just({})
+)
 
 
 @given(st.dictionaries(st.sampled_from([*FIELDS, "mood"]), VALUES))
-def test_what_is_read_always_fits_the_contract_and_holds_every_field(document: dict[str, Any]) -> None:
+def test_parsed_answer_fits_the_contract(document: dict[str, Any]) -> None:
+    """Whatever is read fits the contract and has every field."""
     run = parse_answer("m", Reply(json.dumps(document), "stop", 3, 0.5), FIELDS, 0.1)
     assert run.valid is (run.error is None) is (run.entities is not None)
     if run.entities is not None:
@@ -114,7 +117,8 @@ def test_what_is_read_always_fits_the_contract_and_holds_every_field(document: d
         (Reply("no", "stop", 3, 0.5), "not one JSON object"),
     ],
 )
-def test_an_answer_that_cannot_be_used_has_neither_entities_nor_u(reply: Reply, error: str) -> None:
+def test_unusable_answer_has_no_entities_nor_u(reply: Reply, error: str) -> None:
+    """An answer that cannot be used has neither entities nor u."""
     run = parse_answer("m", reply, FIELDS, 0.1)
     assert (run.valid, run.entities, run.uncertainty) == (False, None, None)
     assert run.error is not None

@@ -17,7 +17,8 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_places_are_given_at_once_while_there_are_any_and_then_in_turn() -> None:
+async def test_slots_are_granted_in_order() -> None:
+    """Slots are granted at once while any are free, and then in order of arrival."""
     slots = CallSlots(2)
     assert await slots.acquire()
     assert await slots.acquire()
@@ -37,7 +38,8 @@ async def test_places_are_given_at_once_while_there_are_any_and_then_in_turn() -
     assert slots.free == 0
 
 
-async def test_who_queues_is_turned_away_without_a_place_and_the_places_stay_right() -> None:
+async def test_turned_away_callers_leak_no_slot() -> None:
+    """Queued callers are turned away without a slot, and the count of slots stays right."""
     slots = CallSlots(1)
     assert await slots.acquire()
     waiting = [asyncio.create_task(slots.acquire()) for _ in range(3)]
@@ -48,7 +50,8 @@ async def test_who_queues_is_turned_away_without_a_place_and_the_places_stay_rig
     assert slots.free == 1
 
 
-async def test_a_place_handed_over_in_the_moment_of_the_cancellation_goes_to_the_next() -> None:
+async def test_cancelled_handover_passes_to_the_next() -> None:
+    """A slot handed to a caller at the moment of its cancellation goes to the next."""
     slots = CallSlots(1)
     assert await slots.acquire()
     first, second = asyncio.create_task(slots.acquire()), asyncio.create_task(slots.acquire())
@@ -104,7 +107,8 @@ async def test_who_waits_too_long_leaves_the_queue_without_a_place() -> None:
     assert slots.free == 1
 
 
-async def test_more_places_are_handed_out_at_once_and_fewer_take_effect_as_places_come_back() -> None:
+async def test_resize_grows_at_once_and_shrinks_on_release() -> None:
+    """More slots are granted at once; fewer take effect as slots are released."""
     slots = CallSlots(1)
     waiting = [asyncio.create_task(slots.acquire()) for _ in range(5)]
     await settle()

@@ -134,7 +134,8 @@ def test_a_healthy_server_with_a_heavy_tail_keeps_its_calls(share: float) -> Non
         assert min(callers.ask(server, 20_000)) >= 200, seed
 
 
-def test_a_server_that_takes_most_of_the_time_out_on_its_own_is_not_held_down() -> None:
+def test_slow_uncongested_server_keeps_its_limit() -> None:
+    """A server that takes most of the time-out without any load keeps its full limit."""
     random = Random(7)
     callers = Callers(256)
     callers.ask(lambda _: random.uniform(5.0, 7.0), 5_000)
@@ -142,7 +143,8 @@ def test_a_server_that_takes_most_of_the_time_out_on_its_own_is_not_held_down() 
 
 
 @pytest.mark.parametrize("demand", [1, 3])
-def test_a_few_slow_answers_of_an_almost_idle_server_do_not_lower_it(demand: int) -> None:
+def test_slow_answers_when_idle_keep_the_limit(demand: int) -> None:
+    """A few slow answers from an almost idle server do not lower the limit."""
     callers = Callers(64)
     callers.ask(lambda _: 0.1, 300)
     idle = Callers(64, demand)

@@ -35,7 +35,8 @@ async def connected(base_url: str, **changes: Any) -> AsyncIterator[ModelConnect
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
-async def test_an_answer_comes_back_with_its_uncertainty_and_token_count(api: str) -> None:
+async def test_answer_has_uncertainty_and_token_count(api: str) -> None:
+    """An answer comes back with its uncertainty and token count."""
     async with ScriptedModelServer() as server, connected(server.base_url) as connection:
         reply = await connection.attempt(request(workload(api=api), "canon"))
     said = answer_to("Query: canon", "small")
@@ -43,7 +44,8 @@ async def test_an_answer_comes_back_with_its_uncertainty_and_token_count(api: st
     assert (reply.finish_reason, reply.completion_tokens) == ("stop", len(said.p1))
 
 
-async def test_a_certain_token_whose_runner_up_is_impossible_counts_as_no_uncertainty() -> None:
+async def test_impossible_runner_up_is_no_uncertainty() -> None:
+    """A certain token whose runner-up is impossible adds no uncertainty."""
     text = next(f"q{n}" for n in range(10_000) if set(answer_to(f"Query: q{n}", "small").p1) == {1.0})
     async with ScriptedModelServer() as server, connected(server.base_url) as connection:
         reply = await connection.attempt(request(workload(), text))
@@ -87,9 +89,8 @@ async def test_each_status_says_whose_fault_it_is(status: int, error: type[CallE
         ("abort", "shutting down"),
     ],
 )
-async def test_a_broken_reply_is_a_passing_failure_and_leaves_no_connection_to_reuse(
-    kind: FaultKind, message: str
-) -> None:
+async def test_broken_reply_is_transient_and_closes(kind: FaultKind, message: str) -> None:
+    """A broken reply is a transient failure, and its connection is not reused."""
     async with ScriptedModelServer() as server, connected(server.base_url) as connection:
         server.play(Fault(kind), count=1)
         with pytest.raises(TransientError, match=message):
@@ -107,7 +108,8 @@ async def test_a_redirect_is_a_wrong_address_and_is_not_followed() -> None:
         assert server.seen.calls == 1
 
 
-async def test_a_hung_call_ends_at_its_deadline_and_closes_its_connection() -> None:
+async def test_hung_call_closes_at_its_deadline() -> None:
+    """A hung call ends at its deadline and closes its connection."""
     async with ScriptedModelServer() as server, connected(server.base_url, small_timeout_s=0.05) as connection:
         server.play(Fault("hang"))
         with pytest.raises(TimedOutError, match=r"no answer within 0\.05 s"):
@@ -135,7 +137,8 @@ async def test_a_body_that_drips_for_ever_ends_at_the_deadline_too() -> None:
             await connection.attempt(request(workload()))
 
 
-async def test_nobody_listening_is_a_passing_failure_and_told_by_the_greeting() -> None:
+async def test_refused_connection_is_unreachable() -> None:
+    """A port with no listener is a transient failure, for a call and for the greeting."""
     async with connected(NOBODY) as connection:
         with pytest.raises(UnreachableError, match="Cannot connect"):
             await connection.attempt(request(workload()))
@@ -172,10 +175,12 @@ async def test_connections_are_kept_for_less_time_than_vllm_keeps_them() -> None
     async with connected(NOBODY) as connection:
         connector = connection._session.connector
         assert connector is not None
+        assert connector._keepalive_timeout is not None
         assert connector._keepalive_timeout < 5.0
 
 
-async def test_a_call_cancelled_in_the_moment_of_its_time_out_ends_as_cancelled() -> None:
+async def test_cancellation_wins_over_the_time_out() -> None:
+    """A call cancelled at the moment of its time-out ends as cancelled."""
     loop = asyncio.get_running_loop()
     async with ScriptedModelServer() as fake:
         fake.play(Fault("hang"))

@@ -43,7 +43,8 @@ def with_logprobs(logprobs: Any) -> bytes:
 
 
 @given(st.lists(ALTERNATIVES, max_size=20))
-def test_both_shapes_give_the_same_u_and_it_is_what_the_paper_defines(tokens: list[list[float]]) -> None:
+def test_both_reply_shapes_give_the_papers_u(tokens: list[list[float]]) -> None:
+    """Both shapes of reply give the same u, as the paper defines it."""
     margins = []
     for alternatives in tokens:
         p = sorted((math.exp(lp) if lp > -9999.0 else 0.0 for lp in alternatives), reverse=True)
@@ -69,7 +70,8 @@ def test_one_alternative_alone_stands_against_an_impossible_one() -> None:
     assert read_reply(completions([[math.log(0.7)]]), TOKEN_MARGIN).uncertainty == pytest.approx(0.3)
 
 
-def test_a_chosen_token_that_chat_leaves_out_of_its_list_still_counts() -> None:
+def test_chosen_token_outside_the_list_counts() -> None:
+    """A chosen token that chat leaves out of its list of alternatives still counts."""
     entry = {
         "token": "token_id:1",
         "logprob": math.log(0.2),

@@ -27,7 +27,8 @@ def sent(settings: WorkloadSettings, text: str = "iso 100") -> tuple[str, dict[s
     return request.path, json.loads(request.body)
 
 
-def test_completions_ask_greedily_for_two_alternatives_named_by_token_id() -> None:
+def test_completions_request_two_greedy_alternatives() -> None:
+    """Completions are requested greedily, with two alternatives named by token id."""
     path, body = sent(workload())
     assert path == "/completions"
     assert body == {
@@ -48,7 +49,8 @@ def test_chat_sends_one_user_message() -> None:
     assert "prompt" not in body
 
 
-def test_guided_chat_asks_for_one_alternative_more_since_the_chosen_token_takes_a_place() -> None:
+def test_guided_chat_requests_three_alternatives() -> None:
+    """Guided chat requests one alternative more, since the chosen token takes up one."""
     assert sent(workload(api="chat", decoding="json_schema"))[1]["top_logprobs"] == 3
     assert sent(workload(decoding="json_schema"))[1]["logprobs"] == 2
 

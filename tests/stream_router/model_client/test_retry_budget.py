@@ -9,7 +9,8 @@ from stream_router.model_client.retry_budget import MOST_SAVED, RETRIES_A_SUCCES
 
 
 @given(st.lists(st.booleans(), max_size=500))
-def test_retries_never_exceed_what_was_saved_and_the_share_of_the_successes(events: list[bool]) -> None:
+def test_retries_stay_within_the_budget(events: list[bool]) -> None:
+    """Retries never exceed the savings plus the share earned by successes."""
     budget, successes, retries = RetryBudget(), 0, 0
     for is_success in events:
         if is_success:
@@ -20,7 +21,8 @@ def test_retries_never_exceed_what_was_saved_and_the_share_of_the_successes(even
         assert retries <= MOST_SAVED + RETRIES_A_SUCCESS * successes + 1e-6
 
 
-def test_a_server_that_answers_pays_for_one_retry_in_five_answers() -> None:
+def test_five_answers_earn_one_retry() -> None:
+    """Five answers from a server earn one retry."""
     budget = RetryBudget()
     while budget.take():
         pass

@@ -71,7 +71,8 @@ def test_each_event_leads_from_each_state_where_the_diagram_says(
     assert (breaker.health == "up") is breaker.lets_through
 
 
-def test_a_probe_while_there_is_no_doubt_is_an_error_and_changes_nothing() -> None:
+def test_probe_while_closed_is_illegal() -> None:
+    """A probe while the breaker is closed is an error and changes nothing."""
     breaker = in_state(HealthState.CLOSED)
     with pytest.raises(IllegalTransitionError, match="probe_sent while closed"):
         breaker.advance(HealthEvent.PROBE_SENT, 5.0)
@@ -84,9 +85,10 @@ def test_failed_calls_alone_never_open_it_however_many() -> None:
 
 
 @pytest.mark.parametrize("event", [HealthEvent.UNREACHABLE, HealthEvent.PROBE_FAILED])
-def test_probes_that_fail_and_refused_connections_open_it_unless_something_is_answered_between(
+def test_consecutive_failures_open_the_breaker(
     event: HealthEvent,
 ) -> None:
+    """Failed probes and refused connections open the breaker unless something is answered in between."""
     breaker = in_state(HealthState.SUSPECT)
     for each in [event] * 2 + [HealthEvent.SUCCESS] + [event] * 2:
         breaker.advance(each, 0.0)
@@ -94,7 +96,8 @@ def test_probes_that_fail_and_refused_connections_open_it_unless_something_is_an
     assert breaker.advance(event, 0.0) is HealthState.OPEN
 
 
-def test_probes_that_a_busy_server_delays_open_it_only_after_its_patience() -> None:
+def test_delayed_probes_open_after_the_patience() -> None:
+    """Probes that a busy server delays open the breaker only once its patience has run out."""
     breaker = in_state(HealthState.SUSPECT)
     began_s = breaker.since_s
     assert breaker.advance(HealthEvent.PROBE_SENT, began_s) is HealthState.SUSPECT
@@ -104,7 +107,8 @@ def test_probes_that_a_busy_server_delays_open_it_only_after_its_patience() -> N
     assert breaker.advance(HealthEvent.PROBE_DELAYED, began_s + PATIENCE_S) is HealthState.OPEN
 
 
-def test_failures_from_before_the_recovery_do_not_open_it_again_at_once() -> None:
+def test_earlier_failures_do_not_reopen_it() -> None:
+    """Failures from before the recovery do not open the breaker again at once."""
     breaker = in_state(HealthState.OPEN)
     for _ in range(10):
         breaker.advance(HealthEvent.PROBE_FAILED, 2.0)
@@ -112,7 +116,8 @@ def test_failures_from_before_the_recovery_do_not_open_it_again_at_once() -> Non
     assert breaker.advance(HealthEvent.PROBE_FAILED, 3.0) is HealthState.SUSPECT
 
 
-def test_probes_come_soon_at_first_and_never_more_than_a_second_apart() -> None:
+def test_probe_pauses_grow_to_a_second() -> None:
+    """Probes come soon at first and never more than a second apart."""
     breaker = Breaker(PATIENCE_S, LIMIT)
     breaker.advance(HealthEvent.OUTAGE, 100.0)
     now, pauses = 100.0, []
@@ -134,7 +139,8 @@ def test_a_new_outage_is_probed_soon_again() -> None:
 
 
 @given(st.lists(st.sampled_from(HealthEvent)))
-def test_after_a_success_calls_go_through_and_only_successes_count_as_evidence(events: list[HealthEvent]) -> None:
+def test_only_successes_count_as_evidence(events: list[HealthEvent]) -> None:
+    """After a success, calls go through, and only successes count as evidence."""
     breaker = Breaker(PATIENCE_S, LIMIT)
     for now, event in enumerate(events):
         if event is HealthEvent.PROBE_SENT and breaker.is_closed:

@@ -115,6 +115,7 @@ def test_entropy_takes_no_alternative_beyond_those_asked_for() -> None:
     assert ENTROPY.of([logs(*five, 0.03)]) == ENTROPY.of([logs(*five)])
 
 
-def test_entropy_of_probabilities_rounded_above_one_stays_defined() -> None:
+def test_entropy_survives_rounding_above_one() -> None:
+    """The entropy of probabilities that rounding lifts above one stays defined."""
     expected = -(0.6 * math.log(0.6) + 0.4 * math.log(0.4)) / math.log(6)
     assert ENTROPY.of([logs(0.6, 0.4000001)]) == pytest.approx(expected, abs=1e-6)

@@ -18,9 +18,10 @@ SOURCE = Input("ucci.feedback", 3)
     st.lists(st.tuples(st.text(max_size=20), st.one_of(st.none(), st.binary(max_size=3_000))), max_size=3),
     st.text(max_size=2_000),
 )
-def test_a_dead_letter_always_fits_its_topic_and_says_so_where_it_was_cut(
+def test_dead_letter_fits_and_marks_its_cut(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], error: str
 ) -> None:
+    """A dead letter always fits its topic and states where it was cut."""
     record = Record(SOURCE, 9, key, value, 0, tuple(headers))
     whole = dead_letter("dead", record, stage="join", reason="not_json", error=error)
     assert whole.instead is not None
@@ -34,11 +35,14 @@ def test_a_dead_letter_always_fits_its_topic_and_says_so_where_it_was_cut(
         kept = [header for header in headers if not header[0].startswith("dlq.")]
         assert list(letter.headers[: len(kept)]) == kept
     else:
-        assert found["dlq.truncated"].split(b", ")[0] == f"value of {len(value or b'')} bytes".encode()
+        truncated = found["dlq.truncated"]
+        assert truncated is not None
+        assert truncated.split(b", ")[0] == f"value of {len(value or b'')} bytes".encode()
         assert (value or b"").startswith(letter.value or b"")
 
 
-def test_a_dead_letter_sent_through_again_carries_its_new_fate_alone() -> None:
+def test_resent_dead_letter_has_only_its_new_reason() -> None:
+    """A dead letter that fails a second time has only its new reason."""
     record = Record(SOURCE, 9, None, b"x", 0, (("dlq.reason", b"old"), ("trace", b"7")))
     letter = dead_letter("dead", record, stage="fit", reason="empty", error="e")
     assert [value for name, value in letter.headers if name == "dlq.reason"] == [b"empty"]

@@ -35,13 +35,15 @@ def test_a_producers_error_says_what_to_do_next(error: KafkaError, reaction: typ
     assert type(translate(error, Side.PRODUCER)) is reaction
 
 
-def test_a_fence_after_our_own_timeout_says_nothing_of_another_process() -> None:
+def test_fence_after_a_timeout_recreates_the_producer() -> None:
+    """A fence after our own time-out is no sign of another process."""
     assert isinstance(
         translate(KafkaError(KafkaError._FENCED, "", True), Side.PRODUCER, overdue=True), RecreateProducer
     )
 
 
-def test_a_consumer_that_was_fenced_ends_the_process_instead_of_sitting_idle() -> None:
+def test_fenced_consumer_ends_the_process() -> None:
+    """A fenced consumer ends the process instead of leaving it idle."""
     error = KafkaError(KafkaError._FATAL, "Fatal error: Broker: Static consumer fenced by other consumer")
     assert is_fatal(error)
     assert isinstance(translate(error, Side.CONSUMER), Fenced)

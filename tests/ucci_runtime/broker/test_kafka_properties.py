@@ -25,7 +25,8 @@ def settings(**kafka: Any) -> Settings:
     return Settings.model_validate({"kafka": {"bootstrap.servers": "b:1", **kafka}, "topics": {"prefix": "p"}})
 
 
-def test_no_setting_makes_a_stage_read_what_was_not_committed_or_commit_by_itself() -> None:
+def test_settings_cannot_weaken_the_transactions() -> None:
+    """No setting makes a stage read uncommitted records or commit automatically."""
     given = settings(**{"isolation.level": "read_uncommitted", "enable.auto.commit": True, "group.id": "mine"})
     properties = group_properties(given, STAGES, "join")
     assert properties["isolation.level"] == "read_committed"
@@ -42,7 +43,8 @@ def test_no_setting_weakens_the_transactions() -> None:
     assert properties["batch.size"] == properties["message.max.bytes"] == 90_000
 
 
-def test_security_and_addresses_reach_every_client_and_each_only_what_it_knows() -> None:
+def test_clients_get_only_the_settings_they_know() -> None:
+    """Security and addresses reach every client, and each client gets only the properties that it knows."""
     given = settings(**{"sasl.username": "u", "linger.ms": 9, "session.timeout.ms": 6_000})
     clients = {
         "admin": admin_properties(given),

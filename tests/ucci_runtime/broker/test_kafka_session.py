@@ -113,9 +113,10 @@ def test_records_and_offsets_go_in_one_transaction(
 
 
 @pytest.mark.parametrize("call", ["init_transactions", "send_offsets_to_transaction", "commit_transaction"])
-def test_a_call_that_did_not_finish_is_repeated_and_nothing_is_read_again(
+def test_unfinished_call_is_repeated(
     script: dict[str, list[KafkaError]], session: KafkaTransactionSession, call: str
 ) -> None:
+    """A call that did not finish is repeated, and nothing is read again."""
     script[call] = [TIMED_OUT, TIMED_OUT]
     session.commit([RECORD], OFFSETS, "group")
     assert ScriptedProducer.calls.count(call) == 3
@@ -123,9 +124,10 @@ def test_a_call_that_did_not_finish_is_repeated_and_nothing_is_read_again(
 
 
 @pytest.mark.parametrize("call", ["send_offsets_to_transaction", "commit_transaction"])
-def test_a_group_that_moved_on_aborts_and_the_same_producer_goes_on(
+def test_stale_generation_aborts_and_keeps_the_producer(
     script: dict[str, list[KafkaError]], session: KafkaTransactionSession, call: str
 ) -> None:
+    """If the group has moved on, the transaction aborts and the same producer goes on."""
     script[call] = [GENERATION]
     assert isinstance(session.commit([RECORD], OFFSETS, "group"), Aborted)
     assert ScriptedProducer.calls[-1] == "abort_transaction"
@@ -133,9 +135,10 @@ def test_a_group_that_moved_on_aborts_and_the_same_producer_goes_on(
     assert ScriptedProducer.made == 1
 
 
-def test_a_spoilt_producer_is_replaced_before_anything_else_is_tried(
+def test_spoilt_producer_is_replaced_first(
     script: dict[str, list[KafkaError]], session: KafkaTransactionSession
 ) -> None:
+    """A spoilt producer is replaced before anything else is tried."""
     script["commit_transaction"] = [SPOILT]
     assert session.commit([RECORD], OFFSETS, "group") == Unknown("MSG_SIZE_TOO_LARGE: large", dict.fromkeys(OFFSETS))
     assert ScriptedProducer.made == 2
@@ -143,9 +146,10 @@ def test_a_spoilt_producer_is_replaced_before_anything_else_is_tried(
     session.commit([RECORD], OFFSETS, "group")
 
 
-def test_a_call_that_never_succeeds_is_given_up_with_its_producer(
+def test_hopeless_call_replaces_the_producer(
     script: dict[str, list[KafkaError]], session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A call that never succeeds is given up, together with its producer."""
     session.start()
     monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
     script["commit_transaction"] = [TIMED_OUT]

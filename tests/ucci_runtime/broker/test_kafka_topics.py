@@ -36,8 +36,11 @@ def test_every_missing_topic_is_named() -> None:
     assert len(topic_faults("u", TOPICS, {})) == len(TOPICS)
 
 
-def test_topics_that_take_their_senders_clocks_are_warned_of_and_are_no_fault() -> None:
-    """Those of earlier releases date results by the router's clock, which may be wrong."""
+def test_sender_timestamps_cause_a_warning_only() -> None:
+    """Topics that use their senders' clocks cause a warning and are no fault.
+
+    Those of earlier releases date results by the router's clock, which may be wrong.
+    """
     by_sender = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime"}
     by_broker = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
     found = facts() | {"u.results": TopicFacts(6, by_sender), "u.feedback": TopicFacts(6, by_broker)}

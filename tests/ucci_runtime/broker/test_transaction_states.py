@@ -37,7 +37,8 @@ def in_state(state: State) -> Transaction:
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("event", Event)
-def test_an_event_leads_to_the_state_of_the_table_or_is_refused_and_changes_nothing(state: State, event: Event) -> None:
+def test_transaction_follows_the_transition_table(state: State, event: Event) -> None:
+    """An event leads to the state in the table, or is refused and changes nothing."""
     transaction = in_state(state)
     following = TRANSITIONS[state].get(event)
     if following is None:

@@ -93,7 +93,8 @@ def test_a_retracted_label_leaves_no_trace_in_the_estimate() -> None:
     same(estimate(with_it), estimate(without))
 
 
-def test_a_retraction_that_overtakes_its_label_still_takes_it_out() -> None:
+def test_early_retraction_removes_its_label() -> None:
+    """A retraction that overtakes its label still removes it."""
     labels = window()
     assert labels.offer(label(1, revision=2, retracted=True)) == "withdrawn"
     assert labels.offer(label(1)) == "duplicate"

@@ -118,7 +118,7 @@ def test_after_a_change_nothing_is_proven() -> None:
 def test_a_restored_certifier_goes_on_exactly() -> None:
     right = np.full((2, CELLS), 0.95)
     rng, bets = np.random.default_rng(5), certifier()
-    found = [one for _ in range(2_000) if (one := label(rng, right, threshold=1)) is not None]
+    found = [pair for _ in range(2_000) if (pair := label(rng, right, threshold=1)) is not None]
     for cell, one in found[:50]:
         bets.observe(one, cell, 1)
     other = certifier()

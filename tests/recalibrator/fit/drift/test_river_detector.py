@@ -28,7 +28,8 @@ def made(name: str, kept_most: int = 16_384) -> RiverDetector:
 
 
 def errors(count: int, chance: float, seed: int = 1) -> list[float]:
-    return (np.random.default_rng(seed).uniform(size=count) < chance).astype(float).tolist()
+    drawn: list[float] = (np.random.default_rng(seed).uniform(size=count) < chance).astype(float).tolist()
+    return drawn
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recalibrator.fit.estimate.smoothing import Family, Floats, kernel_mean, kernel_sums, shrunk_local_linear
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.estimate.smoothing import Family, kernel_mean, kernel_sums, shrunk_local_linear
 
 CELLS, WIDE, PRIOR, RIDGE = 60, 25, 2.0, 0.1
 
@@ -16,7 +17,8 @@ def kernel(width: int) -> Floats:
     """Weight of each cell (column) at each cell (row): two moving means, neither of which reaches beyond the grid."""
     place = np.arange(CELLS)
     box = (np.abs(place[:, None] - place) <= width // 2).astype(np.float64)
-    return box @ box / width
+    weights: Floats = box @ box / width
+    return weights
 
 
 def family(rng: np.random.Generator, width: int, owners: tuple[int, ...], filled: slice) -> Family:

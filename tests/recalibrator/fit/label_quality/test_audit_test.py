@@ -48,7 +48,8 @@ def test_the_ratio_of_equal_queries_is_that_of_two_binomials(
     answers: int, share: float, chance: float, log_odds: float
 ) -> None:
     errors = round(share * answers)
-    found = log_likelihood_ratios(known([chance] * answers), np.arange(answers) < errors, np.array([log_odds]))[0]
+    wrong = (np.arange(answers) < errors).astype(np.float64)
+    found = log_likelihood_ratios(known([chance] * answers), wrong, np.array([log_odds]))[0]
     after = raised(chance, exp(log_odds))
     expected = binom.logpmf(errors, answers, after) - binom.logpmf(errors, answers, chance)
     assert found == pytest.approx(expected, abs=1e-8)

@@ -102,6 +102,7 @@ def test_wrong_labels_are_audited_quarantined_and_released(lied_to: Story) -> No
     assert audit.exploration_probability == settings().sampling.exploration_probability
     told = after.evidence.details["label_audit"]
     assert isinstance(told, dict)
+    assert isinstance(told["quarantined"], int)
     assert told["quarantined"] > 500
 
 
@@ -138,6 +139,7 @@ def test_the_status_describes_a_quarantine() -> None:
     assert told["in_quarantine"] is True
     assert isinstance(told["last"], dict)
     assert told["last"]["verdict"] == "refuted"
+    assert isinstance(told["last"]["answers"], int)
     assert 0 < told["last"]["answers"] <= 120
     assert abs(status.labels.requested - story.run.labels - status.labels.pending) <= 120
 
@@ -186,6 +188,7 @@ def test_an_audit_open_after_forty_answers_asks_for_more() -> None:
     told = story.core.status().details["label_audit"]
     assert isinstance(told, dict)
     assert isinstance(told["last"], dict)
+    assert isinstance(told["last"]["answers"], int)
     assert 40 < told["last"]["answers"] <= 120
     assert story.first("labels_refuted")[1].audit_probability == 0.0
 
@@ -196,6 +199,7 @@ def test_flattering_labels_are_decided_within_forty_answers() -> None:
     told = story.first("labels_refuted")[1].evidence.details["label_audit"]
     assert isinstance(told, dict)
     assert isinstance(told["last"], dict)
+    assert isinstance(told["last"]["answers"], int)
     assert told["last"]["answers"] <= 40
 
 

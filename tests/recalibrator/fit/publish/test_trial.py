@@ -104,7 +104,8 @@ def test_an_act_that_is_refused_leaves_the_trial_alone(core: Recalibrator) -> No
         assert core.trial is trial
 
 
-def test_on_a_pinned_workload_a_shadow_runs_and_a_canary_does_not(core: Recalibrator) -> None:
+def test_pinned_workload_allows_only_a_shadow(core: Recalibrator) -> None:
+    """A pinned workload runs a shadow trial but refuses a canary."""
     order(core, "pin")
     order(core, "canary", version=1, share=0.5)
     assert core.trial is None
@@ -182,7 +183,8 @@ def canary_stream(core: Recalibrator, queries: int) -> list[tuple[bool, Any]]:
     return routed
 
 
-def test_both_arms_are_compared_by_the_queries_and_labels_of_each(core: Recalibrator) -> None:
+def test_trial_compares_both_arms(core: Recalibrator) -> None:
+    """A canary compares its arms by the queries and labels of each."""
     order(core, "pause")  # so that one version stays in force
     order(core, "canary", version=1, share=0.4)
     routed = canary_stream(core, 400)
