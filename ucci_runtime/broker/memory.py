@@ -238,12 +238,6 @@ class MemoryCluster:
                 record for source in self.sources((topic,)) for record in self.logs[source].committed_from(0, -1)[0]
             ]
 
-    def compact(self, topic: str, *, drop_tombstones: bool = False) -> None:
-        """Keep the last record of each key; and of deleted keys not even that, where their time is over."""
-        with self.lock:
-            for source in self.sources((topic,)):
-                self.logs[source].compact(drop_tombstones=drop_tombstones)
-
     # --- transactions ---
 
     def take_over(self, transactional_id: str) -> int:
@@ -293,17 +287,6 @@ class MemoryCluster:
                 return None
             offsets = self.group(group).offsets
             return {source: offsets.get(source) for source in wanted}
-
-    def stable_committed(self, group: str, sources: Collection[Input]) -> GroupOffsets:
-        """Return what a group has committed, once no open transaction can change it any more."""
-        for _ in range(_PATIENCE):
-            found = self.committed(group, sources)
-            if found is not None:
-                return found
-            self.idle(_WAIT_S)
-        raise BrokerUnreachable(
-            f"{group}: a transaction over its offsets stays open; let the idle callback advance time"
-        )
 
 
 class MemoryBroker:
@@ -421,7 +404,7 @@ class MemoryGroupReader:
     def rewind(self) -> None:
         """Ask the group's offsets again and have the present partitions assigned anew."""
         if self._member is not None and self._member.holds:
-            self._assign(self._cluster.stable_committed(self._name, self._member.holds))
+            self._assign(_await_committed(self._cluster, self._name, self._member.holds))
 
     def pause(self, sources: Collection[Input]) -> None:
         """Deliver nothing of these partitions until further notice."""
@@ -611,7 +594,7 @@ class MemoryTransactionSession:
 
     def _replaced(self, reason: str, offsets: Iterable[Input]) -> Unknown:
         self.start()
-        return Unknown(reason, self._cluster.stable_committed(self._name, list(offsets)))
+        return Unknown(reason, _await_committed(self._cluster, self._name, list(offsets)))
 
 
 class MemoryTopicReader:
@@ -684,3 +667,13 @@ class MemoryPublisher:
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Nothing is queued."""
+
+
+def _await_committed(cluster: MemoryCluster, group: str, sources: Collection[Input]) -> GroupOffsets:
+    """Return what a group has committed, once no open transaction can change it any more."""
+    for _ in range(_PATIENCE):
+        found = cluster.committed(group, sources)
+        if found is not None:
+            return found
+        cluster.idle(_WAIT_S)
+    raise BrokerUnreachable(f"{group}: a transaction over its offsets stays open; let the idle callback advance time")
