@@ -35,7 +35,7 @@ from schemas.query import QueryEvent
 from schemas.settings import Settings
 from stream_router.cascade.answerer import CascadeAnswerer
 from stream_router.model_client.request import build_request
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.process import SystemClock
 
 IN_FLIGHT = 1_000
 SERVICE_MS = (100, 1_000)

@@ -41,7 +41,7 @@ from stream_router.model_client.request import build_probe, build_request
 from stream_router.ports import ServerName
 from tests.support.model_clients import workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.process import SystemClock
 
 PLACES = 8
 SERVICE_S = 0.05

@@ -57,7 +57,7 @@ from schemas.status import (
 from schemas.topics import QUERIES
 from ucci_demo.recorded.traffic import load_traffic
 from ucci_runtime.broker.ports import Publisher
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.process import SystemClock
 from ucci_stream.local.stack import WORKLOAD, Stack, StackOptions
 from ucci_stream.offline.bootstrap import send_events
 

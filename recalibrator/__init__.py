@@ -1,4 +1,4 @@
-"""Results, feedback and commands in, calibration versions out: a fold over one log.
+"""The recalibrator folds results, feedback and commands, as one log, into calibration versions.
 
 The join stage (:mod:`recalibrator.join.stage`) turns results and late feedback into observations; the fit stage
 (:mod:`recalibrator.fit.stage`) folds them, with commands, into versions and is the only writer of them; the API stage

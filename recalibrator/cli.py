@@ -1,4 +1,4 @@
-"""``recalibrator``: the command. Settings in, an exit code out; every failure is one line on standard error.
+"""The command ``recalibrator``; every failure is one line on standard error, and the exit code names its kind.
 
 0: ended after a signal. 1: the broker, a topic or another process on the same state stopped it. 2: the configuration
 is wrong; one line for each fault.
@@ -16,11 +16,11 @@ import typer
 from recalibrator.service import Service, StageName, run_until_signalled
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
-from schemas.settings_text import load_settings, render_settings, settings_warnings
+from schemas.settings_text import load_settings, render_settings
 from ucci_runtime.broker.kafka_broker import kafka_connect
-from ucci_runtime.cli import version_option
+from ucci_runtime.cli import echo_warnings, version_option
 from ucci_runtime.extras import require_extra
-from ucci_runtime.log_lines import LogFormat, configure_logging
+from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings
 
 app = typer.Typer(
     help="Keep the cascade calibrated. Start with: recalibrator run --config ucci.toml",
@@ -55,6 +55,7 @@ def run(
         require_extra("api", "--stage api" if stage else "the stage api (--stage join --stage fit runs without it)")
     settings = _load(config)
     configure_logging(log_format)
+    log_settings_warnings(settings)
     raise typer.Exit(_run(settings, stages))
 
 
@@ -65,8 +66,7 @@ def check_config(config: ConfigOption = Path("ucci.toml")) -> None:
     Example: recalibrator check-config --config ucci.toml
     """
     settings = _load(config)
-    for warning in settings_warnings(settings):
-        sys.stderr.write(f"warning: {warning}\n")
+    echo_warnings(settings)
     sys.stdout.write(render_settings(settings))
 
 

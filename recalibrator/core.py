@@ -1,4 +1,4 @@
-"""The public front of the pure half: labelled examples, traffic summaries and commands in, calibration versions out.
+"""The public front of the pure half, which folds labelled examples, traffic summaries and commands into versions.
 
 No I/O, no clock, no chance: the same events give byte-identical versions.
 """

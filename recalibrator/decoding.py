@@ -1,4 +1,4 @@
-"""Bytes of the input topics → an event, or a :class:`~schemas.errors.DecodeError` that says what is wrong with them.
+"""Reads the events of the input topics; a :class:`~schemas.errors.DecodeError` says what is wrong with a record.
 
 Whatever passes is of a configured workload; nothing that a producer sends raises anything else.
 """

@@ -1,4 +1,4 @@
-"""The grid of u: a number in [0, 1] → the index of its cell.
+"""The grid of u: which cell a number in [0, 1] falls into.
 
 Cell c holds edge[c-1] < u ≤ edge[c], so that "escalate u above edge[c]" keeps cells 0 … c whole. The scalar and the
 vectorised form look up the same edges and never disagree.

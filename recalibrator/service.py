@@ -1,20 +1,17 @@
 """The only place where the recalibrator's parts are built, started and ended.
 
-Settings and the stages asked for flow in; an exit code flows out. A stage that dies ends the process: what it had not
-committed is read again at the next start. On SIGTERM each stage commits what it has taken and leaves.
+It runs the stages asked for until SIGTERM. A stage that dies ends the process with its error: what it had not committed
+is read again at the next start. On SIGTERM each stage commits what it has taken and leaves.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from threading import Event
-from types import FrameType
 
 import structlog
 from threadpoolctl import threadpool_limits
@@ -23,7 +20,7 @@ from recalibrator.file_state import StateDirectory
 from recalibrator.fit.drift.monitors import check_detectors
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import TopicVersionLog
-from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
+from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from recalibrator.join.stage import JoinLimits, JoinStage
@@ -46,8 +43,8 @@ from schemas.topics import (
     Topic,
 )
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, TransactionSession
-from ucci_runtime.clock import SystemClock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
+from ucci_runtime.process import SystemClock, end_on_signals
 
 _log = structlog.get_logger()
 
@@ -175,7 +172,9 @@ class Service:
             thread.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
         if self._heartbeat is not None:
             self._heartbeat.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
-        _log.info("ended", seconds=round(time.monotonic() - began_s, 3), stages=sorted(self._stages))
+        _log.info(
+            "ended", seconds=round(time.monotonic() - began_s, 3), stages=sorted(stage.value for stage in self._stages)
+        )
 
     def _join_stage(self, broker: Broker, checked: CheckedTopics, state: StateDirectory) -> JoinStage:
         settings, options = self._settings, self._settings.recalibrator
@@ -218,10 +217,13 @@ class Service:
             frozenset(settings.workloads),
             topics,
             FitLimits(settings.recalibrator.commit_interval_ms / _MILLISECONDS),
-            log=broker.group_reader(StageName.FIT.value, (topics.observations,)),
-            transactions=self._session(broker, StageName.FIT),
-            snapshots=SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
-            versions=TopicVersionLog(broker.topic_reader("versions", numbered), topics.trial),
+            FitPorts(
+                broker.group_reader(StageName.FIT.value, (topics.observations,)),
+                self._session(broker, StageName.FIT),
+                SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
+                TopicVersionLog(broker.topic_reader("versions", numbered), topics.trial),
+            ),
+            signing_key=settings.calibration.sign_with,
             clock=self._clock,
             count=self.metrics.count,
         )
@@ -259,14 +261,5 @@ def run_until_signalled(service: Service) -> None:
     UcciError, OSError
         See :meth:`Service.run`.
     """
-    seen: list[int] = []
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        seen.append(number)
-        if len(seen) > 1:
-            os._exit(128 + number)
-        service.end()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+    end_on_signals(lambda _: service.end())
     service.run()

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from pydantic import JsonValue
+
 from schemas.errors import UcciError
 from schemas.status import LabelerStatus, RecalibratorStatus, StageStatus, TopicLag
 from ucci_runtime.broker.ports import Committed, TransactionSession
@@ -52,6 +54,24 @@ class StageReport:
     labelers: Mapping[str, tuple[LabelerStatus, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something that happened in a stage, as a log line says it.
+
+    Parameters
+    ----------
+    event : str
+        In a few words, the same whenever it happens.
+    facts : mapping of str to JSON value
+    is_bad : bool
+        Whether somebody should look at it.
+    """
+
+    event: str
+    facts: Mapping[str, JsonValue]
+    is_bad: bool = False
+
+
 class Stage(Protocol):
     """A loop that a thread can drive."""
 
@@ -79,6 +99,10 @@ class Stage(Protocol):
     def labelers(self) -> Mapping[str, tuple[LabelerStatus, ...]]:
         """Return what labelers have said, by workload."""
         return {}
+
+    def news(self) -> Sequence[News]:
+        """Return what has happened since the last call."""
+        return ()
 
     def close(self) -> None:
         """Commit the rest and leave."""

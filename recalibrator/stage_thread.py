@@ -11,6 +11,7 @@ import structlog
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import NotCommitted, Stage, StageReport
 from ucci_runtime.broker.errors import AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall
+from ucci_runtime.tally import Tally
 
 _log = structlog.get_logger()
 _MEASURE_INTERVAL_S = 1.0
@@ -47,6 +48,7 @@ class StageThread(Thread):
         self._closing = closing
         self._on_failure = on_failure
         self._metrics = metrics
+        self._dead_letters = Tally()
         self.is_ready = False
         self.report = StageReport()
 
@@ -64,6 +66,7 @@ class StageThread(Thread):
                     due_s = time.monotonic() + _MEASURE_INTERVAL_S
             self.is_ready = False
             stage.close()
+            self._log_news(stage)
         except Exception as error:  # noqa: BLE001 handed on: the service ends with it
             self.is_ready = False
             if self._closing.is_set() and isinstance(error, _CUT_SHORT):
@@ -81,3 +84,12 @@ class StageThread(Thread):
             self._metrics.gauge("lag_seconds", behind.seconds or 0.0, **labels)
         for name, value in stage.gauges().items():
             self._metrics.gauge(name, value)
+        self._log_news(stage)
+
+    def _log_news(self, stage: Stage) -> None:
+        if grown := self._dead_letters.grown(
+            self._metrics.counts_by("reason", "dead_letters", stage=self.name), time.monotonic()
+        ):
+            _log.warning("dead letters", stage=self.name, by_reason=grown)
+        for news in stage.news():
+            (_log.warning if news.is_bad else _log.info)(news.event, **news.facts)

@@ -1,12 +1,13 @@
 """Canonical bytes of a JSON object and the digest over them (RFC 8785, SHA-256).
 
-The evidence of a version holds hundreds of numbers. Nearly all of them Python writes as RFC 8785 wants them, in C; what
-it writes otherwise is left to the library, which formats every digit in Python.
+The evidence of a version holds hundreds of numbers. Nearly all of them Python writes as RFC 8785 wants them, in C; the
+others are put right from there. The rest is left to the library, which writes every character in Python.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from hashlib import sha256
 from json.encoder import encode_basestring
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 import rfc8785
 
 DIGEST_FIELD = "digest"
+
+_LEAST_POWER, _POWERS = -6, 21
+"""Powers of ten from where on, and up to where, JSON writes a number without one."""
 
 
 def digest(document: Mapping[str, Any]) -> str:
@@ -83,8 +87,10 @@ def _array(values: list[Any] | tuple[Any, ...]) -> str:
         numbers = ",".join(map(float.__repr__, values))
     except TypeError:
         return f"[{','.join(map(_text, values))}]"
-    if ".0," in numbers or numbers.endswith(".0") or "e" in numbers or "n" in numbers:
-        numbers = ",".join(map(_number, numbers.split(",")))
+    # All whole numbers at once: hundreds of shares and thresholds are 0 or 1.
+    numbers = f"{numbers},".replace("-0.0,", "0,").replace(".0,", ",")[:-1]
+    if "e" in numbers or "n" in numbers:
+        numbers = ",".join([_number(text) if "e" in text or "n" in text else text for text in numbers.split(",")])
     return f"[{numbers}]"
 
 
@@ -92,7 +98,12 @@ def _number(text: str) -> str:
     """Write as JSON does what Python writes otherwise: whole numbers, small ones, huge ones, and what is no number."""
     if text.endswith(".0"):
         return "0" if text == "-0.0" else text[:-2]
-    return rfc8785.dumps(float(text)).decode() if "e" in text or "n" in text else text
+    if "n" in text:
+        return rfc8785.dumps(float(text)).decode()
+    mantissa, _, power = text.partition("e")
+    if not power:
+        return text
+    return f"{Decimal(text):f}" if _LEAST_POWER <= int(power) < _POWERS else f"{mantissa}e{int(power):+d}"
 
 
 _WRITERS: dict[type, Callable[[Any], str]] = {

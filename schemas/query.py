@@ -32,7 +32,7 @@ class QueryEvent(Event):
     text : str
         1 to 32,768 characters.
     workload : str, optional
-        May be left out where only one workload is configured.
+        May be left out where one workload is configured, or a default one.
     created_at : datetime, optional
         RFC 3339 with an offset.
     metadata : dict, optional

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +19,7 @@ from pydantic import (
     Field,
     JsonValue,
     SecretStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -31,6 +33,8 @@ TEXT_PLACEHOLDER = "{text}"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 BOOTSTRAP_KEY = "bootstrap.servers"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_QUERY_DEADLINE_S = 120.0
+"""Leaves three attempts to a large model that may take 30 s, after a small one that failed."""
 
 Integer = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
@@ -84,6 +88,10 @@ class RouterSettings(Section):
         stops the stream until it is back.
     drain_timeout_s : float
         Time that SIGTERM leaves to queries in flight before the last commit.
+    query_deadline_s : float
+        Longest time that one query may spend at model servers, retries included, before it counts as failed there. Each
+        model has one attempt of its whole ``timeout_s`` in any case. Time in a queue and time in which a server is
+        down do not count.
     """
 
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "router-0"
@@ -93,6 +101,7 @@ class RouterSettings(Section):
     http_port: Port = 8081
     large_outage: Literal["serve_small", "wait"] = "serve_small"
     drain_timeout_s: Annotated[Number, Field(gt=0.0, le=18.0)] = 12.0
+    query_deadline_s: Seconds = DEFAULT_QUERY_DEADLINE_S
 
 
 MIN_KEY_CHARS = 16
@@ -227,13 +236,66 @@ class RecalibratorSettings(Section):
         return self
 
 
+class BasicCredentials(NamedTuple):
+    """What a server asks for in HTTP basic authentication."""
+
+    user: str
+    password: str
+
+
+MIN_SIGNING_KEY_CHARS = 32
+"""Of the key of versions: whoever reads the topic may try keys for as long as they like."""
+
+
+class CalibrationSettings(Section):
+    """``[calibration]``: whose calibration versions count.
+
+    Parameters
+    ----------
+    signing_key : str, optional
+        With it the fit signs its versions, and routers refuse all that are unsigned or signed by another key. The same
+        for the fit and all routers; at least 32 random characters.
+    former_keys : list of str
+        Keys whose signatures routers take as well, while the key is being changed.
+    """
+
+    signing_key: SecretStr | None = None
+    former_keys: tuple[SecretStr, ...] = ()
+
+    @field_validator("signing_key", "former_keys")
+    @classmethod
+    def _cannot_be_found(cls, value: SecretStr | tuple[SecretStr, ...] | None) -> Any:
+        keys = value if isinstance(value, tuple) else () if value is None else (value,)
+        if any(len(key.get_secret_value().strip()) < MIN_SIGNING_KEY_CHARS for key in keys):
+            raise ValueError(f"is empty or too short: give a random key of at least {MIN_SIGNING_KEY_CHARS} characters")
+        return value
+
+    @model_validator(mode="after")
+    def _has_a_present_key(self) -> Self:
+        if self.former_keys and self.signing_key is None:
+            raise ValueError("former_keys: are given without a signing_key; set it, or leave former_keys out")
+        return self
+
+    @property
+    def sign_with(self) -> bytes | None:
+        """The key that new versions are signed with."""
+        return None if self.signing_key is None else self.signing_key.get_secret_value().encode()
+
+    @property
+    def accepted_keys(self) -> tuple[bytes, ...]:
+        """The keys one of which must have signed a version; empty where none need be signed."""
+        present = () if self.signing_key is None else (self.signing_key, *self.former_keys)
+        return tuple(key.get_secret_value().encode() for key in present)
+
+
 class ModelEndpoint(Section):
     """One model server; a router needs both, ``small`` and ``large``.
 
     Parameters
     ----------
     base_url : str
-        OpenAI-compatible root, ``/v1`` included.
+        OpenAI-compatible root, ``/v1`` included. A user and a password in it (``http://user:password@host/v1``, each
+        percent-encoded) are sent as basic authentication and shown nowhere.
     model : str
         Name of the model as the server knows it.
     timeout_s : float
@@ -252,6 +314,41 @@ class ModelEndpoint(Section):
     max_concurrency: Annotated[Integer, Field(ge=1, le=10_000)] = 256
     max_attempts: Annotated[Integer, Field(ge=1, le=20)] = 3
     api_key: SecretStr | None = None
+
+    @field_validator("base_url")
+    @classmethod
+    def _has_a_host(cls, value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            # Its message would name what stands for the port, which may be the end of a password.
+            host = None
+        if not host:
+            raise ValueError(
+                "must be like http://host:8000/v1; in a user or password write / as %2F, : as %3A, @ as %40"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _one_authorization(self) -> Self:
+        if self.api_key is not None and self.credentials is not None:
+            raise ValueError("api_key and the user in base_url exclude each other: leave one of them out")
+        return self
+
+    @property
+    def credentials(self) -> BasicCredentials | None:
+        """The user and password in ``base_url``, or None."""
+        parts = urlsplit(self.base_url)
+        if parts.username is None and parts.password is None:
+            return None
+        return BasicCredentials(unquote(parts.username or ""), unquote(parts.password or ""))
+
+    @property
+    def public_url(self) -> str:
+        """``base_url`` as it is asked and may be shown: without user and password."""
+        parts = urlsplit(self.base_url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
 
 
 class Sampling(Section):
@@ -437,13 +534,18 @@ class Settings(Section):
     ----------
     kafka : table
         Any librdkafka property by its own name, handed through verbatim.
+    default_workload : str, optional
+        Workload of queries that name none, where several are configured; without it they become dead letters. In the
+        file it stands above the first table.
     """
 
     kafka: dict[str, Annotated[JsonValue, AfterValidator(_only_scalar)]] = Field(default_factory=dict)
     topics: TopicSettings = TopicSettings()
     router: RouterSettings = RouterSettings()
     recalibrator: RecalibratorSettings = RecalibratorSettings()
+    calibration: CalibrationSettings = CalibrationSettings()
     workloads: dict[str, WorkloadSettings] = Field(default_factory=dict)
+    default_workload: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -475,6 +577,21 @@ class Settings(Section):
             if workload.name != key:
                 raise ValueError(f"{key} must not be given another name ({workload.name}): leave the name out")
         return value
+
+    @field_validator("default_workload")
+    @classmethod
+    def _is_configured(cls, value: str | None, info: ValidationInfo) -> str | None:
+        workloads = info.data.get("workloads")
+        if value is not None and workloads is not None and value not in workloads:
+            raise ValueError(
+                f"is not configured; give one of {', '.join(workloads) or 'the workloads (there are none)'}"
+            )
+        return value
+
+    @property
+    def workload_of_unnamed(self) -> str | None:
+        """The workload of queries that name none, or None where such queries are dead letters."""
+        return self.default_workload or self.only_workload
 
     @property
     def only_workload(self) -> str | None:

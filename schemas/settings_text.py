@@ -21,8 +21,10 @@ from schemas.settings_environment import KeyPath, nearest_key, override, valid_k
 
 REDACTED = "********"
 _SECRET_PROPERTY = re.compile(r"password|passphrase|secret|token|jaas|key\.pem|oauthbearer\.config|credential|api.?key")
-_SECRET_KEYS = frozenset({"key", "api_key"})
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+_SECRET_KEYS = frozenset({"key", "api_key", "signing_key", "former_keys"})
+_USER_INFO = re.compile(r"(?<=://)\S*@")
+"""To the last @: a password may hold one, or a slash, where it was not percent-encoded."""
+
 _SHOWN_CHARS = 80
 
 
@@ -195,7 +197,30 @@ def settings_warnings(settings: Settings) -> list[str]:
     >>> settings_warnings(Settings())
     []
     """
-    return _voiceless_trust(settings)
+    return [*_voiceless_trust(settings), *_passwords_in_addresses(settings), *_nameless_queries(settings)]
+
+
+def _passwords_in_addresses(settings: Settings) -> list[str]:
+    """Return a line for each model server whose address carries a password."""
+    return [
+        f"workloads.{name}.{role}.base_url: carries a user or password, which is sent to the server and shown nowhere; "
+        "keep it out of the file: set base_url by its environment variable, or use api_key"
+        for name, workload in settings.workloads.items()
+        for role in ("small", "large")
+        if (endpoint := getattr(workload, role)) is not None and endpoint.credentials is not None
+    ]
+
+
+def _nameless_queries(settings: Settings) -> list[str]:
+    """Return a line where queries that name no workload belong to none."""
+    if not settings.workloads or settings.workload_of_unnamed is not None:
+        return []
+    several = ", ".join(settings.workloads)
+    line = (
+        f"default_workload: is not set and several workloads are configured ({several}): queries that name none become "
+        "dead letters (missing_workload); set it to one of them, or have producers name theirs"
+    )
+    return [line]
 
 
 def _voiceless_trust(settings: Settings) -> list[str]:

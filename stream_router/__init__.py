@@ -1,4 +1,4 @@
-"""Queries in, results out: exactly one committed result for each query, in whatever order they are answered.
+"""The router: commits exactly one result for each query, in whatever order they are answered.
 
 A consumer thread (:mod:`~stream_router.intake`) hands query records to :mod:`~stream_router.query_loop`, which answers
 each with the cascade (:mod:`~stream_router.cascade`): small model, decision by the calibration in force, large model

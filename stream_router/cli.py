@@ -1,4 +1,4 @@
-"""``stream-router``: the command. Settings in, an exit code out; every failure is one line on standard error.
+"""The command ``stream-router``; every failure is one line on standard error, and the exit code names its kind.
 
 0: drained after a signal. 1: the broker, a topic or another instance of the same name stopped it. 2: the
 configuration is wrong; one line for each fault.
@@ -23,9 +23,9 @@ from stream_router.ports import Calibrations, Tracing
 from stream_router.prometheus_metrics import Metrics
 from stream_router.service import RunningAnswerer, Service, run_until_signalled
 from ucci_runtime.broker.kafka_broker import kafka_connect
-from ucci_runtime.cli import version_option
+from ucci_runtime.cli import echo_warnings, version_option
 from ucci_runtime.clock import Clock
-from ucci_runtime.log_lines import LogFormat, configure_logging
+from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings
 
 app = typer.Typer(
     help="Answer queries with a cascade of two models. Start with: stream-router run --config ucci.toml",
@@ -53,17 +53,19 @@ def run(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = 
     settings = load_settings(config, os.environ)
     require_models(settings)
     configure_logging(log_format)
+    log_settings_warnings(settings)
     raise typer.Exit(_run(settings))
 
 
 @app.command("check-config")
 def check_config(config: ConfigOption = Path("ucci.toml")) -> None:
-    """Validate ucci.toml and print the effective settings, secrets redacted.
+    """Validate ucci.toml and print the effective settings, secrets redacted; warn of what is probably not meant.
 
     Example: stream-router check-config --config ucci.toml
     """
     settings = load_settings(config, os.environ)
     require_models(settings)
+    echo_warnings(settings)
     sys.stdout.write(render_settings(settings))
 
 

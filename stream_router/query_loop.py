@@ -1,7 +1,7 @@
 """The loop: each query a task, each outcome a record, in whatever order they end.
 
-Input records flow in from intake; an outcome for every one of them flows out to the ledger: the cascade's result, or
-a dead letter. A query is given up without an outcome only when its partition now belongs to another instance.
+For every input record the loop hands the ledger one outcome: the cascade's result, or a dead letter. A query is given
+up without an outcome only when its partition now belongs to another instance.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class QueryLoop:
     answerer : Answerer
     workloads : collection of str
         The configured names.
+    default_workload : str, optional
+        That of queries which name none.
     outputs : OutputTopics
     finished : callable
         Takes each outcome; must not block.
@@ -51,8 +53,10 @@ class QueryLoop:
         outputs: OutputTopics,
         finished: Callable[[Outcome], object],
         tracing: Tracing,
+        default_workload: str | None = None,
     ) -> None:
         self._tracing = tracing
+        self._default_workload = default_workload
         self._answerer = answerer
         self._workloads = frozenset(workloads)
         self._outputs = outputs
@@ -66,7 +70,7 @@ class QueryLoop:
                 self._finished(self._dead_letter(record, BAD_HEADERS, f"{record.headers_fault}; send keys as UTF-8"))
                 continue
             try:
-                query, workload = decode_query(record.value, self._workloads)
+                query, workload = decode_query(record.value, self._workloads, self._default_workload)
             except DecodeError as error:
                 self._finished(self._dead_letter(record, error.reason, str(error)))
                 continue
@@ -81,7 +85,7 @@ class QueryLoop:
                 task.cancel()
 
     async def close(self) -> None:
-        """Cancel what is still in flight; it stays uncommitted, and whoever comes next answers it."""
+        """Cancel what is still in flight; it stays uncommitted, and the next instance answers it."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         for task in tasks:

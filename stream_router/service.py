@@ -1,15 +1,15 @@
 """The only place where the router's parts are built, started and ended, and the one order in which they end.
 
-Settings flow in; an exit code flows out. On SIGTERM: take no further queries, answer those in flight within the
-drain time, commit, leave. Nothing that was not committed is lost: whoever comes next answers it.
+A router runs until SIGTERM or until a part fails, and raises that failure. On SIGTERM: take no further queries, answer
+those in flight within the drain time, commit, leave. Nothing that was not committed is lost: the next instance answers
+it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Collection
+from signal import Signals
 from threading import Event
 from typing import Protocol
 
@@ -30,11 +30,13 @@ from stream_router.otel_tracing import PassedOn
 from stream_router.ports import Answerer, Calibrations, Tracing
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
-from stream_router.status import Identity, Readiness, router_status
+from stream_router.status import Backlog, Identity, Readiness, Versions, router_status
 from ucci_runtime.broker.ports import Broker, Connect
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
-from ucci_runtime.clock import Clock, SystemClock
+from ucci_runtime.clock import Clock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
+from ucci_runtime.process import SystemClock, end_on_signals
+from ucci_runtime.tally import Tally
 
 _log = structlog.get_logger()
 
@@ -50,7 +52,6 @@ _CLOSE_S = 1.0
 _STATUS_S = 1.0
 _MILLISECONDS = 1_000
 _POLL_S = 0.2
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class RunningAnswerer(Answerer, Protocol):
@@ -102,7 +103,7 @@ class Service:
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
         signals = {name: workload.signal for name, workload in settings.workloads.items()}
-        self._active = ActiveVersions(signals)
+        self._active = ActiveVersions(signals, settings.calibration.accepted_keys)
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._ledger = SharedLedger(settings.router.max_in_flight)
         prefix = settings.topics.prefix
@@ -114,12 +115,14 @@ class Service:
             outputs=self._outputs,
             finished=self._ledger.finished,
             tracing=tracing or PassedOn(),
+            default_workload=settings.default_workload,
         )
         self._feed = CalibrationFeed(
             settings, self._active, clock=self._clock, on_failure=self._fail, metrics=self.metrics
         )
         self._intake: IntakeThread | None = None
         self._committer: CommitThread | None = None
+        self._tally = Tally()
         self._closing = Event()
         self._ended = Event()
         self._identity = Identity(settings.router.instance_id, self._clock.now())
@@ -176,6 +179,8 @@ class Service:
 
     def status(self) -> RouterStatus:
         """Return the status as of now, and set the gauges by it."""
+        if grown := self._tally.grown(self.metrics.counts_by("reason", "dead_letters"), self._clock.monotonic()):
+            _log.warning("dead letters", by_reason=grown)
         load, readiness, lag = self._ledger.load(), self._readiness(), dict(self._intake.lag) if self._intake else {}
         models = self._answerer.health()
         self.metrics.in_flight.set(load.in_flight)
@@ -191,12 +196,9 @@ class Service:
             self._identity,
             now=self._clock.now(),
             readiness=readiness,
-            versions=self._active.versions(),
-            rejected_versions=self._active.rejected(),
+            versions=Versions(self._active.versions(), self._active.rejected()),
             models=models,
-            lag={partition: behind.records for partition, behind in lag.items()},
-            lag_s={partition: behind.seconds for partition, behind in lag.items() if behind.seconds is not None},
-            in_flight=load.in_flight,
+            backlog=Backlog(load.in_flight, lag),
             counters=self.metrics.totals(),
         )
 
@@ -336,16 +338,10 @@ async def run_until_signalled(service: Service) -> None:
     UcciError, OSError
         See :meth:`Service.run`.
     """
-    loop = asyncio.get_running_loop()
-    seen: list[int] = []
 
-    def on_signal(number: int) -> None:
-        seen.append(number)
-        if len(seen) > 1:
-            os._exit(128 + number)
-        _log.info("draining; a second signal ends at once", signal=signal.Signals(number).name)
+    def drain(received: Signals) -> None:
+        _log.info("draining; a second signal ends at once", signal=received.name)
         service.end()
 
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, on_signal, number)
+    end_on_signals(drain, asyncio.get_running_loop())
     await service.run()

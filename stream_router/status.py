@@ -1,6 +1,7 @@
-"""What happened in a router → its status, and whether it is ready, in words for people.
+"""A router's status, and whether the router is ready, in words for people.
 
-Counts and states flow in; a :class:`~schemas.status.RouterStatus` and the reasons for not being ready flow out.
+A :class:`~schemas.status.RouterStatus` reports the counts and states of the process; while it is not ready, it gives
+the reasons.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from schemas.status import ModelHealth, RouterStatus, VersionInUse
+from ucci_runtime.broker.records import Lag
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,41 +46,53 @@ class Identity:
     started_at: datetime
 
 
+class Versions(NamedTuple):
+    """What the calibration topics have brought, by workload: the versions in use, and how many were rejected."""
+
+    in_use: Mapping[str, VersionInUse]
+    rejected: Mapping[str, int]
+
+
+class Backlog(NamedTuple):
+    """What is not answered or not committed yet.
+
+    Parameters
+    ----------
+    in_flight : int
+        Queries being answered.
+    lag : mapping of partition to Lag
+        How far the commits are behind the log's end.
+    """
+
+    in_flight: int
+    lag: Mapping[int, Lag]
+
+
 def router_status(
     identity: Identity,
     *,
     now: datetime,
     readiness: Readiness,
-    versions: Mapping[str, VersionInUse],
-    rejected_versions: Mapping[str, int],
+    versions: Versions,
     models: Mapping[str, Mapping[str, ModelHealth]],
-    lag: Mapping[int, int],
-    lag_s: Mapping[int, float],
-    in_flight: int,
+    backlog: Backlog,
     counters: Mapping[str, int],
 ) -> RouterStatus:
-    """Put a status together.
-
-    Parameters
-    ----------
-    lag : mapping of partition to offsets
-        Between the log's end and the committed offset.
-    lag_s : mapping of partition to seconds
-        Age of the newest query taken, where more are left; 0 at the end.
-    """
+    """Return the status of a router as of ``now``."""
+    lag = sorted(backlog.lag.items())
     return RouterStatus(
         instance_id=identity.instance_id,
         started_at=identity.started_at,
         updated_at=now,
         ready=not readiness.missing,
-        versions=dict(versions),
-        rejected_versions=dict(rejected_versions),
+        versions=dict(versions.in_use),
+        rejected_versions=dict(versions.rejected),
         models={
             workload: {cast(Literal["small", "large"], role): health for role, health in roles.items()}
             for workload, roles in models.items()
         },
-        lag={str(partition): offsets for partition, offsets in sorted(lag.items())},
-        in_flight=in_flight,
+        lag={str(partition): behind.records for partition, behind in lag},
+        in_flight=backlog.in_flight,
         counters=dict(counters),
-        lag_s={str(partition): seconds for partition, seconds in sorted(lag_s.items())},
+        lag_s={str(partition): behind.seconds for partition, behind in lag if behind.seconds is not None},
     )

@@ -1,4 +1,4 @@
-"""The W3C trace context of a record: its headers flow in, what may be passed on flows out.
+"""The W3C trace context in a record's headers, and the part of it that may be passed on.
 
 What is malformed is not passed on, as the standard asks, and is never an error: the query is answered all the same.
 Source: https://www.w3.org/TR/trace-context/, sections 3.2 and 3.3.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unfinished_layout import FORMULAS, LONG_TEST_NAMES, MANY_ARGUMENTS, MANY_METHODS
+from tests.unfinished_layout import LONG_TEST_NAMES, MANY_METHODS
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
@@ -56,7 +56,7 @@ def test_functions_take_few_arguments() -> None:
         for place, function in _all_functions()
         if _argument_count(function) > MAX_ARGUMENTS and not _is_subcommand(function)
     }
-    assert not many - MANY_ARGUMENTS
+    assert not many
 
 
 def test_classes_have_few_public_methods() -> None:
@@ -72,8 +72,7 @@ def test_classes_have_few_public_methods() -> None:
 def test_module_docstrings_follow_no_formula() -> None:
     """A docstring says what the file is for in the words of its concept, not what flows in and out of it."""
     said = {path: " ".join((ast.get_docstring(_tree(path)) or "").split()) for path in sources()}
-    found = [path for path, text in said.items() if FORMULA.search(text)]
-    assert not [_place(path) for path in found if not _is_within(path, FORMULAS)]
+    assert not [_place(path) for path, text in said.items() if FORMULA.search(text)]
 
 
 def test_names_of_tests_are_short() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
 
@@ -17,15 +16,3 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return seconds on a clock that never goes back."""
         ...
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> datetime:
-        """Return the wall-clock time in UTC."""
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        """Return seconds on a clock that never goes back."""
-        return time.monotonic()

@@ -80,7 +80,7 @@ class FeedbackRoutes:
         self.router = APIRouter(tags=["feedback"])
         self._add("/v1/feedback", self.take_one, TakenEvent, ONE_EVENT)
         self._add("/v1/feedback:batch", self.take_batch, None, EVENT_LINES, BATCH_ANSWERS)
-        self._add("/v1/hooks/label-studio", self.take_hook, TakenHook, LABEL_STUDIO_HOOK)
+        self._add("/v1/hooks/label-studio", self.take_hook, TakenHook, LABEL_STUDIO_HOOK, documented(404))
 
     async def take_one(self, request: Request) -> Response:
         """Take one ``FeedbackEvent``; the header Idempotency-Key stands in for a missing ``feedback_id``.

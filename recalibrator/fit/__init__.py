@@ -1,1 +1,1 @@
-"""Examples, summaries and commands in; calibration versions out: a pure fold over one log, and its loop."""
+"""The fit: a pure fold of examples, summaries and commands into calibration versions, and the loop that runs it."""

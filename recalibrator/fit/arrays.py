@@ -1,4 +1,4 @@
-"""The types of arrays, and arrays ↔ text, byte for byte: how columns of numbers travel inside a JSON snapshot."""
+"""The types of arrays, and their form as text, exact to the byte, in which a JSON snapshot holds columns of numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The identity that turns a target on micro-F1 into a mean: counts of one answer → its score.
+"""The identity that turns a target on micro-F1 into a mean of scores, each from the counts of one answer.
 
 With a = 2·TP and d = predicted + gold, micro-F1 of many answers is Σa / Σd, and
 z = a - τ·d = 2(1-τ)·TP - τ·(FP+FN) has Σz ≥ 0 exactly when micro-F1 ≥ τ.

@@ -57,6 +57,10 @@ class VersionLog(Protocol):
         """Read to the end as of now, then return the highest valid version of each workload; blocks."""
         ...
 
+    def ignored(self) -> dict[str, int]:
+        """Return by workload the numbers too high to be followed that came since the last call; they count nowhere."""
+        ...
+
     def close(self) -> None:
         """Close the reader."""
         ...

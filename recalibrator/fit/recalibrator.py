@@ -1,4 +1,4 @@
-"""The fold of one workload: its labelled examples, traffic summaries and commands → calibration versions.
+"""The fold of one workload: publishes calibration versions from labelled examples, traffic summaries and commands.
 
 Time comes from the events alone, by the clocks of those who route and command: labelers' clocks are not trusted with
 it. The same events in the same order give byte-identical versions.
@@ -28,10 +28,10 @@ from recalibrator.fit.label_quality.state_machine import details as label_detail
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.publish.evidence import costs, evidence
 from recalibrator.fit.publish.trial import Trials
-from recalibrator.fit.publish.versions import Holds, VersionRegistry, content_of, interpret
+from recalibrator.fit.publish.versions import Content, Holds, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
-from schemas.calibration import CalibrationVersion
+from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
 from schemas.command import Command
 from schemas.event import DEFAULT_SIGNAL, to_us
 from schemas.labelled import LabelledExample
@@ -148,8 +148,12 @@ class Recalibrator:
         return self._observe_traffic(measured_alike)
 
     def raise_version_floor(self, version: int) -> None:
-        """Give the next version a number above this one: the highest valid one on the calibration topic."""
-        self._published.floor = max(self._published.floor, version)
+        """Give the next version a number above this one: the highest valid one on the calibration topic.
+
+        One above ``HIGHEST_VERSION`` changes nothing: routers would take no version that follows it.
+        """
+        if version <= HIGHEST_VERSION:
+            self._published.floor = max(self._published.floor, version)
 
     def _observe_label(self, example: LabelledExample) -> CalibrationVersion | None:
         routed_us = to_us(example.routed_at)
@@ -263,10 +267,9 @@ class Recalibrator:
         if current is None or not self._audit_changed:
             return None
         proof = current.evidence.model_copy(update={"trigger": "audit"})
-        threshold, exploration = current.uncertainty_threshold, current.exploration_probability
-        return self._published.publish(
-            self._now_us, current.map, threshold, current.state, proof, current.costs, exploration, audit=self._audit
-        )
+        content = Content(current.map, current.uncertainty_threshold, current.state, proof)
+        exploration = current.exploration_probability
+        return self._published.publish(self._now_us, content, current.costs, exploration, audit=self._audit)
 
     def _trigger(self, candidate: Candidate, *, drifted: bool, news: str | None) -> str | None:
         support, current, needed = candidate.estimate.support, self.current, self.constants.support
@@ -295,16 +298,13 @@ class Recalibrator:
         drift = self._monitor.drift.worst
         found = evidence(trigger, candidate, scores, self.settings, model_costs, drift)
         found = found.model_copy(update={"details": {**found.details, **self._more(candidate)}})
-        return self._published.publish(
-            self._now_us,
+        content = Content(
             candidate.estimate.map,
             float(candidate.policies.thresholds[candidate.choice.index]),
             "active" if candidate.choice.feasible else "infeasible",
             found,
-            model_costs,
-            candidate.exploration,
-            audit=self._audit,
         )
+        return self._published.publish(self._now_us, content, model_costs, candidate.exploration, audit=self._audit)
 
     def _more(self, candidate: Candidate) -> dict[str, JsonValue]:
         """Return what the evidence says of another map, of a proof and of suspected labels, where there are any."""
@@ -342,7 +342,7 @@ class Recalibrator:
             return None
         is_tried = act.deed == "try"
         model_costs = costs(self.settings, self._traffic)
-        version = self._published.publish(self._now_us, *content, model_costs, audit=self._audit, on_trial=is_tried)
+        version = self._published.publish(self._now_us, content, model_costs, audit=self._audit, on_trial=is_tried)
         if is_tried:
             self._trials.begin(command, version, self._now_us)
             return None
@@ -413,7 +413,7 @@ class Recalibrator:
             raise ValueError(f"snapshot: is of workload {state['workload']!r}, not {settings.name!r}")
         core = cls(settings, constants)
         if state.get("signal", DEFAULT_SIGNAL) != settings.uncertainty:  # not in the snapshots of former releases
-            core._published.floor = state["published"]["floor"]
+            core._published.take_floor(state["published"])
             core._holds = Holds(paused=state["holds"]["paused"])
             core._now_us = state["now_us"]
             return core

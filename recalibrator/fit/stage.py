@@ -11,14 +11,19 @@ within what a restart would fold again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from recalibrator.decoding import Observation, decode_observation
+from recalibrator.fit.news import PublishedVersions, number_ignored, status_news
 from recalibrator.fit.ports import Core, FitState, SnapshotStore, VersionLog
 from recalibrator.fit.publish.version_topics import trial_records, version_records
-from recalibrator.stage import NotCommitted, Stage, commit
+from recalibrator.stage import News, NotCommitted, Stage, commit
+from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
+from schemas.signature import signed
+from schemas.status import WorkloadStatus
 from ucci_runtime.broker.dead_letters import dead_letter
 from ucci_runtime.broker.ports import GroupOffsets, GroupReader, TransactionSession
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OutputRecord, Record, next_offset
@@ -65,6 +70,15 @@ class FitLimits:
     kept_versions: int = KEPT_VERSIONS
 
 
+class FitPorts(NamedTuple):
+    """What the fit reads from and writes to."""
+
+    log: GroupReader
+    transactions: TransactionSession
+    snapshots: SnapshotStore
+    versions: VersionLog
+
+
 @dataclass(slots=True)
 class _Fold:
     """The workloads of one partition of the observations.
@@ -92,9 +106,11 @@ class FitStage(Stage):
     workloads : collection of str
     topics : FitTopics
     limits : FitLimits
-    log, transactions, snapshots, versions : the ports
+    ports : FitPorts
     clock : Clock
     count : callable
+    signing_key : bytes, optional
+        Signs what is published.
     """
 
     def __init__(
@@ -102,27 +118,30 @@ class FitStage(Stage):
         workloads: frozenset[str],
         topics: FitTopics,
         limits: FitLimits,
+        ports: FitPorts,
         *,
-        log: GroupReader,
-        transactions: TransactionSession,
-        snapshots: SnapshotStore,
-        versions: VersionLog,
         clock: Clock,
         count: Count,
+        signing_key: bytes | None = None,
     ) -> None:
         self._workloads = workloads
         self._topics = topics
         self._limits = limits
-        self._log = log
-        self._transactions = transactions
-        self._snapshots = snapshots
-        self._versions = versions
+        self._log = ports.log
+        self._transactions = ports.transactions
+        self._snapshots = ports.snapshots
+        self._versions = ports.versions
         self._clock = clock
         self._count = count
+        self._signing_key = signing_key
         self._folds: dict[int, _Fold] = {}
         self._outputs: list[OutputRecord] = []
         self._due_s = math.inf
         self._status_due_s: dict[str, float] = {}
+        self._statuses_sent: dict[str, WorkloadStatus] = {}
+        self._published = PublishedVersions()
+        self._ignored: dict[str, int] = {}
+        self._news: list[News] = []
         self._snapshot_due_s = clock.monotonic() + SNAPSHOT_INTERVAL_S
         self._is_assigned = False
 
@@ -135,6 +154,11 @@ class FitStage(Stage):
         """Return how far behind each input is."""
         return self._log.lag()
 
+    def news(self) -> Sequence[News]:
+        """Return what was published since the last call, and what has changed for the workloads."""
+        found, self._news = [*self._published.take(), *self._news], []
+        return found
+
     def start(self) -> None:
         """End what a former process left open, then join the group."""
         self._transactions.start()
@@ -145,6 +169,7 @@ class FitStage(Stage):
         items = self._log.poll(min(self._due_in_s(), _POLL_S))
         try:
             self._raise_version_floors(self._versions.news())
+            self._note_ignored(self._versions.ignored())
             self._go_live()
             for item in items:
                 self._take(item)
@@ -197,7 +222,7 @@ class FitStage(Stage):
             self._commit()
             self._store(self._folds.values())
         except NotCommitted:
-            # Whoever owns the partitions next folds the rest.
+            # The next owner of the partitions folds the rest.
             self._count("fit_notes", note="revoked_uncommitted")
         self.lost()
 
@@ -244,7 +269,13 @@ class FitStage(Stage):
             return
         kept, most = fold.history.setdefault(event.workload, []), self._limits.kept_versions
         topics = self._topics
-        records = trial_records(before, core.trial, event, kept, trial=topics.trial, history=topics.history, most=most)
+        # Signed as they leave: the fold, and so its snapshots, know of no key.
+        trial = core.trial
+        if trial is not None and trial is not before:
+            trial = trial.model_copy(update={"version": self._signed(trial.version)})
+        if version is not None:
+            version = self._signed(version)
+        records = trial_records(before, trial, event, kept, trial=topics.trial, history=topics.history, most=most)
         if version is not None:
             records += version_records(version, kept, calibration=topics.calibration, history=topics.history, most=most)
         if topics.trial is None and core.trial is not before:
@@ -255,6 +286,10 @@ class FitStage(Stage):
             self._store([fold])
             if version is not None:
                 self._count("versions", workload=version.workload, trigger=version.evidence.trigger)
+                self._published.add(version)
+
+    def _signed(self, version: CalibrationVersion) -> CalibrationVersion:
+        return version if self._signing_key is None else signed(version, self._signing_key)
 
     def _reach_end(self, fold: _Fold, end: EndReached) -> None:
         if not fold.is_live and end.offset < fold.limit:
@@ -313,6 +348,16 @@ class FitStage(Stage):
             if fold.is_live:
                 self._raise_floors_of(fold, highest)
 
+    def _note_ignored(self, ignored: Mapping[str, int]) -> None:
+        for workload, number in ignored.items():
+            self._ignored[workload] = number
+            self._news.append(number_ignored(workload, number))
+            self._count("fit_notes", note="version_number_ignored")
+            for fold in self._folds.values():
+                if workload in fold.cores:
+                    fold.touched.add(workload)
+                    self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
+
     def _raise_floors_of(self, fold: _Fold, highest: Mapping[str, int]) -> None:
         above = {
             core: number
@@ -347,14 +392,17 @@ class FitStage(Stage):
         for fold in self._folds.values():
             if fold.source in offsets:
                 fold.committed = fold.position
-        for fold, workload, _ in statuses:
+        for fold, status, _ in statuses:
+            workload = status.workload
+            self._news.extend(status_news(self._statuses_sent.get(workload, status), status))
+            self._statuses_sent[workload] = status
             fold.touched.discard(workload)
             self._status_due_s[workload] = self._clock.monotonic() + STATUS_INTERVAL_S
         self._outputs = []
         waiting = [self._status_due_s.get(w, 0.0) for f in self._folds.values() if f.is_live for w in f.touched]
         self._due_s = min(waiting, default=math.inf)
 
-    def _statuses(self) -> list[tuple[_Fold, str, OutputRecord]]:
+    def _statuses(self) -> list[tuple[_Fold, WorkloadStatus, OutputRecord]]:
         """Return the statuses that are due."""
         now_s, lag = self._clock.monotonic(), self._log.lag()
         found = []
@@ -365,7 +413,10 @@ class FitStage(Stage):
                 behind = {"observations": lag[fold.source].records if fold.source in lag else 0}
                 status = fold.cores[workload].status()
                 status = status.model_copy(update={"lag": behind, "updated_at": self._clock.now()})
-                found.append((fold, workload, OutputRecord(self._topics.status, workload.encode(), status.to_json())))
+                if workload in self._ignored:
+                    details = {**status.details, "version_number_ignored": self._ignored[workload]}
+                    status = status.model_copy(update={"details": details})
+                found.append((fold, status, OutputRecord(self._topics.status, workload.encode(), status.to_json())))
         return found
 
     def _store(self, folds: Iterable[_Fold], *, changed: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""Results and late feedback in; labelled examples, traffic summaries and requests for labels out."""
+"""The join: matches results with late feedback into labelled examples, sums up traffic, and asks for labels."""

@@ -8,17 +8,24 @@ not know of trials.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from schemas.calibration import CalibrationVersion, Signal
+from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
 from schemas.errors import DecodeError
 from schemas.routed import Decision, TrialDecision
+from schemas.signature import SignatureFault, signature_fault
 from schemas.status import VersionInUse
 from schemas.trial import CalibrationTrial
+
+_SIGNATURE_FAULTS: Mapping[SignatureFault, str] = {
+    "unsigned": "the version is not signed, and calibration.signing_key is set here; set it for the fit too",
+    "bad_signature": "no configured key has signed this version: compare calibration.signing_key with that of the fit",
+}
 
 
 class RejectionReason(StrEnum):
@@ -35,6 +42,15 @@ class RejectionReason(StrEnum):
 
     FOREIGN_SIGNAL = "foreign_signal"
     """Made for another uncertainty signal, small model or decoding."""
+
+    UNSIGNED = "unsigned"
+    """Without a signature, where a key is configured."""
+
+    BAD_SIGNATURE = "bad_signature"
+    """Signed with a key that is not configured, or altered since."""
+
+    NUMBER_TOO_HIGH = "number_too_high"
+    """Above any number that the fit gives: in force, it would shut out every version to come."""
 
     OLDER = "older"
     """Not above the version in force."""
@@ -68,6 +84,8 @@ class ActiveVersions:
     ----------
     signals : mapping of workload to Signal
         What u is measured on under this router's configuration.
+    keys : sequence of bytes
+        One of which must have signed a version; empty: none need be signed.
 
     Attributes
     ----------
@@ -75,11 +93,12 @@ class ActiveVersions:
         Versions on trial beside those in force.
     """
 
-    def __init__(self, signals: Mapping[str, Signal]) -> None:
+    def __init__(self, signals: Mapping[str, Signal], keys: Sequence[bytes] = ()) -> None:
         self._signals = dict(signals)
+        self._keys = tuple(keys)
         self._in_force: dict[str, _InForce] = {}
         self._rejected: Counter[str] = Counter()
-        self.trials = ActiveTrials(signals)
+        self.trials = ActiveTrials(signals, keys)
 
     def in_force(self, workload: str) -> CalibrationVersion | None:
         """Return the version in force, or None in a cold start."""
@@ -145,6 +164,8 @@ class ActiveVersions:
         if key != version.workload.encode():
             problem = f"the key is {key!r}, the workload {version.workload!r}"
             return Rejected(RejectionReason.MALFORMED, problem)
+        if self._keys and (fault := signature_fault(json.loads(value), self._keys)) is not None:
+            return Rejected(RejectionReason(fault), _SIGNATURE_FAULTS[fault])
         return self._compare(version)
 
     def _compare(self, version: CalibrationVersion) -> CalibrationVersion | Rejected:
@@ -155,6 +176,9 @@ class ActiveVersions:
             return Rejected(RejectionReason.UNKNOWN_WORKLOAD, problem)
         if version.signal != signal:
             return Rejected(RejectionReason.FOREIGN_SIGNAL, f"made for {version.signal}, configured is {signal}")
+        if version.version > HIGHEST_VERSION:
+            problem = f"version {version.version} is above {HIGHEST_VERSION}, the highest that is taken"
+            return Rejected(RejectionReason.NUMBER_TOO_HIGH, problem)
         present = self.in_force(version.workload)
         if present is None or version.version > present.version or version.digest == present.digest:
             return version
@@ -186,10 +210,13 @@ class ActiveTrials:
     ----------
     signals : mapping of workload to Signal
         What u is measured on under this router's configuration.
+    keys : sequence of bytes
+        One of which must have signed a version on trial; empty: none need be signed.
     """
 
-    def __init__(self, signals: Mapping[str, Signal]) -> None:
+    def __init__(self, signals: Mapping[str, Signal], keys: Sequence[bytes] = ()) -> None:
         self._signals = dict(signals)
+        self._keys = tuple(keys)
         self._trials: dict[str, CalibrationTrial] = {}
 
     def of(self, workload: str) -> CalibrationTrial | None:
@@ -208,7 +235,7 @@ class ActiveTrials:
         signal = self._signals.get(workload)
         if signal is None:
             return None
-        trial, problem = (None, None) if value is None else _read_trial(workload, value, signal)
+        trial, problem = (None, None) if value is None else _read_trial(workload, value, signal, self._keys)
         if trial is None:
             self._trials.pop(workload, None)
         else:
@@ -216,7 +243,9 @@ class ActiveTrials:
         return TrialChange(workload, trial, problem)
 
 
-def _read_trial(workload: str, value: bytes, signal: Signal) -> tuple[CalibrationTrial | None, str | None]:
+def _read_trial(
+    workload: str, value: bytes, signal: Signal, keys: Sequence[bytes]
+) -> tuple[CalibrationTrial | None, str | None]:
     """Return the trial in a record, or what is wrong with it."""
     try:
         trial = CalibrationTrial.from_json(value)
@@ -224,6 +253,10 @@ def _read_trial(workload: str, value: bytes, signal: Signal) -> tuple[Calibratio
         return None, str(error)
     if trial.workload != workload:
         return None, f"the key is {workload!r}, the workload {trial.workload!r}"
+    if keys and (fault := signature_fault(json.loads(value)["version"], keys)) is not None:
+        return None, _SIGNATURE_FAULTS[fault]
+    if trial.version.version > HIGHEST_VERSION:
+        return None, f"version {trial.version.version} is above {HIGHEST_VERSION}, the highest that is taken"
     if trial.version.signal != signal:
         return None, f"made for {trial.version.signal}, configured is {signal}"
     return trial, None

@@ -20,6 +20,7 @@ from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade
 from stream_router.errors import BusyError, CallError, ModelsFailed, ServerDownError
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.http_client import ModelClient
+from stream_router.model_client.query_time import QueryTime
 from stream_router.model_client.request import build_probe, build_request
 from stream_router.otel_tracing import PassedOn
 from stream_router.ports import Calibrations, ModelCall, ModelCallMetrics, ServerName, Tracing
@@ -65,6 +66,7 @@ class CascadeAnswerer:
         self._clock = clock
         self._instance_id = instance_id
         self._large_outage = settings.router.large_outage
+        self._deadline_s = settings.router.query_deadline_s
         self._models = {name: _Models(workload, clock, metrics) for name, workload in settings.workloads.items()}
 
     async def start(self) -> None:
@@ -102,7 +104,8 @@ class CascadeAnswerer:
     async def answer(self, query: QueryEvent, workload: str, headers: Mapping[str, str] | None = None) -> RoutedEvent:
         """Run the cascade for one query.
 
-        Waits, however long, while neither model server can answer; may be cancelled at any time.
+        Waits, however long, while neither model server can answer; may be cancelled at any time. What a query may
+        spend at servers that do answer others is bounded by ``router.query_deadline_s``.
 
         Parameters
         ----------
@@ -119,7 +122,8 @@ class CascadeAnswerer:
         """
         models = self._models[workload]
         cascade = QueryCascade(query, models.settings, self._large_outage)
-        asking = _Asking(models, query.text, headers, self._clock, self._tracing)
+        time = QueryTime(self._deadline_s, reserved_s=models.endpoints["large"].timeout_s)
+        asking = _Asking(models, query.text, headers, self._clock, self._tracing, time)
         while True:
             step = cascade.next_step()
             if isinstance(step, Serve):
@@ -181,16 +185,23 @@ class _Models:
 class _Asking:
     """The calls made for one query; remembers at how many outages of each server it was in flight there."""
 
-    __slots__ = ("_clock", "_headers", "_models", "_rounds", "_text", "_tracing")
+    __slots__ = ("_clock", "_headers", "_models", "_rounds", "_text", "_time", "_tracing")
 
     def __init__(
-        self, models: _Models, text: str, headers: Mapping[str, str] | None, clock: Clock, tracing: Tracing
+        self,
+        models: _Models,
+        text: str,
+        headers: Mapping[str, str] | None,
+        clock: Clock,
+        tracing: Tracing,
+        time: QueryTime,
     ) -> None:
         self._models = models
         self._text = text
         self._headers = headers
         self._clock = clock
         self._tracing = tracing
+        self._time = time
         self._rounds: dict[ModelRole, int] = {"small": 0, "large": 0}
 
     async def ask(self, role: ModelRole, *, may_give_up: bool) -> Asked:
@@ -214,12 +225,15 @@ class _Asking:
         request = build_request(settings, endpoint, self._text)
         server = self._models.by_role[role]
         began_s = self._clock.monotonic()
+        if role == "large":
+            self._time.release()
         try:
             answered = await server.call(
                 request,
                 headers,
                 earlier_rounds=self._rounds[role],
                 patience_s=endpoint.timeout_s if may_give_up else None,
+                time=self._time,
             )
         except CallError as error:
             if isinstance(error, ServerDownError):

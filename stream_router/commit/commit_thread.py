@@ -122,12 +122,12 @@ class CommitThread(Thread):
         offsets = {Input(self._queries, partition): found for partition, found in batch.offsets.items()}
         end = self._session.commit([outcome.record for outcome in batch.outcomes], offsets, taken.group)
         if isinstance(end, Committed):
-            self._ledger.committed(batch)
+            taken.committed()
             self._count(batch.outcomes, end.written)
         elif isinstance(end, Aborted):
-            self._ledger.aborted(batch)
+            taken.aborted()
         elif end.offsets is not None:
-            self._ledger.settled(batch, committed_offsets(end.offsets, self.note_foreign))
+            taken.settled(committed_offsets(end.offsets, self.note_foreign))
 
     def note_foreign(self, source: Input, commit: OffsetCommit) -> None:
         """Count offset metadata that is not this router's."""

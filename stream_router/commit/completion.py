@@ -1,7 +1,7 @@
-"""Completions of one partition, in any order → the offset to commit, and what is done beyond it.
+"""Which offset of a partition to commit while its queries are done in any order, and which are done beyond it.
 
-Offsets flow in as they are delivered and again as they are done; the contiguous frontier and the done ranges beyond
-it flow out. The frontier never passes a delivered offset that is not done. Offsets have gaps (transaction markers,
+A tracker notes each offset as it is delivered and again as it is done, and keeps the contiguous frontier and the done
+ranges beyond it. The frontier never passes a delivered offset that is not done. Offsets have gaps (transaction markers,
 aborted records): what was not delivered between two deliveries never will be, so a gap neither holds the frontier
 nor splits a range.
 """

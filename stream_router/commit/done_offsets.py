@@ -1,8 +1,7 @@
-"""Offsets that are done beyond the committed one ↔ the metadata of an offset commit.
+"""The metadata of an offset commit, which records the offsets that are done beyond the committed one.
 
-Ranges of done offsets flow in, a short text that Kafka keeps beside the committed offset flows out, and the same
-ranges come back after a restart. A text that was not written for exactly this offset never becomes ranges: to skip
-a query that nobody answered would be to lose it.
+Kafka keeps this short text beside the committed offset, and a restart reads the same ranges back from it. A text that
+was not written for exactly this offset never becomes ranges: to skip a query that nobody answered would be to lose it.
 
 The text is one version character and the unpadded base64url form of: CRC-32 over the committed offset and the body
 (4 bytes), then the body, two LEB128 numbers a range: the distance of its first offset from the end of the range

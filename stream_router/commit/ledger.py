@@ -1,15 +1,16 @@
 """The whole assignment's bookkeeping: which queries are asked, answered, in a transaction, committed.
 
-Assignments, deliveries, answers and the ends of transactions flow in; batches to commit, and queries to give up,
-flow out. Every delivered offset is in exactly one batch that is committed, and in none before its answer is there.
+From assignments, deliveries, answers and the ends of transactions, the ledger derives the batches to commit and the
+queries to give up. Every delivered offset is in exactly one batch that is committed, and in none before its answer is
+there.
 
 An entry's life::
 
     delivered ─► IN_FLIGHT ─finished─► FINISHED ─take─► TAKEN ─committed─► gone
                                           ▲───────aborted──┘
 
-Entries outlive their partition's assignment until the next one: whoever gets the partition back asks no model twice,
-and whoever does not drops them. A partition that is not assigned is in no batch.
+Entries outlive their partition's assignment until the next one: an instance that gets the partition back asks no model
+twice, and one that does not drops them. A partition that is not assigned is in no batch.
 """
 
 from __future__ import annotations
@@ -43,6 +44,24 @@ class CommittedOffsets(NamedTuple):
         if self.offset is None:
             return False
         return offset < self.offset or any(first <= offset <= last for first, last in self.done)
+
+
+class Load(NamedTuple):
+    """How much the router holds now.
+
+    Parameters
+    ----------
+    in_flight : int
+        Queries being answered.
+    uncommitted : int
+        Queries answered and not committed.
+    uncommitted_bytes : int
+        Bytes held by their answers.
+    """
+
+    in_flight: int
+    uncommitted: int
+    uncommitted_bytes: int
 
 
 class EntryState(Enum):
@@ -91,25 +110,9 @@ class Ledger:
         self._uncommitted = 0
         self._uncommitted_bytes = 0
 
-    @property
-    def in_flight(self) -> int:
-        """Queries being answered."""
-        return self._in_flight
-
-    @property
-    def uncommitted(self) -> int:
-        """Queries answered and not committed."""
-        return self._uncommitted
-
-    @property
-    def uncommitted_bytes(self) -> int:
-        """Bytes held by answers that are not committed."""
-        return self._uncommitted_bytes
-
-    @property
-    def partitions(self) -> frozenset[int]:
-        """Partitions assigned now."""
-        return frozenset(self._trackers)
+    def load(self) -> Load:
+        """Return how much is held now."""
+        return Load(self._in_flight, self._uncommitted, self._uncommitted_bytes)
 
     @property
     def congested(self) -> frozenset[int]:

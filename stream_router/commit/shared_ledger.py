@@ -7,11 +7,11 @@ coordinator rather than committed under the newer one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from threading import Condition, Lock
-from typing import NamedTuple
 
-from stream_router.commit.ledger import CommitBatch, CommittedOffsets, Ledger, RecordId
+from stream_router.commit.ledger import CommitBatch, CommittedOffsets, Ledger, Load, RecordId
 from stream_router.commit.outcome import Outcome
 from ucci_runtime.broker.records import Record
 
@@ -23,20 +23,37 @@ _MANY_SHARE = 4
 _MANY_WAIT_S = 0.02
 
 
-class Taken(NamedTuple):
-    """A batch, and the group metadata that it must be committed under (an object of the client library)."""
+class Taken:
+    """A batch taken from the ledger, to be ended in one of three ways by the thread that took it.
 
-    batch: CommitBatch
-    group: object
+    Parameters
+    ----------
+    batch : CommitBatch
+    group : object
+        The group metadata that the batch must be committed under; an object of the client library.
+    locked : callable
+        Returns the ledger, its lock held.
+    """
 
+    def __init__(self, batch: CommitBatch, group: object, locked: Callable[[], AbstractContextManager[Ledger]]) -> None:
+        self.batch = batch
+        self.group = group
+        self._locked = locked
 
-class Load(NamedTuple):
-    """How much the router holds now."""
+    def committed(self) -> None:
+        """Note that the batch is committed."""
+        with self._locked() as ledger:
+            ledger.committed(self.batch)
 
-    in_flight: int
-    uncommitted: int
-    uncommitted_bytes: int
-    partitions: int
+    def aborted(self) -> None:
+        """Note that nothing of the batch is committed."""
+        with self._locked() as ledger:
+            ledger.aborted(self.batch)
+
+    def settled(self, group: Mapping[int, CommittedOffsets]) -> None:
+        """Find out from the group's offsets how the batch ended."""
+        with self._locked() as ledger:
+            ledger.settled(self.batch, group)
 
 
 class SharedLedger:
@@ -99,7 +116,7 @@ class SharedLedger:
     def await_idle(self, timeout_s: float) -> bool:
         """Block until no query is in flight; False when the time is over first."""
         with self._lock:
-            return self._idle.wait_for(lambda: self._ledger.in_flight == 0, timeout_s)
+            return self._idle.wait_for(lambda: self._ledger.load().in_flight == 0, timeout_s)
 
     @property
     def congested(self) -> frozenset[int]:
@@ -126,24 +143,7 @@ class SharedLedger:
         """Take what one transaction can commit now."""
         with self._lock:
             batch = self._ledger.take()
-            return None if batch is None else Taken(batch, self._group)
-
-    def committed(self, batch: CommitBatch) -> None:
-        """Note that the batch is committed."""
-        with self._lock:
-            self._ledger.committed(batch)
-            self._wake()
-
-    def aborted(self, batch: CommitBatch) -> None:
-        """Note that nothing of the batch is committed."""
-        with self._lock:
-            self._ledger.aborted(batch)
-
-    def settled(self, batch: CommitBatch, group: Mapping[int, CommittedOffsets]) -> None:
-        """Find out from the group's offsets how the batch ended."""
-        with self._lock:
-            self._ledger.settled(batch, group)
-            self._wake()
+            return None if batch is None else Taken(batch, self._group, self._locked)
 
     # --- called by anyone ---
 
@@ -155,17 +155,23 @@ class SharedLedger:
     def load(self) -> Load:
         """Return how much is held."""
         with self._lock:
-            ledger = self._ledger
-            return Load(ledger.in_flight, ledger.uncommitted, ledger.uncommitted_bytes, len(ledger.partitions))
+            return self._ledger.load()
 
     def _free(self) -> int:
-        ledger = self._ledger
-        if ledger.uncommitted_bytes >= MAX_UNCOMMITTED_BYTES:
+        load = self._ledger.load()
+        if load.uncommitted_bytes >= MAX_UNCOMMITTED_BYTES:
             return 0
-        free = min(self._max_in_flight - ledger.in_flight, self._max_uncommitted - ledger.uncommitted)
+        free = min(self._max_in_flight - load.in_flight, self._max_uncommitted - load.uncommitted)
         return max(free, 0)
+
+    @contextmanager
+    def _locked(self) -> Iterator[Ledger]:
+        """Hold the lock, and wake those who wait for what has changed meanwhile."""
+        with self._lock:
+            yield self._ledger
+            self._wake()
 
     def _wake(self) -> None:
         self._slot_freed.notify()
-        if self._ledger.in_flight == 0:
+        if self._ledger.load().in_flight == 0:
             self._idle.notify_all()

@@ -1,6 +1,6 @@
-"""Bytes of the queries topic → a query and its workload, or what is wrong with them, in one word and one line.
+"""Reads the queries topic: each record is a query of a configured workload, or is refused with a reason and one line.
 
-Nothing half-valid flows out: a query that comes through names a configured workload.
+Nothing half-valid gets through: every query that does names a configured workload.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ _NAMES_SHOWN = 10
 _CHARS_SHOWN = 60
 
 
-def decode_query(value: bytes | None, workloads: Collection[str]) -> tuple[QueryEvent, str]:
+def decode_query(
+    value: bytes | None, workloads: Collection[str], default_workload: str | None = None
+) -> tuple[QueryEvent, str]:
     """Read one record.
 
     Parameters
@@ -23,6 +25,8 @@ def decode_query(value: bytes | None, workloads: Collection[str]) -> tuple[Query
         The record's value; None is a tombstone.
     workloads : collection of str
         The configured names.
+    default_workload : str, optional
+        One of them, for queries that name none; the only one needs no default.
 
     Returns
     -------
@@ -43,11 +47,11 @@ def decode_query(value: bytes | None, workloads: Collection[str]) -> tuple[Query
         query = QueryEvent.from_json(value)
     except DecodeError as error:
         raise _named(value, error) from None
-    return query, _workload(query.workload, workloads)
+    return query, _workload(query.workload or default_workload, workloads)
 
 
 def _named(value: bytes, error: DecodeError) -> DecodeError:
-    """Tell apart what the parser calls by one name."""
+    """Distinguish the faults that the parser reports under one reason."""
     if error.reason == "not_json":
         try:
             value.decode()
@@ -63,7 +67,11 @@ def _workload(name: str | None, workloads: Collection[str]) -> str:
     if name is None:
         if len(workloads) == 1:
             return next(iter(workloads))
-        raise DecodeError("missing_workload", f"workload: is missing and several are configured: {known}", "workload")
+        raise DecodeError(
+            "missing_workload",
+            f"workload: is missing and several are configured: {known}; name one, or set default_workload",
+            "workload",
+        )
     if name not in workloads:
         shown = name[:_CHARS_SHOWN]
         raise DecodeError("unknown_workload", f"workload: {shown!r} is not configured; known: {known}", "workload")

@@ -1,4 +1,4 @@
-"""The intake's thread: queries in, one assignment after the other, never more than there are free slots.
+"""The intake's thread takes queries, one assignment after the other, never more than there are free slots.
 
 The thread never stops polling, full or not: a member that is not polled never rejoins after a broker restart. Nothing
 is taken before the ledger knows what the group has committed for the partition, and nothing is committed here.

@@ -1,4 +1,4 @@
-"""A model's reply → its run: entities, or why it is not an answer. Pure.
+"""Reads a model's reply as a run of the model: entities, or why it is not an answer. Pure.
 
 An answer is one JSON object with nothing around it but white space. Keys beyond the workload's fields are dropped,
 "" is null, numbers become their text; nested objects and booleans make it invalid.

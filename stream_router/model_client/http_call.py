@@ -6,6 +6,7 @@ Waits at most the endpoint's time-out and holds at most a bounded reply in memor
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Mapping
 
 import aiohttp
@@ -57,12 +58,16 @@ class ModelConnection:
     """
 
     def __init__(self, endpoint: ModelEndpoint, max_connections: int, max_tokens: int) -> None:
-        self._base_url = endpoint.base_url.rstrip("/")
+        self._base_url = endpoint.public_url
         self._timeout_s = endpoint.timeout_s
         self._max_bytes = _BASE_REPLY_BYTES + _BYTES_A_TOKEN * max_tokens
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if endpoint.api_key is not None:
             headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
+        elif endpoint.credentials is not None:
+            # Not left in the address, which errors show; aiohttp's own would be Latin-1.
+            pair = ":".join(endpoint.credentials).encode()
+            headers["Authorization"] = f"Basic {b64encode(pair).decode()}"
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=KEEPALIVE_S),
             # The whole call is timed by asyncio: aiohttp 3.14 loses a cancellation that comes in the moment of its own

@@ -8,7 +8,8 @@ Three questions are kept apart, since each has another answer:
   in turn, in :mod:`.call_slots`. A caller that can do without the answer says how long it is ready to queue, and
   has its retries counted by :mod:`.retry_budget`. A caller that cannot queues for as long as the server is there: its
   retries queue like any call, so that they add nothing to what the server has to do at a time.
-- Is the *query* at fault? It is once its attempts are used up while the server answers others, a probe if need be.
+- Is the *query* at fault? It is once its attempts or its time are used up while the server answers others, a probe if
+  need be.
   Attempts that end by overload are nobody's fault, and a query has ``MAX_ROUNDS`` times as many of them.
 """
 
@@ -39,6 +40,7 @@ from stream_router.errors import (
 from stream_router.model_client.call_slots import CallSlots, NoPlaceError
 from stream_router.model_client.concurrency_limit import ConcurrencyLimit
 from stream_router.model_client.http_call import ModelConnection
+from stream_router.model_client.query_time import QueryTime
 from stream_router.model_client.request import ModelRequest
 from stream_router.model_client.retry_budget import RetryBudget
 from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
@@ -90,6 +92,8 @@ class _Attempts:
     delivered : bool
         Whether the server saw any of them.
     last : TransientError, optional
+    at_server_s : float
+        Time of the attempts and of the pauses between them; neither the queue nor an outage is the query's.
     """
 
     began_s: float
@@ -98,6 +102,7 @@ class _Attempts:
     overloaded: int = 0
     delivered: bool = False
     last: TransientError | None = None
+    at_server_s: float = 0.0
 
     def add(self, error: TransientError, *, by_overload: bool) -> None:
         self.last = error
@@ -219,6 +224,7 @@ class ModelClient:
         *,
         earlier_rounds: int = 0,
         patience_s: float | None = None,
+        time: QueryTime | None = None,
     ) -> Answered:
         """Ask the model.
 
@@ -232,33 +238,56 @@ class ModelClient:
         patience_s : float, optional
             How long each attempt may queue for a place; for callers that can do without the answer. By default a call
             queues while the server is up.
+        time : QueryTime, optional
+            What the query may still spend here; what it spent is taken from it, unless the server went down. The first
+            attempt is made in any case, another one only where all its time-out is left.
 
         Raises
         ------
         RefusedError
             The server refused this request.
         FailedError
-            The attempts are used up, and the server answers others.
+            The attempts or the time are used up, and the server answers others.
         ServerDownError
             The server is down, known from others or from this query's own attempts.
         BusyError
             The server is overloaded, and patience or the budget of retries is used up.
         """
-        attempts = _Attempts(self._clock.monotonic())
+        attempts, time = _Attempts(self._clock.monotonic()), time or QueryTime()
+        try:
+            reply = await self._call(request, headers, attempts, earlier_rounds, patience_s, time.left_s)
+        except ServerDownError:
+            raise
+        except CallError:
+            time.spend(attempts.at_server_s)
+            raise
+        time.spend(attempts.at_server_s)
+        self._retries.earn()
+        return Answered(reply, self._clock.monotonic() - attempts.began_s)
+
+    async def _call(
+        self,
+        request: ModelRequest,
+        headers: Mapping[str, str] | None,
+        attempts: _Attempts,
+        earlier_rounds: int,
+        patience_s: float | None,
+        time_s: float,
+    ) -> Reply:
         while True:
             if attempts.last is not None:
-                await self._prepare_retry(attempts, earlier_rounds, may_give_up=patience_s is not None)
+                await self._prepare_retry(attempts, earlier_rounds, time_s, may_give_up=patience_s is not None)
             try:
                 async with self._place(attempts, earlier_rounds, patience_s):
-                    answered = self._breaker.successes
-                    reply = await self._attempt(request, headers)
+                    answered, began_s = self._breaker.successes, self._clock.monotonic()
+                    try:
+                        return await self._attempt(request, headers)
+                    finally:
+                        attempts.at_server_s += self._clock.monotonic() - began_s
             except TransientError as error:
                 attempts.add(error, by_overload=self._is_overload(error, answered))
             except MisconfiguredError as error:
                 raise ServerDownError(f"{self._name} is down: {error}") from None
-            else:
-                self._retries.earn()
-                return Answered(reply, self._clock.monotonic() - attempts.began_s)
 
     def _is_overload(self, error: TransientError, answered: int) -> bool:
         """Say whether an attempt ended by overload; ``answered`` are the successes at its begin.
@@ -289,14 +318,16 @@ class ModelClient:
         finally:
             self._slots.release()
 
-    async def _prepare_retry(self, attempts: _Attempts, earlier_rounds: int, *, may_give_up: bool) -> None:
+    async def _prepare_retry(
+        self, attempts: _Attempts, earlier_rounds: int, time_s: float, *, may_give_up: bool
+    ) -> None:
         """Wait before another attempt, or raise why there is none."""
         assert attempts.last is not None
-        most = self._endpoint.max_attempts
-        if attempts.failed < most and attempts.overloaded < MAX_ROUNDS * most:
+        pause_s = self._pause_s(attempts, time_s)
+        if pause_s is not None:
             if not may_give_up or self._retries.take():
-                tried = attempts.failed + attempts.overloaded
-                await asyncio.sleep(random.uniform(0.0, _longest_pause_s(tried, attempts.last)))
+                attempts.at_server_s += pause_s
+                await asyncio.sleep(pause_s)
                 return
             if attempts.last_was_overload:
                 raise BusyError(f"{self._name} is overloaded: {attempts.last}")
@@ -306,6 +337,15 @@ class ModelClient:
             if not self.is_up:
                 raise self._down(attempts, earlier_rounds)
         raise FailedError(str(attempts.last))
+
+    def _pause_s(self, attempts: _Attempts, time_s: float) -> float | None:
+        """Return how long to wait before another attempt; None where attempts or time are used up."""
+        assert attempts.last is not None
+        most = self._endpoint.max_attempts
+        if attempts.failed >= most or attempts.overloaded >= MAX_ROUNDS * most:
+            return None
+        pause_s = random.uniform(0.0, _longest_pause_s(attempts.failed + attempts.overloaded, attempts.last))
+        return pause_s if attempts.at_server_s + pause_s + self._endpoint.timeout_s <= time_s else None
 
     def _down(self, attempts: _Attempts, earlier_rounds: int) -> CallError:
         """Return the end of a query that meets an outage: one that was in flight at several takes the blame."""
@@ -383,7 +423,7 @@ class ModelClient:
         self._announce()
         if was_up and not self.is_up:
             _log.warning(
-                "model server down", server=str(self._name), url=self._endpoint.base_url, reason=self._last_failure
+                "model server down", server=str(self._name), url=self._endpoint.public_url, reason=self._last_failure
             )
             self._slots.turn_away()
         elif self.is_up and not was_up:

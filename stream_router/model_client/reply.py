@@ -1,4 +1,4 @@
-"""A model server's reply → text, how it ended, and u. Pure.
+"""Reads a model server's reply: its text, how it ended, and u. Pure.
 
 Both shapes of log-probabilities are read: one mapping a token (completions) and a list of entries (chat; some servers
 send it for completions too). The order of alternatives means nothing.
@@ -7,10 +7,11 @@ send it for completions too). The order of alternatives means nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic_core import from_json
 
+from schemas.event import MAX_INTEGER
 from stream_router.errors import MalformedReplyError
 from stream_router.model_client.uncertainty import UncertaintySignal
 from stream_router.ports import Reply
@@ -46,9 +47,14 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
     return Reply(
         text=text if isinstance(text, str) else "",
         finish_reason=reason if isinstance(reason, str) else None,
-        completion_tokens=counted if isinstance(counted, int) and counted >= 0 else len(tokens),
+        completion_tokens=counted if _is_count(counted) else len(tokens),
         uncertainty=uncertainty,
     )
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    """Return whether a result can hold this number; a server may send anything, and in Python true is an integer."""
+    return type(value) is int and 0 <= value <= MAX_INTEGER
 
 
 def _tokens(logprobs: Any) -> Iterator[Collection[float]]:

@@ -1,4 +1,4 @@
-"""One query and its workload's settings → the HTTP request of one model. Pure.
+"""The HTTP request of one model, made from a query and its workload's settings. Pure.
 
 Greedy decoding (temperature 0), and as many alternatives a token as the workload's uncertainty signal needs. Tokens are
 asked for by id: named by their text, two that decode alike would overwrite each other.

@@ -30,7 +30,7 @@ from stream_router.ports import ServerName
 from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload
 from ucci_demo.model_server import PROMPT
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.process import SystemClock
 from ucci_stream.local.model_servers import recorded_servers, vllm_servers
 
 ROLES: tuple[ModelRole, ...] = ("small", "large")

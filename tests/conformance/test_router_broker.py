@@ -11,9 +11,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from schemas.query import QueryEvent
+from schemas.settings import Settings
 from stream_router.commit.done_offsets import OffsetRange, decode
 from tests.support.broker import produce, read_all, unique_prefix
 from tests.support.routers import (
+    WORKLOAD,
     create_topics,
     query,
     result_ids,
@@ -63,6 +65,21 @@ def topics(broker: LocalBroker) -> Topics:
     prefix = unique_prefix()
     create_topics(broker.bootstrap, prefix)
     return Topics(broker.bootstrap, prefix)
+
+
+async def test_queries_that_name_no_workload_are_the_defaults(
+    topics: Topics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two configured workloads; what is dead-lettered all the same is counted in the log by reason."""
+    one = router_settings(topics.bootstrap, topics.prefix)
+    tables = one.model_dump(exclude={"workloads"}) | {"workloads": {"photo": WORKLOAD, "reviews": WORKLOAD}}
+    settings = Settings.model_validate(tables | {"default_workload": "reviews"})
+    topics.send(query("none"), query("named", workload="photo"), query("wrong", workload="audio"))
+    async with running(settings) as router:
+        await router.until_committed(2, 1)
+        await router.until(lambda: "{'unknown_workload': 1}" in capsys.readouterr().out, "a line about the dead letter")
+    found = [json.loads(value_of(message)) for message in read_all(topics.bootstrap, f"{topics.prefix}.results")]
+    assert {result["query_id"]: result["workload"] for result in found} == {"none": "reviews", "named": "photo"}
 
 
 async def test_every_query_gets_one_result_and_the_lag_ends_at_zero(topics: Topics) -> None:

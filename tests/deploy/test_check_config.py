@@ -49,3 +49,31 @@ def test_guessable_key_is_refused_without_printing_it(tmp_path: Path, command: s
     assert "recalibrator.api_keys.bob.key" in line
     assert "16 characters" in line
     assert not key or key not in line
+
+
+SERVERS = """
+small = { base_url = "http://ada:s3cr3t@127.0.0.1:8001/v1", model = "s" }
+large = { base_url = "http://127.0.0.1:8002/v1", model = "l" }
+"""
+COMMANDS = ("ucci_stream", "recalibrator", "stream_router")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_password_in_base_url_is_a_warning_and_not_shown(tmp_path: Path, command: str) -> None:
+    code, out, err = check(tmp_path, command, WORKLOAD + SERVERS)
+    assert code == 0
+    (line,) = err.splitlines()
+    assert line.startswith("warning: workloads.photo.small.base_url: carries a user or password")
+    assert "s3cr3t" not in out + err
+    assert json.loads(out)["workloads"]["photo"]["small"]["base_url"] == "http://********@127.0.0.1:8001/v1"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_several_workloads_and_no_default_are_a_warning(tmp_path: Path, command: str) -> None:
+    servers = SERVERS.replace("ada:s3cr3t@", "")
+    both = WORKLOAD + servers + WORKLOAD.replace("photo", "reviews") + servers
+    code, _, err = check(tmp_path, command, both)
+    assert code == 0
+    (line,) = err.splitlines()
+    assert line.startswith("warning: default_workload: is not set and several workloads are configured")
+    assert check(tmp_path, command, f'default_workload = "photo"\n{both}')[2] == ""

@@ -18,11 +18,11 @@ import click
 import typer
 
 import recalibrator.core
-import recalibrator.prometheus_metrics as recalibrator_metrics
+import recalibrator.metrics as recalibrator_metrics
 import schemas
 import stream_router
 import stream_router.http_status as router_http
-import stream_router.prometheus_metrics as router_metrics
+import stream_router.metrics as router_metrics
 import ucci_runtime.broker.kafka_properties as kafka
 from recalibrator.cli import app as recalibrator_app
 from recalibrator.service import StageName

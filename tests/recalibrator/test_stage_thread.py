@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import Event
 
 import pytest
 
 from recalibrator.errors import RecalibratorError
 from recalibrator.prometheus_metrics import Metrics
-from recalibrator.stage import NotCommitted, Stage
+from recalibrator.stage import News, NotCommitted, Stage
 from recalibrator.stage_thread import StageThread
 from ucci_runtime.broker.errors import BrokerUnreachable, Fenced
 from ucci_runtime.broker.records import Input, Lag
@@ -43,6 +43,9 @@ class ScriptedStage(Stage):
 
     def lag(self) -> Mapping[Input, Lag]:
         return LAG
+
+    def news(self) -> Sequence[News]:
+        return (News("drift state", {"workload": "photo", "state": "drifted"}, is_bad=True),)
 
     def close(self) -> None:
         self.calls.append("close")
@@ -78,3 +81,18 @@ def test_a_broker_that_is_away_when_the_service_ends_is_no_failure(error: Recali
 def test_being_fenced_at_the_end_is_a_failure_all_the_same() -> None:
     closing, error = Event(), Fenced("other")
     assert run(ScriptedStage(closing, in_close=error), closing) == [error]
+
+
+def test_news_and_dead_letters_are_logged_by_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    """Thousands of letters are one line, which counts those of this stage alone."""
+    closing, metrics = Event(), Metrics()
+    for number in range(2_000):
+        metrics.count("dead_letters", stage="join", reason="not_json" if number % 2 else "empty")
+        metrics.count("dead_letters", stage="fit", reason="not_json")
+    thread = StageThread("join", lambda: ScriptedStage(closing), closing=closing, on_failure=print, metrics=metrics)
+    thread.run()
+    lines = capsys.readouterr().out.splitlines()
+    (letters,) = [line for line in lines if "dead letters" in line]
+    assert "1000" in letters
+    assert "2000" not in letters
+    assert any("drift state" in line and "drifted" in line for line in lines)

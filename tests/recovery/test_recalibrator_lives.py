@@ -22,7 +22,7 @@ from recalibrator.core import Recalibrator
 from recalibrator.decoding import decode_observation
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import TopicVersionLog
-from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
+from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
 from recalibrator.join.co_partition import CoPartition
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
@@ -97,10 +97,12 @@ class RecalibratorProcess:
             frozenset(WORKLOADS),
             FIT_TOPICS,
             FitLimits(),
-            log=broker.group_reader("fit", (FIT_TOPICS.observations,)),
-            transactions=broker.session("fit"),
-            snapshots=SnapshotFiles(directory, WORKLOADS),
-            versions=TopicVersionLog(versions, FIT_TOPICS.trial),
+            FitPorts(
+                broker.group_reader("fit", (FIT_TOPICS.observations,)),
+                broker.session("fit"),
+                SnapshotFiles(directory, WORKLOADS),
+                TopicVersionLog(versions, FIT_TOPICS.trial),
+            ),
             clock=life.clock,
             count=count_nothing,
         )

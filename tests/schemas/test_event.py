@@ -20,6 +20,7 @@ from schemas import (
     TrafficSummary,
     WorkloadStatus,
 )
+from schemas.calibration import Evidence
 from schemas.event import MAX_RECORD_BYTES, Event, distinct_members
 from tests.support import strategies
 
@@ -273,6 +274,13 @@ def test_an_event_cannot_be_changed() -> None:
     event = QueryEvent(query_id="q", text="t")
     with pytest.raises(ValueError, match="frozen"):
         event.text = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("value", [{1, 2}, (1.0,), b"x", {1: "x"}, [[object()]], {"a": {2.5: 1}}])
+def test_what_json_does_not_know_is_refused_where_it_is_made(value: Any) -> None:
+    """Free-form members take plain JSON values alone, at any depth."""
+    with pytest.raises(ValueError, match="holds a"):
+        Evidence(trigger="t", details={"x": value})
 
 
 def test_a_status_that_json_cannot_tell_is_refused_where_it_is_made() -> None:

@@ -290,3 +290,87 @@ def test_a_trusted_labeler_for_whom_no_key_can_speak_is_warned_of() -> None:
 def test_no_warning_where_somebody_may_speak_for_each_trusted_labeler(keys: str) -> None:
     assert _warned("ada", keys=keys) == []
     assert _warned(keys=keys) == []
+
+
+PASSWORD = "s3cr3t/p@ss"
+IN_URL = "http://ada:s3cr3t%2Fp%40ss@127.0.0.1:8001/v1"
+
+
+def with_password(url: str = IN_URL) -> str:
+    return WORKLOAD.replace("http://127.0.0.1:8001/v1", url)
+
+
+def test_a_password_in_base_url_is_never_shown() -> None:
+    settings = parse_settings(with_password(), {})
+    small = settings.workloads["photo-search"].small
+    assert small is not None
+    assert small.credentials == ("ada", PASSWORD)
+    assert small.public_url == "http://127.0.0.1:8001/v1"
+    for text in (render_settings(settings), *settings_warnings(settings), small.public_url):
+        assert "s3cr3t" not in text
+
+
+@pytest.mark.parametrize("url", ["http://ada:s3cr3t/x@h/v1", "http://ada:s3cr3t#@h/v1", "http://ada:p@s3cr3t@h:x/v1"])
+def test_a_faulty_base_url_is_named_without_its_password(url: str) -> None:
+    (fault,) = faults(with_password(url))
+    assert fault.startswith("workloads.photo-search.small.base_url: must be like http://host:8000/v1")
+    assert "s3cr3t" not in fault
+
+
+def test_a_password_in_base_url_is_warned_of() -> None:
+    (warning,) = settings_warnings(parse_settings(with_password(), {}))
+    assert warning.startswith("workloads.photo-search.small.base_url: carries a user or password")
+
+
+def test_a_password_and_an_api_key_exclude_each_other() -> None:
+    text = with_password().replace('model = "s"', 'model = "s", api_key = "k"')
+    assert "api_key and the user in base_url exclude each other" in "\n".join(faults(text))
+
+
+SECOND = WORKLOAD.replace("photo-search", "reviews")
+
+
+def test_a_default_workload_that_is_not_configured_is_a_fault() -> None:
+    (fault,) = faults(f'default_workload = "photos"\n{WORKLOAD}')
+    assert fault == "default_workload: is not configured; give one of photo-search (got 'photos')"
+
+
+def test_the_workload_of_queries_that_name_none() -> None:
+    """The default, else the only one, else none, which is warned of."""
+    both = WORKLOAD + SECOND
+    assert parse_settings(WORKLOAD, {}).workload_of_unnamed == "photo-search"
+    assert parse_settings(both, {"UCCI_DEFAULT_WORKLOAD": "reviews"}).workload_of_unnamed == "reviews"
+    assert settings_warnings(parse_settings(both, {"UCCI_DEFAULT_WORKLOAD": "reviews"})) == []
+    unset = parse_settings(both, {})
+    assert unset.workload_of_unnamed is None
+    (warning,) = settings_warnings(unset)
+    for words in ("default_workload", "photo-search, reviews", "dead letters", "missing_workload"):
+        assert words in warning
+
+
+SIGNING = "0123456789abcdef0123456789abcdef"
+
+
+def test_signing_keys_are_never_shown() -> None:
+    settings = parse_settings(f'[calibration]\nsigning_key = "{SIGNING}"\nformer_keys = ["{SIGNING[::-1]}"]', {})
+    assert settings.calibration.sign_with == SIGNING.encode()
+    assert settings.calibration.accepted_keys == (SIGNING.encode(), SIGNING[::-1].encode())
+    shown = render_settings(settings)
+    assert SIGNING not in shown
+    assert SIGNING[::-1] not in shown
+    assert parse_settings("", {"UCCI_CALIBRATION__SIGNING_KEY": SIGNING}).calibration.accepted_keys == (
+        SIGNING.encode(),
+    )
+
+
+@pytest.mark.parametrize("line", ["signing_key = ''", "signing_key = 'hunter2'", "former_keys = ['hunter2']"])
+def test_a_signing_key_that_can_be_found_is_a_fault(line: str) -> None:
+    (fault,) = faults(f"[calibration]\n{line}")
+    assert fault.startswith(f"calibration.{line.partition(' ')[0]}: is empty or too short")
+    assert "hunter2" not in fault
+
+
+def test_former_keys_need_a_present_one() -> None:
+    assert "former_keys: are given without a signing_key" in "\n".join(
+        faults(f'[calibration]\nformer_keys = ["{SIGNING}"]')
+    )

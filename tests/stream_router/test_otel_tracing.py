@@ -27,7 +27,7 @@ from tests.support.model_clients import workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
 from tests.support.versions import sealed_version
 from ucci_runtime.broker.records import Header, Input, Record
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.process import SystemClock
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"

@@ -107,8 +107,7 @@ class MemoryLab:
         self._fates.append(Fate.UNSEEN_COMMIT if is_committed else Fate.UNSEEN_ABORT)
 
     def compact(self, topic: Topic) -> None:
-        for source in self.cluster.sources([topic.name(self.prefix)]):
-            self.cluster.logs[source].compact(drop_tombstones=False)
+        self.cluster.compact(topic.name(self.prefix))
 
     def cut(self, source: Input, before: int) -> None:
         self.cluster.logs[source].cut(before)

@@ -19,7 +19,7 @@ from stream_router.cascade.answerer import CascadeAnswerer
 from tests.support.model_clients import CallCounts, workload
 from tests.support.scripted_model_server import ScriptedModelServer
 from tests.support.versions import sealed_version
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.process import SystemClock
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 PLAIN = next(f"q-{n}" for n in range(500) if uniform(f"q-{n}", "photo") > 0.5)
@@ -70,7 +70,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    calibrations: InForce = COLD, large_outage: str = "serve_small", **changes: Any
+    calibrations: InForce = COLD, large_outage: str = "serve_small", *, deadline_s: float | None = None, **changes: Any
 ) -> AsyncIterator[Bench]:
     """Two servers that forget abandoned calls, as vLLM does, and an answerer that asks them."""
     async with (
@@ -79,7 +79,8 @@ async def bench(
     ):
         counts = CallCounts()
         photo = workload(small.base_url, large.base_url, **changes).model_dump()
-        settings = Settings.model_validate({"router": {"large_outage": large_outage}, "workloads": {"photo": photo}})
+        router = {"large_outage": large_outage} | ({} if deadline_s is None else {"query_deadline_s": deadline_s})
+        settings = Settings.model_validate({"router": router, "workloads": {"photo": photo}})
         answerer = CascadeAnswerer(settings, calibrations, SystemClock(), "router-0", counts)
         await answerer.start()
         try:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tests.support.clocks import ManualClock
 from ucci_runtime.broker.errors import BrokerError, Fenced
-from ucci_runtime.broker.memory import DrawnFaults, MemoryBroker, MemoryCluster, ProcessCrashed
+from ucci_runtime.broker.memory import DrawnFaults, MemoryBroker, MemoryCluster, ProcessCrashed, create_topics
 from ucci_runtime.broker.memory_groups import SESSION_S
 
 MAX_STEPS = 4_000
@@ -54,7 +54,7 @@ class Life:
         self.draw = random.Random(seed)
         self.clock = ManualClock()
         self.cluster = MemoryCluster(self.clock, self.clock.advance)
-        self.cluster.create_all(partitions)
+        create_topics(self.cluster, partitions)
         self.faults = DrawnFaults(self.draw.random, 0.2, faults)
         self.groups = groups
         self.processes: list[Process] = []

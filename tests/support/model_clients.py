@@ -17,7 +17,7 @@ from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import ModelRequest, build_probe, build_request
 from stream_router.ports import ServerName
 from tests.support.scripted_model_server import FIELDS
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.process import SystemClock
 
 NOBODY = "http://127.0.0.1:9/v1"
 """Where nobody listens: connections are refused at once."""

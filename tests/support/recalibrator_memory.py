@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from recalibrator.fit.publish.version_topics import TakenNumbers
 from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationVersion
 from tests.support import clocks
@@ -185,22 +186,24 @@ class MemoryVersions:
         self._broker = broker
         self._topic = topic
         self._read = 0
-        self._highest: dict[str, int] = {}
+        self._numbers = TakenNumbers()
 
     def news(self) -> dict[str, int]:
         found: dict[str, int] = {}
         values = self._broker.values(self._topic)
         for value in values[self._read :]:
             version = CalibrationVersion.from_json(value)
-            found[version.workload] = max(version.version, found.get(version.workload, 0))
+            if self._numbers.take(version):
+                found[version.workload] = max(version.version, found.get(version.workload, 0))
         self._read = len(values)
-        for workload, number in found.items():
-            self._highest[workload] = max(number, self._highest.get(workload, 0))
         return found
 
     def highest(self) -> dict[str, int]:
         self.news()
-        return dict(self._highest)
+        return dict(self._numbers.highest)
+
+    def ignored(self) -> dict[str, int]:
+        return self._numbers.ignored()
 
     def close(self) -> None:
         """Nothing is open."""

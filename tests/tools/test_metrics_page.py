@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from recalibrator import prometheus_metrics as recalibrator_metrics
-from stream_router import prometheus_metrics as router_metrics
+from recalibrator import metrics as recalibrator_metrics
+from recalibrator.prometheus_metrics import Metrics as RecalibratorMetrics
+from stream_router import metrics as router_metrics
+from stream_router.prometheus_metrics import Metrics as RouterMetrics
 from tools.docs.metrics_page import PATH, page
 from ucci_runtime.metrics import MetricSpec
 
@@ -32,7 +34,7 @@ def test_the_page_in_the_repository_is_that_of_the_code() -> None:
 
 @pytest.mark.parametrize(
     ("registry", "table"),
-    [(router_metrics.Metrics().registry, ROUTER), (recalibrator_metrics.Metrics().registry, RECALIBRATOR)],
+    [(RouterMetrics().registry, ROUTER), (RecalibratorMetrics().registry, RECALIBRATOR)],
     ids=["router", "recalibrator"],
 )
 def test_what_is_scraped_is_what_the_table_says(registry: CollectorRegistry, table: dict[str, MetricSpec]) -> None:

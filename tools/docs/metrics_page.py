@@ -9,8 +9,8 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from recalibrator import prometheus_metrics as recalibrator_metrics
-from stream_router import prometheus_metrics as router_metrics
+from recalibrator import metrics as recalibrator_metrics
+from stream_router import metrics as router_metrics
 from ucci_runtime.metrics import MetricSpec
 
 PATH = Path("docs/reference/metrics.md")

@@ -60,10 +60,21 @@ def configuration_page() -> str:
             f"`{_variable(('kafka', BOOTSTRAP_KEY))}`, `{BOOTSTRAP_VARIABLE}`",
         ),
     ]
-    for key in Settings.model_fields:
-        if key != "kafka":
-            lines += _table((key,), value_type(Settings, key))
+    tables = [key for key in Settings.model_fields if _is_table(value_type(Settings, key))]
+    lines += _keys_of_no_table([key for key in Settings.model_fields if key not in (*tables, "kafka")])
+    for key in tables:
+        lines += _table((key,), value_type(Settings, key))
     return "\n".join(lines) + "\n"
+
+
+def _keys_of_no_table(keys: list[str]) -> Iterator[str]:
+    """Yield the section of the keys that stand above the first table."""
+    texts, properties = parameter_texts(Settings), Settings.model_json_schema()["properties"]
+    yield from ("", "## Above the tables", "")
+    yield from _head("Key", "Type", "Default", "Unit", "Meaning", "Environment")
+    for key in keys:
+        default = _default(Settings.model_fields[key])
+        yield _row(f"`{key}`", _type(properties[key]), default, _unit((key,)), texts[key], f"`{_variable((key,))}`")
 
 
 def _table(path: tuple[str, ...], annotation: Any) -> Iterator[str]:

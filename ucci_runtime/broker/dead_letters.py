@@ -1,4 +1,4 @@
-"""A record that does not follow the contract → its dead letter: the original bytes, and what is wrong with them.
+"""The dead letter of a record that does not follow the contract: the original bytes, and what is wrong with them.
 
 It never vanishes because it is large: a dead letter that its topic does not take is cut, and says so.
 """

@@ -108,11 +108,11 @@ class KafkaBroker:
         return self._ask().max_record_bytes
 
     def _counted(self, group: str) -> Count:
-        """Return a count that adds what the service tells its own counts of this name apart by."""
+        """Return a count that adds the labels by which the service separates the counts of its groups."""
         extra = self._names.labels(group)
 
         def count(name: str, amount: float = 1.0, **labels: str) -> None:
-            # Errors of a client are told apart by the client alone.
+            # The client alone distinguishes the errors of a client.
             self._count(name, amount, **(labels if "client" in labels else labels | extra))
 
         return count

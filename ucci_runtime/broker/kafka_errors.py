@@ -1,4 +1,4 @@
-"""Kafka's errors → one of ours, which says what the caller does next. Nowhere else is a Kafka code read.
+"""Turns a Kafka error into one of ours, which says what the caller does next. Nowhere else is a Kafka code read.
 
 The codes were provoked on a real broker (restarts, zombies, time-outs, access lists); what is unknown and not fatal
 aborts the transaction, what is unknown and fatal ends the producer.

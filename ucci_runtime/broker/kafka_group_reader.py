@@ -131,7 +131,7 @@ class KafkaGroupReader:
         return behind
 
     def close(self) -> None:
-        """Leave the loop; the static membership stays for a restart in time."""
+        """Leave the loop; the static membership stays for a restart within the session's time-out."""
         self._is_leaving = True
         self._consumer.close()
 

@@ -1,8 +1,8 @@
 """One transactional producer and its calls: bounded in time, each failure turned into what to do next.
 
-Records and offsets flow in, one committed transaction flows out; or an error that says whether the transaction is to
-be aborted (:class:`~ucci_runtime.broker.errors.AbortTransaction`) or its end is unknown
-(:class:`~ucci_runtime.broker.errors.RecreateProducer`).
+Each transaction commits records together with the offsets of the input that they answer. One that fails raises an error
+that says what to do: abort the transaction (:class:`~ucci_runtime.broker.errors.AbortTransaction`), or replace the
+producer because the transaction's end is unknown (:class:`~ucci_runtime.broker.errors.RecreateProducer`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TransactionalProducer:
         self._opened_at_s = self._calls_since_s = time.monotonic()
 
     def start(self) -> None:
-        """Fence whoever ran under this id before, and end what it left open; blocks up to ``START_BUDGET_S``.
+        """Fence any earlier producer of this id, and end what it left open; blocks up to ``START_BUDGET_S``.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The ``[kafka]`` table → the properties of each kind of client, with what exactly-once rests on laid over it.
+"""The properties of each kind of client: the ``[kafka]`` table, overlaid with what exactly-once rests on.
 
 The user's properties win wherever they cannot cost or double a record: addresses, security, buffers, time-outs. Group
 and transactional ids, isolation, auto-commit and the like are the services'.
@@ -118,7 +118,7 @@ class ClientNames:
         return "transaction" if self.service == "router" else f"{name}-transaction"
 
     def labels(self, name: str) -> dict[str, str]:
-        """Return what a service's counts of transactions and rebalances are told apart by."""
+        """Return the labels that distinguish a service's counts of transactions and rebalances."""
         return {} if self.service == "router" else {"stage": name}
 
 

@@ -1,9 +1,9 @@
-"""Kafka's messages → our records; the only place where one is made from the other.
+"""Makes our records from Kafka's messages; the only place that does.
 
 A header's key is text by the protocol, but any bytes may come. On a key that is not UTF-8 the client library returns a
 half-made list and leaves an exception behind. An ordinary call of a hot method passes both on unchecked, and a second
-call returns the list, whose parts crash whoever touches them, without the exception. So each message is asked once, by
-a call that the interpreter always checks, and nothing of a failed answer is touched.
+call returns the list without the exception, and to touch its parts crashes the process. So each message is asked once,
+by a call that the interpreter always checks, and nothing of a failed answer is touched.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The topics that a service touches, checked before anything is consumed.
 
-The broker's topics flow in; the cluster's id and the largest record that every output topic takes flow out, or one
-line for each fault. Producing to a topic that does not exist fails only after minutes: nothing starts unchecked.
+The check asks the broker for the cluster's id and the largest record that every output topic takes, and reports each
+fault in one line. Producing to a topic that does not exist fails only after minutes: nothing starts unchecked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calls into the Kafka client that may never return, each made on another thread and waited for with a deadline.
 
-A call flows in; what it returned or raised flows out, or :class:`CallStuck`. The stuck thread is left behind: nothing
-can end it, and its client must not be freed under it.
+The caller gets what the call returned or raised, or :class:`CallStuck` once the deadline has passed. The stuck thread
+is left behind: nothing can end it, and its client must not be freed under it.
 """
 
 from __future__ import annotations
@@ -61,5 +61,5 @@ class WatchedCalls:
             function, args, future = work
             try:
                 future.set_result(function(*args))
-            except Exception as error:  # noqa: BLE001 raised again by whoever waits
+            except Exception as error:  # noqa: BLE001 raised again in the waiting thread
                 future.set_exception(error)

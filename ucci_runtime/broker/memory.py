@@ -177,12 +177,6 @@ class MemoryCluster:
             for partition in range(made.partitions):
                 self.logs[Input(topic, partition)] = PartitionLog(Input(topic, partition))
 
-    def create_all(self, partitions: int) -> None:
-        """Create every topic of :mod:`schemas.topics`."""
-        for topic in TOPICS:
-            config = TopicConfig(topic.partitions or partitions, "compact" in topic.policies, topic.by_broker)
-            self.create(topic.name(self.prefix), config)
-
     def sources(self, topics: Collection[str]) -> list[Input]:
         """Return the partitions of topics, sorted.
 
@@ -238,10 +232,16 @@ class MemoryCluster:
                 record for source in self.sources((topic,)) for record in self.logs[source].committed_from(0, -1)[0]
             ]
 
+    def compact(self, topic: str, *, drop_tombstones: bool = False) -> None:
+        """Keep the last record of each key; and of deleted keys not even that, where their time is over."""
+        with self.lock:
+            for source in self.sources((topic,)):
+                self.logs[source].compact(drop_tombstones=drop_tombstones)
+
     # --- transactions ---
 
     def take_over(self, transactional_id: str) -> int:
-        """Fence whoever used this id before, end what it left open, and return the new epoch."""
+        """Fence any earlier producer of this id, end what it left open, and return the new epoch."""
         with self.lock:
             self.end(transactional_id, TransactionEnd.ABORTED)
             self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1
@@ -287,6 +287,23 @@ class MemoryCluster:
                 return None
             offsets = self.group(group).offsets
             return {source: offsets.get(source) for source in wanted}
+
+
+def create_topics(cluster: MemoryCluster, partitions: int) -> None:
+    """Create every topic of :mod:`schemas.topics`."""
+    for topic in TOPICS:
+        config = TopicConfig(topic.partitions or partitions, "compact" in topic.policies, topic.by_broker)
+        cluster.create(topic.name(cluster.prefix), config)
+
+
+def _await_committed(cluster: MemoryCluster, group: str, sources: Collection[Input]) -> GroupOffsets:
+    """Return what a group has committed, once no open transaction can change it any more."""
+    for _ in range(_PATIENCE):
+        found = cluster.committed(group, sources)
+        if found is not None:
+            return found
+        cluster.idle(_WAIT_S)
+    raise BrokerUnreachable(f"{group}: a transaction over its offsets stays open; let the idle callback advance time")
 
 
 class MemoryBroker:
@@ -667,13 +684,3 @@ class MemoryPublisher:
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Nothing is queued."""
-
-
-def _await_committed(cluster: MemoryCluster, group: str, sources: Collection[Input]) -> GroupOffsets:
-    """Return what a group has committed, once no open transaction can change it any more."""
-    for _ in range(_PATIENCE):
-        found = cluster.committed(group, sources)
-        if found is not None:
-            return found
-        cluster.idle(_WAIT_S)
-    raise BrokerUnreachable(f"{group}: a transaction over its offsets stays open; let the idle callback advance time")

@@ -96,7 +96,7 @@ class Group:
             self._complete()
 
     def expire(self, now_s: float) -> None:
-        """Remove whoever was silent for longer than a session lasts."""
+        """Remove the members that were silent for longer than a session lasts."""
         for member in list(self.members.values()):
             if now_s - member.heard_at_s > SESSION_S:
                 self.evict(member.instance_id)

@@ -13,8 +13,9 @@
 
     any state but CLOSED ─fenced─► FENCED ─closed─► CLOSED          any state ─closed─► CLOSED
 
-Events flow in, states and remedies flow out; no call is made here. A transaction is begun, filled, given its offsets
-and committed in one go: an open one that is left alone blocks every reader of its partitions.
+A state machine: each event leads to the next state, and each failure to its remedy; no call is made here. A transaction
+is begun, filled, given its offsets and committed in one go: an open one that is left alone blocks every reader of its
+partitions.
 """
 
 from __future__ import annotations
@@ -154,13 +155,13 @@ class Transaction:
         if following is None:
             raise IllegalTransition(f"{event.value} cannot happen in state {self._state.value}")
         if self._state is State.STARTING and event is Event.ABANDONED:
-            # It was left while it started: it may finish that later, and fence whoever came after it, once.
+            # It was left while it started: it may finish that later, and fence its successor, once.
             self._late_starters += 1
         self._state = following
         return following
 
     def forgive_fence(self) -> bool:
-        """Tell whether a fence may come from a producer that was left behind, rather than from another process.
+        """Return whether a fence may come from a producer that was left behind, rather than from another process.
 
         Each producer that was abandoned while it started is forgiven one fence.
 

@@ -1,4 +1,4 @@
-"""A JSON Schema of entities → the bytes that an answer may consist of, as a finite automaton. Pure.
+"""The bytes that an answer may consist of, as a finite automaton built from a JSON Schema of entities. Pure.
 
 An object whose properties, all required and in the schema's order, are texts, lists of texts, null, or one of these.
 White space may stand wherever JSON lets it, but not around the object. What leaves the automaton is always UTF-8.

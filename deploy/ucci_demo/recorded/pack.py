@@ -1,4 +1,4 @@
-"""Recorded model outputs (parquet) → the packed files of this folder. Run once; its outputs are committed.
+"""Packs recorded model outputs (parquet) into the files of this folder. Run once; its outputs are committed.
 
 Every recorded answer is computed again by the demo's own engine, which must give the same tokens; what is packed
 beside them (the runner-up of each token) comes from that run, so that the memo and a live answer are equal.

@@ -1,4 +1,4 @@
-"""``ucci-stream label-queue``: the topics of label requests and status → what to label next, and what labels would buy.
+"""``ucci-stream label-queue``: shows from the topics what to label next, and what labels would buy.
 
 The topics are read whole, as a replica of the API does; nothing but the broker need run.
 """

@@ -1,4 +1,4 @@
-"""Label Studio's HTTP API, as much of it as is needed here: requests in, documents out, every failure one clear line.
+"""A client for as much of Label Studio's HTTP API as is needed here; every failure is one clear line.
 
 Its own client library brings an image and a data-frame library with it; a dozen calls need neither.
 """

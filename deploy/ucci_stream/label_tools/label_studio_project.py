@@ -1,4 +1,4 @@
-"""``ucci-stream label-studio setup``: a workload → its project and webhook on a Label Studio server, made once."""
+"""``ucci-stream label-studio setup``: makes a workload's project and webhook on a Label Studio server, once."""
 
 from __future__ import annotations
 

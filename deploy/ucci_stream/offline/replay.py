@@ -1,4 +1,4 @@
-"""``ucci-stream replay``: recorded observations → the versions the core would have published, without Kafka."""
+"""``ucci-stream replay``: the versions that the core would have published for recorded observations, without Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ``router.json`` of the PyPI package ``ucci-router`` → the map and threshold of a bootstrap command.
+"""Reads the map and threshold of a bootstrap command from a ``router.json`` of the PyPI package ``ucci-router``.
 
 The file holds knots of g and a threshold theta on g; the service decides on u. ``g(u) > theta`` and
 ``u > uncertainty_threshold`` are the same rule where the latter is the largest u with ``g(u) <= theta``.

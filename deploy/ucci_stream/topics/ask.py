@@ -28,7 +28,7 @@ from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_probe, build_request
 from stream_router.ports import ServerName
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.process import SystemClock
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import broker_failures, client_properties, require_broker
 

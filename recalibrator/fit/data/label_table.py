@@ -245,9 +245,10 @@ class LabelTable:
     def _begin(self, slot: int) -> None:
         """Note what the first label of a query says."""
         row = self._table[slot]
-        row[SERIAL], row[FIRST_ERROR] = self.revisions.serial, row[ERROR]
-        if row[STANDING] > 0.0:
-            self.revisions.first(self._relation(row), float(row[ERROR]))
+        error, group, standing = row.item(ERROR), row.item(GROUP), row.item(STANDING)
+        row[SERIAL], row[FIRST_ERROR] = self.revisions.serial, error
+        if standing > 0.0:
+            self.revisions.first(int(group) // self.grid.cells, error)
 
     def _follow(self, slot: int, before: Floats) -> None:
         """Note what a correction changes, or a withdrawal."""
@@ -266,7 +267,7 @@ class LabelTable:
     def standing(self, query_id: str) -> Standing:
         """Return as what the label of a query stands in the estimates."""
         slot = self._slots.get(query_id)
-        return Standing.UNREQUESTED if slot is None else Standing(int(self._table[slot, STANDING]))
+        return Standing.UNREQUESTED if slot is None else Standing(int(self._table.item(slot, STANDING)))
 
     @property
     def labelers(self) -> tuple[str, ...]:

@@ -19,6 +19,28 @@ _SETTLED_LABELS = 500
 """Labels that come after one before it counts here: the latest have not been corrected yet, if they ever will be."""
 
 
+class _Counts:
+    """Labels, errors by first and errors by standing labels, each by relation."""
+
+    def __init__(self, relations: int) -> None:
+        self.labels, self.first, self.standing = ([0.0] * relations for _ in range(3))
+
+    def add(self, relation: int, first: float, standing: float, weight: float = 1.0) -> None:
+        """Count one label; with a negative weight, take it out."""
+        self.labels[relation] += weight
+        self.first[relation] += weight * first
+        self.standing[relation] += weight * standing
+
+    def rescale(self, scale: float) -> None:
+        """Divide all counts."""
+        self.labels, self.first, self.standing = ([value / scale for value in row] for row in self.rows)
+
+    @property
+    def rows(self) -> tuple[list[float], list[float], list[float]]:
+        """Labels, first errors and standing errors."""
+        return self.labels, self.first, self.standing
+
+
 class Revisions:
     """Decayed counts of errors by first and by standing labels, for each relation of the two models' answers.
 
@@ -43,46 +65,49 @@ class Revisions:
     """
 
     def __init__(self, relations: int, half_life: float, settled: int = _SETTLED_LABELS) -> None:
-        self._half_life, self._settled = half_life, settled
+        self._half_life, self._settled, self._relations = half_life, settled, relations
+        # Errors are 0 or 1 and the latest are not weighted: their counts are exact, in whatever order they change.
         self._waiting: dict[int, list[float]] = {}
-        self._labels, self._first, self._standing = ([0.0] * relations for _ in range(3))
+        self._latest, self._counted = _Counts(relations), _Counts(relations)
         self._scale = 1.0
         self.serial = 0
 
     def first(self, relation: int, error: float) -> None:
         """Take the first label of a query; it gets the next serial number."""
         self._waiting[self.serial] = [relation, error, error]
+        self._latest.add(relation, error, error)
         self.serial += 1
         if len(self._waiting) > self._settled:
-            oldest = next(iter(self._waiting))
-            self._count(*self._waiting.pop(oldest))
+            self._settle(*self._stop_waiting(next(iter(self._waiting))))
 
-    def _count(self, relation: float, first: float, standing: float) -> None:
+    def _stop_waiting(self, serial: int) -> tuple[int, float, float]:
+        relation, first, standing = self._waiting.pop(serial)
+        self._latest.add(int(relation), first, standing, -1.0)
+        return int(relation), first, standing
+
+    def _settle(self, relation: int, first: float, standing: float) -> None:
         # Weights grow instead of all sums decaying: one label costs a few additions.
         self._scale *= 2.0 ** (1.0 / self._half_life)
-        kind = int(relation)
-        self._labels[kind] += self._scale
-        self._first[kind] += self._scale * first
-        self._standing[kind] += self._scale * standing
+        self._counted.add(relation, first, standing, self._scale)
         if self._scale > 1e100:  # noqa: PLR2004 far from the largest float
-            self._rescale()
+            self._counted.rescale(self._scale)
+            self._scale = 1.0
 
     def moved(self, relation: int, serial: float, before: float, after: float) -> None:
         """Take a correction: the standing error of a label was one thing and is another."""
         waiting = self._waiting.get(int(serial))
         if waiting is not None:
+            self._latest.standing[int(waiting[0])] += after - waiting[2]
             waiting[2] = after
         elif before != after:
-            self._standing[relation] += self._weight(serial) * (after - before)
+            self._counted.standing[relation] += self._weight(serial) * (after - before)
 
     def withdrawn(self, relation: int, serial: float, first: float, standing: float) -> None:
         """Take a label out of both counts."""
-        if self._waiting.pop(int(serial), None) is not None:
-            return
-        weight = self._weight(serial)
-        self._labels[relation] -= weight
-        self._first[relation] -= weight * first
-        self._standing[relation] -= weight * standing
+        if int(serial) in self._waiting:
+            self._stop_waiting(int(serial))
+        else:
+            self._counted.add(relation, first, standing, -self._weight(serial))
 
     def odds(self, in_curves: float = float("inf")) -> Floats:
         """Return by what to multiply the curves' odds of an error to get those of first labels, shape (relations,).
@@ -97,24 +122,12 @@ class Revisions:
         Exactly 1 where nothing was ever corrected. The curves rest on the latest labels too, most of which have not
         been corrected yet: what these are expected to lose by it is taken out as well.
         """
-        return self._ratios(np.array((self._labels, self._first, self._standing)), self._latest(), in_curves)
+        return self._ratios(np.array(self._counted.rows), np.array(self._latest.rows), in_curves)
 
     def overall(self, in_curves: float = float("inf")) -> float:
         """Return the same over all relations; see :meth:`odds`."""
-        settled = np.array([[sum(self._labels)], [sum(self._first)], [sum(self._standing)]])
-        return float(self._ratios(settled, self._latest().sum(axis=1, keepdims=True), in_curves)[0])
-
-    def _latest(self) -> Floats:
-        """Return labels, first errors and standing errors of those not yet settled, shape (3, relations)."""
-        waiting = np.array(tuple(self._waiting.values())).reshape(-1, 3)
-        relation, relations = waiting[:, 0].astype(np.intp), len(self._labels)
-        # Errors are 0 or 1: the sums are exact in any order.
-        return np.array(
-            [
-                np.bincount(relation, minlength=relations),
-                *(np.bincount(relation, errors, minlength=relations) for errors in waiting[:, 1:].T),
-            ]
-        )
+        counted, latest = (np.array([[sum(row)] for row in counts.rows]) for counts in (self._counted, self._latest))
+        return float(self._ratios(counted, latest, in_curves)[0])
 
     def _ratios(self, settled: Floats, latest: Floats, in_curves: float) -> Floats:
         labels, first, standing = np.maximum(settled, 0.0) / self._scale + _PRIOR_COUNTS
@@ -132,15 +145,10 @@ class Revisions:
         )
         return weight
 
-    def _rescale(self) -> None:
-        for sums in (self._labels, self._first, self._standing):
-            sums[:] = [value / self._scale for value in sums]
-        self._scale = 1.0
-
     def state(self) -> list[object]:
         """Return everything as JSON values, exact."""
         waiting = [[serial, *label] for serial, label in self._waiting.items()]
-        return [self._labels, self._first, self._standing, self._scale, self.serial, waiting]
+        return [*self._counted.rows, self._scale, self.serial, waiting]
 
     def load(self, state: list[object]) -> None:
         """Take a former :meth:`state` back."""
@@ -151,6 +159,9 @@ class Revisions:
         assert isinstance(standing, list)
         assert isinstance(scale, float)
         assert isinstance(serial, int)
-        self._labels, self._first, self._standing = list(labels), list(first), list(standing)
+        self._counted.labels, self._counted.first, self._counted.standing = list(labels), list(first), list(standing)
         self._scale, self.serial = scale, serial
         self._waiting = {number: label for number, *label in waiting}
+        self._latest = _Counts(self._relations)
+        for relation, first_error, standing_error in self._waiting.values():
+            self._latest.add(int(relation), first_error, standing_error)

@@ -1,4 +1,4 @@
-"""The threshold rule: expected scores over u → the cheapest threshold that meets the target."""
+"""The threshold rule: by expected scores over u, the cheapest threshold that meets the target."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ class Policies:
         """Expected micro-F1 of each policy."""
         return micro_f1(self.value, self.size, self.target)
 
-    def bound(self, errors: float) -> Floats:
-        """Return expected micro-F1 moved by a number of standard errors (ratio of means, by the delta method)."""
-        return micro_f1(self.value + errors * self.error, self.size, self.target)
+    def bound(self, index: int, errors: float) -> float:
+        """Return a policy's micro-F1 moved by a number of standard errors (ratio of means, by the delta method)."""
+        one = slice(index, index + 1)
+        return micro_f1(self.value[one] + errors * self.error[one], self.size[one], self.target).item()
 
     def index(self, threshold: float) -> int:
         """Return the policy whose threshold is nearest above the one given."""

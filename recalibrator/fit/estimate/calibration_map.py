@@ -1,4 +1,4 @@
-"""The map g: error counts by cell → knots that a router can read, non-decreasing and never NaN.
+"""The map g, fitted to error counts by cell: knots that a router can read, non-decreasing and never NaN.
 
 Two fitters of it are offered. :class:`IsotonicMap` follows whatever shape the errors have; :class:`PlattMap` knows two
 parameters alone, and needs few labels. A further one needs a line in :func:`map_fitter`.

@@ -1,4 +1,4 @@
-"""Local-linear smoothing on the grid: weighted sums by cell → curves over the cells.
+"""Local-linear smoothing on the grid: fits curves over the cells to weighted sums by cell.
 
 Curves of outcomes are not monotone (the large model's score among disagreements first rises with u), so that they are
 smoothed, never forced into an order. Two passes of a moving mean give a triangular kernel, each by a few additions of
@@ -78,11 +78,14 @@ def _moving_sums(powers: list[Floats], width: int, first: int = 0, count: int | 
         powers.append(values[:-half] + values[half:])
     length = (len(powers[0]) - first if count is None else count) - width + 1
     covered = first + 2 ** (bits - 1)
-    sums = powers[bits - 1][first : first + length]
+    parts = [powers[bits - 1][first : first + length]]
     for bit in range(bits - 1):
         if width & 2**bit:
-            sums = sums + powers[bit][covered : covered + length]
+            parts.append(powers[bit][covered : covered + length])
             covered += 2**bit
+    sums = parts[0] + parts[1]
+    for part in parts[2:]:
+        sums += part
     return sums
 
 

@@ -1,4 +1,4 @@
-"""Whose labels differ from everybody else's: labels by labeler → each labeler's effect, and who is to be set aside.
+"""Whose labels differ from everybody else's: estimates each labeler's effect, and names those to set aside.
 
 The score z of an answer, as one labels it, is modelled as additive: what is usual for queries like this one (their u,
 whether both models agree, when they were routed), plus an effect of the labeler, plus noise. Effects are fitted by

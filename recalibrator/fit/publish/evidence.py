@@ -41,8 +41,8 @@ def micro_f1_interval(policies: Policies, index: int, errors: float) -> Interval
     """Return expected micro-F1 of one policy, a number of standard errors to either side."""
     return Interval(
         estimate=float(policies.micro_f1[index]),
-        lower=float(policies.bound(-errors)[index]),
-        upper=float(policies.bound(errors)[index]),
+        lower=policies.bound(index, -errors),
+        upper=policies.bound(index, errors),
     )
 
 

@@ -1,14 +1,15 @@
 """Versions as records of the calibration topics: how they are published, and which numbers the topics show as taken.
 
-Whoever wrote a valid version has taken its number; what is not a valid version takes none. The history topic keeps the
-latest versions of each workload and is bounded by records without value.
+Any writer of a valid version takes its number; what is not a valid version takes none, and neither does a number that
+leaves no room for the next ones. The history topic keeps the latest versions of each workload and is bounded
+by records without value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from schemas.calibration import CalibrationVersion
+from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.event import Event
@@ -33,7 +34,7 @@ class TopicVersionLog:
     def __init__(self, reader: TopicReader, trial_topic: str | None) -> None:
         self._reader = reader
         self._trial_topic = trial_topic
-        self._highest: dict[str, int] = {}
+        self._numbers = TakenNumbers()
 
     def news(self) -> dict[str, int]:
         """Return the highest valid version of each workload that came since the last call; never blocks."""
@@ -47,7 +48,11 @@ class TopicVersionLog:
         AccessDenied, BrokerUnreachable
         """
         self._take(self._reader.up_to_end())
-        return dict(self._highest)
+        return dict(self._numbers.highest)
+
+    def ignored(self) -> dict[str, int]:
+        """Return by workload the numbers too high to be followed that came since the last call."""
+        return self._numbers.ignored()
 
     def close(self) -> None:
         """Close the reader."""
@@ -58,11 +63,37 @@ class TopicVersionLog:
         for record in records:
             read = version_on_trial if record.source.topic == self._trial_topic else valid_version
             version = read(record.key, record.value)
-            if version is not None:
+            if version is not None and self._numbers.take(version):
                 news[version.workload] = max(version.version, news.get(version.workload, 0))
-        for workload, number in news.items():
-            self._highest[workload] = max(number, self._highest.get(workload, 0))
         return news
+
+
+class TakenNumbers:
+    """Which numbers versions have taken, of any writer.
+
+    Attributes
+    ----------
+    highest : dict of str to int
+        By workload.
+    """
+
+    def __init__(self) -> None:
+        self.highest: dict[str, int] = {}
+        self._ignored: dict[str, int] = {}
+
+    def take(self, version: CalibrationVersion) -> bool:
+        """Take a valid version's number; False where it is too high for another one to follow."""
+        workload, number = version.workload, version.version
+        if number > HIGHEST_VERSION:
+            self._ignored[workload] = number
+            return False
+        self.highest[workload] = max(number, self.highest.get(workload, 0))
+        return True
+
+    def ignored(self) -> dict[str, int]:
+        """Return by workload the numbers too high to be followed that came since the last call."""
+        ignored, self._ignored = self._ignored, {}
+        return ignored
 
 
 def valid_version(key: bytes | None, value: bytes | None) -> CalibrationVersion | None:

@@ -12,11 +12,27 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
 
-from schemas.calibration import ESCALATE_ALL, CalibrationMap, CalibrationState, CalibrationVersion, Evidence
+from schemas.calibration import (
+    ESCALATE_ALL,
+    HIGHEST_VERSION,
+    CalibrationMap,
+    CalibrationState,
+    CalibrationVersion,
+    Evidence,
+)
 from schemas.command import Command
 from schemas.costs import ModelCosts
 from schemas.event import from_us
 from schemas.settings import WorkloadSettings
+
+
+class Content(NamedTuple):
+    """What a version is made of, beside its number and the settings."""
+
+    map: CalibrationMap
+    uncertainty_threshold: float
+    state: CalibrationState
+    evidence: Evidence
 
 
 class VersionRegistry:
@@ -53,10 +69,7 @@ class VersionRegistry:
     def publish(
         self,
         created_us: int,
-        fitted: CalibrationMap,
-        uncertainty_threshold: float,
-        state: CalibrationState,
-        evidence: Evidence,
+        content: Content,
         costs: ModelCosts | None,
         exploration: float | None = None,
         *,
@@ -73,18 +86,18 @@ class VersionRegistry:
             workload=self._settings.name,
             version=self.floor,
             created_at=from_us(created_us),
-            map=fitted,
-            uncertainty_threshold=uncertainty_threshold,
-            threshold=fitted.at(uncertainty_threshold),
+            map=content.map,
+            uncertainty_threshold=content.uncertainty_threshold,
+            threshold=content.map.at(content.uncertainty_threshold),
             exploration_probability=sampling.exploration_probability if exploration is None else exploration,
             label_probability_kept=sampling.label_probability_kept,
             label_probability_escalated=sampling.label_probability_escalated,
             audit_probability=audit,
             target=self._settings.target,
-            state=state,
+            state=content.state,
             signal=self._settings.signal,
             costs=costs,
-            evidence=evidence,
+            evidence=content.evidence,
             parent_version=None if parent is None else parent.version,
         )
         if not on_trial:
@@ -105,9 +118,17 @@ class VersionRegistry:
 
     def load(self, state: dict[str, Any]) -> None:
         """Take a former :meth:`state` back."""
-        self.floor = state["floor"]
         self._versions = {one["version"]: CalibrationVersion.model_validate(one) for one in state["versions"]}
         self.current = None if state["current"] is None else self._versions[state["current"]]
+        self.take_floor(state)
+
+    def take_floor(self, state: dict[str, Any]) -> None:
+        """Take the floor of a former :meth:`state`, where its numbers leave room for the next version."""
+        floor = state["floor"]
+        # Earlier releases followed any number on the topic, up to one after which there is none.
+        if floor > HIGHEST_VERSION:
+            floor = max((one["version"] for one in state["versions"] if one["version"] <= HIGHEST_VERSION), default=0)
+        self.floor = floor
 
 
 def given_threshold(command: Command, fitted: CalibrationMap) -> float:
@@ -117,15 +138,6 @@ def given_threshold(command: Command, fitted: CalibrationMap) -> float:
     if command.error_probability_threshold is not None:
         return fitted.inverse(command.error_probability_threshold)
     return ESCALATE_ALL
-
-
-class Content(NamedTuple):
-    """What a version is made of, beside its number and the settings."""
-
-    map: CalibrationMap
-    uncertainty_threshold: float
-    state: CalibrationState
-    evidence: Evidence
 
 
 def content_of(command: Command, of: int | None, former: CalibrationVersion | None) -> Content | None:

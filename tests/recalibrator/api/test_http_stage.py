@@ -21,7 +21,8 @@ from schemas.status import DriftStatus, LabelerStatus, RecalibratorStatus, Route
 from tests.support.broker import produce
 from tests.support.recalibrator_processes import create_all_topics, recalibrator_settings
 from tests.support.versions import sealed_version
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.broker.kafka_broker import kafka_connect
+from ucci_runtime.process import SystemClock
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = pytest.mark.broker
@@ -35,7 +36,10 @@ class Replica:
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._closing = Event()
-        self._stage = ApiStage(settings, name, Shared(Metrics(), SystemClock(), list, _raise, self._closing))
+        metrics = Metrics()
+        connect = kafka_connect(settings, "recalibrator")
+        broker = connect(name, count=metrics.count, on_final=_raise, closing=self._closing)
+        self._stage = ApiStage(settings, broker, Shared(metrics, SystemClock(), list))
         self._stage.start()
         while not self._stage.is_ready:
             self._stage.turn()

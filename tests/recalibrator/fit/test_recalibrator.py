@@ -185,7 +185,7 @@ def test_a_snapshot_of_another_workload_or_format_is_refused() -> None:
     with pytest.raises(ValueError, match="of workload 'w'"):
         Recalibrator.restore(settings(name="other"), snapshot)
     with pytest.raises(ValueError, match="format is 0"):
-        Recalibrator.restore(settings(), snapshot.replace(b'"format":2', b'"format":0'))
+        Recalibrator.restore(settings(), snapshot.replace(b'"format":3', b'"format":0'))
 
 
 def test_an_event_of_another_workload_is_refused() -> None:

@@ -18,12 +18,14 @@ from recalibrator.core import Recalibrator
 from recalibrator.decoding import Observation
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import history_key
-from recalibrator.fit.stage import FitLimits, FitStage, FitTopics
+from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence
 from schemas.command import Command
+from schemas.event import MAX_INTEGER
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus
+from stream_router.calibration.active_versions import Activated, ActiveVersions
 from tests.support.recalibrator_events import FIELDS, START, feedback, routed
 from tests.support.recalibrator_memory import FAULTS, Counts, Crash, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
@@ -60,9 +62,12 @@ def label(workload: str, number: int) -> LabelledExample:
 class Fit:
     """A fit on memory and real snapshot files; crashed, rebalanced and made anew at will."""
 
-    def __init__(self, directory: Path, seed: int = 0, faults: int = 0, kept_versions: int = 1_000) -> None:
+    def __init__(
+        self, directory: Path, seed: int = 0, faults: int = 0, kept_versions: int = 1_000, key: bytes | None = None
+    ) -> None:
         self.directory = directory
         self.draw = random.Random(seed)
+        self.key = key
         self.budget = [self.draw.choice(FAULTS) for _ in range(faults)]
         self.limits = FitLimits(kept_versions=kept_versions)
         self.clock = ManualClock()
@@ -77,12 +82,15 @@ class Fit:
             frozenset(WORKLOADS),
             TOPICS,
             self.limits,
-            log=self.log,
-            transactions=Transactions(self.broker, self.draw, self.budget),
-            snapshots=SnapshotFiles(self.directory, SETTINGS),
-            versions=Versions(self.broker, TOPICS.calibration),
+            FitPorts(
+                self.log,
+                Transactions(self.broker, self.draw, self.budget),
+                SnapshotFiles(self.directory, SETTINGS),
+                Versions(self.broker, TOPICS.calibration),
+            ),
             clock=self.clock,
             count=self.count,
+            signing_key=self.key,
         )
         self.stage.start()
 
@@ -224,6 +232,59 @@ def test_a_workload_seen_for_the_first_time_is_numbered_above_what_a_foreign_wri
     fit.send(bootstrap("video", 1))
     fit.settle()
     assert [version.version for version in fit.versions("video")] == [42]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_a_foreign_version_of_the_last_number_stops_nothing(fit: Fit, first: bool) -> None:
+    """Neither published before the workload's first observation nor later; the status and the log say so."""
+    if not first:
+        fit.send(bootstrap("photo", 1))
+        fit.settle()
+    fit.publish_foreign("photo", MAX_INTEGER)
+    fit.publish_foreign("photo", 41)
+    fit.send(bootstrap("photo", 2))
+    fit.settle()
+    assert fit.versions("photo")[-1].version == 42
+    fit.begin()
+    fit.send(bootstrap("photo", 3))
+    fit.settle()
+    assert fit.versions("photo")[-1].version == 43
+    assert fit.count.totals["fit_notes version_number_ignored"] >= 1
+    status = WorkloadStatus.from_json(fit.broker.values(TOPICS.status)[-1])
+    assert status.details["version_number_ignored"] == MAX_INTEGER
+    (line,) = [news for news in fit.stage.news() if news.event.startswith("foreign version ignored")]
+    assert (line.facts["version"], line.is_bad) == (MAX_INTEGER, True)
+
+
+def test_with_a_key_all_that_is_published_is_signed(tmp_path: Path) -> None:
+    """Versions in force, in the history and on trial, as routers with the key take them; also after a restart."""
+    key = b"k" * 32
+    fit = Fit(tmp_path / "state", key=key)
+    fit.send(bootstrap("photo", 1))
+    fit.settle()
+    fit.begin()
+    fit.send(bootstrap("photo", 2))
+    fit.send(act("shadow", 3, version=1))
+    fit.settle()
+    active = ActiveVersions({"photo": SETTINGS["photo"].signal}, [key])
+    published = [record for record in fit.broker.outputs if record.topic == TOPICS.calibration]
+    assert [type(active.offer(record.key, record.value, START)) for record in published] == [Activated, Activated]
+    (tried,) = [record for record in fit.broker.outputs if record.topic == TOPICS.trial and record.value]
+    change = active.trials.offer(tried.key, tried.value)
+    assert change is not None
+    assert change.problem is None
+    history = [record.value for record in fit.broker.outputs if record.topic == TOPICS.history]
+    assert all(value and b'"signature":"' in value for value in history)
+
+
+def test_published_versions_are_counted_for_the_log(fit: Fit) -> None:
+    for number in (7, 8):
+        fit.send(bootstrap("photo", number))
+    fit.settle()
+    (line,) = [news for news in fit.stage.news() if news.event == "calibration published"]
+    assert (line.facts["workload"], line.facts["versions"], line.facts["last"]) == ("photo", 2, 2)
+    assert line.facts["triggers"] == {"bootstrap": 2}
+    assert list(fit.stage.news()) == []
 
 
 def test_old_versions_leave_the_history_and_stay_away_after_a_restart(tmp_path: Path) -> None:

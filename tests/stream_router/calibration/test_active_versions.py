@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from math import sqrt
 
@@ -9,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.calibration import CalibrationVersion, Signal
+from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
+from schemas.canonical import digest
 from schemas.draws import uniform
+from schemas.event import MAX_INTEGER
 from schemas.routed import Decision
+from schemas.signature import signed
 from schemas.trial import CalibrationTrial
 from stream_router.calibration.active_versions import (
     Activated,
@@ -225,3 +229,74 @@ def test_results_are_counted_by_how_both_decisions_compare() -> None:
     decided = {(by, compared) for _, _, by, compared in (one for one in found if one is not None)}
     assert {("trial", "same"), ("base", "same"), ("trial", "trial_escalates"), ("base", "trial_escalates")} <= decided
     assert trial_labels("photo", None) is None
+
+
+def test_a_version_of_the_last_number_shuts_no_other_one_out() -> None:
+    active = ActiveVersions(SIGNALS)
+    highest = sealed_version(version=HIGHEST_VERSION)
+    for number in (HIGHEST_VERSION + 1, MAX_INTEGER):
+        rejected = active.offer(b"photo", sealed_version(version=number).to_json(), NOW)
+        assert isinstance(rejected, Rejected)
+        assert (rejected.reason, str(number) in rejected.error) == (RejectionReason.NUMBER_TOO_HIGH, True)
+    assert isinstance(active.offer(b"photo", BASE.to_json(), NOW), Activated)
+    assert isinstance(active.offer(b"photo", highest.to_json(), NOW), Activated)
+    assert active.rejected() == {"number_too_high": 2}
+
+
+def test_a_trial_of_the_last_number_is_refused() -> None:
+    active = ActiveVersions(SIGNALS)
+    change = active.trials.offer(b"photo", trial(version=sealed_version(version=MAX_INTEGER)).to_json())
+    assert change is not None
+    assert (change.trial, "the highest that is taken" in str(change.problem)) == (None, True)
+
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        (BASE, "unsigned"),
+        (signed(BASE, OTHER_KEY), "bad_signature"),
+        (signed(BASE, KEY).model_copy(update={"signature": "é"}), "bad_signature"),
+    ],
+)
+def test_a_router_with_a_key_refuses_what_the_fit_has_not_signed(version: CalibrationVersion, reason: str) -> None:
+    active = ActiveVersions(SIGNALS, [KEY])
+    resealed = CalibrationVersion.sealed(**version.model_dump(exclude={"digest"}, exclude_unset=True))
+    rejected = active.offer(b"photo", resealed.to_json(), NOW)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason == reason
+    change = active.trials.offer(b"photo", trial(version=resealed).to_json())
+    assert change is not None
+    assert (change.trial, "sign" in str(change.problem)) == (None, True)
+    assert active.in_force("photo") is None
+
+
+def test_a_signed_version_altered_and_sealed_anew_is_refused() -> None:
+    """Anybody can compute a digest, and nobody without the key the signature of another threshold."""
+    content = signed(BASE, KEY).model_dump(exclude={"digest"}, exclude_unset=True) | {"uncertainty_threshold": 1.0}
+    forged = CalibrationVersion.sealed(**content)
+    active = ActiveVersions(SIGNALS, [KEY])
+    rejected = active.offer(b"photo", forged.to_json(), NOW)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is RejectionReason.BAD_SIGNATURE
+
+
+@pytest.mark.parametrize("keys", [[KEY], [OTHER_KEY, KEY], []], ids=["key", "former key", "no key"])
+def test_a_signed_version_is_taken(keys: list[bytes]) -> None:
+    """By routers with its key, present or former, and by those that know of none."""
+    active = ActiveVersions(SIGNALS, keys)
+    assert isinstance(active.offer(b"photo", signed(BASE, KEY).to_json(), NOW), Activated)
+    change = active.trials.offer(b"photo", trial(version=signed(TRIED, KEY)).to_json())
+    assert change is not None
+    assert change.problem is None
+
+
+def test_the_signature_covers_fields_of_a_later_contract() -> None:
+    document = json.loads(BASE.to_json()) | {"later": 1}
+    document["signature"] = signed(BASE, KEY).signature
+    document["digest"] = digest(document)
+    rejected = ActiveVersions(SIGNALS, [KEY]).offer(b"photo", json.dumps(document).encode(), NOW)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is RejectionReason.BAD_SIGNATURE

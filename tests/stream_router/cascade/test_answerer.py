@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,10 +17,10 @@ from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from stream_router.cascade.answerer import UNMEASURED_COST_RATIO, CascadeAnswerer
 from stream_router.errors import ModelsFailed
-from tests.support.cascades import COLD, ESCALATES, KEEPS, PLAIN, InForce, bench, version
+from tests.support.cascades import COLD, ESCALATES, KEEPS, PLAIN, Bench, InForce, bench, version
 from tests.support.model_clients import NOBODY, draw_no_pauses, until, workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
-from ucci_runtime.clock import SystemClock
+from ucci_runtime.process import SystemClock
 
 
 def said(model: str, text: str = "canon") -> Mapping[str, Any]:
@@ -191,6 +192,56 @@ async def test_a_query_that_brings_both_servers_down_time_and_again_takes_the_bl
         assert (await b.answer("good")).small is not None
 
 
+async def hang_on(b: Bench, text: str) -> None:
+    """Let both servers hang on a query, and on nothing else."""
+    for server in (b.small, b.large):
+        server.play(Fault("hang", containing=text))
+
+
+def attempts_at(server: ScriptedModelServer, text: str) -> int:
+    return sum(text in body["prompt"] for body in server.seen.bodies)
+
+
+async def test_a_query_that_hangs_on_both_models_has_a_deadline() -> None:
+    """Beyond its first attempt at each model, it makes no attempt that would end after the deadline."""
+    async with bench(deadline_s=0.5, small_timeout_s=0.1, large_timeout_s=0.2) as b:
+        await hang_on(b, "poison")
+        with pytest.raises(ModelsFailed, match=r"small: no answer within 0.1 s; large: no answer within 0.2 s"):
+            await b.answer("poison")
+        spent_s = 0.1 * attempts_at(b.small, "poison") + 0.2 * attempts_at(b.large, "poison")
+        assert spent_s <= 0.5
+        assert (await b.answer("good")).answered_by == "large"
+
+
+async def test_a_deadline_below_the_time_outs_leaves_each_model_one_try() -> None:
+    async with bench(deadline_s=0.01, small_timeout_s=0.1, large_timeout_s=0.1) as b:
+        await hang_on(b, "poison")
+        with pytest.raises(ModelsFailed):
+            await b.answer("poison")
+        assert (attempts_at(b.small, "poison"), attempts_at(b.large, "poison")) == (1, 1)
+
+
+async def test_an_answer_past_its_deadline_at_the_large_model_degrades() -> None:
+    async with bench(ESCALATES, deadline_s=0.01, large_timeout_s=0.1) as b:
+        b.large.play(Fault("hang", containing="poison"))
+        event = await b.answer("poison")
+        assert (event.answered_by, event.decision.reason) == ("small", "degraded")
+        assert attempts_at(b.large, "poison") == 1
+
+
+async def test_the_deadline_blames_no_query_for_servers_that_are_down() -> None:
+    """The time of an outage is nobody's: afterwards the query has its attempts as if it were new."""
+    async with bench(KEEPS, deadline_s=0.01, small_timeout_s=0.1, large_timeout_s=0.1) as b:
+        for server in (b.small, b.large):
+            server.play(Fault("hang"))
+        call = asyncio.create_task(b.answer())
+        await until(lambda: not b.answerer.can_answer)
+        await until(lambda: b.small.seen.probes >= 2)
+        assert not call.done()
+        b.small.recover()
+        assert (await call).entities == said("small")
+
+
 @pytest.mark.parametrize("fault", [Fault("status", status=503), Fault("hang"), Fault("reset")])
 async def test_while_both_servers_are_down_a_query_waits_and_goes_on_by_itself(fault: Fault) -> None:
     async with bench(KEEPS, small_timeout_s=0.3, large_timeout_s=0.3, small_max_attempts=2, large_max_attempts=2) as b:
@@ -292,6 +343,28 @@ async def test_every_attempt_is_counted() -> None:
         b.small.play(Fault("status", status=500), count=1)
         await b.answer()
     assert b.counts.outcomes == {"failed": 1, "answered": 2}
+
+
+async def test_a_password_in_base_url_is_sent_and_shown_nowhere(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in the result of a call that the server refused, nor in the router's health, reasons and log."""
+    monkeypatch.setattr(ScriptedModelServer, "base_url", property(in_address))
+    async with bench(KEEPS) as b:
+        assert (await b.answer()).answered_by == "small"
+        sent = b.small.seen.headers[-1]["Authorization"]
+        b.small.play(Fault("status", status=401))
+        event = await b.answer("other")
+        assert "401" in str(event.small.error)
+        assert b.answerer.outages
+        shown = [event.to_json().decode(), repr(b.answerer.outages), repr(b.answerer.health()), *capsys.readouterr()]
+    assert sent == f"Basic {b64encode('ada:s3cr3t/é'.encode()).decode()}"
+    assert all("s3cr3t" not in text for text in shown)
+    assert any("model server down" in text for text in shown)
+
+
+def in_address(server: ScriptedModelServer) -> str:
+    return f"http://ada:s3cr3t%2F%C3%A9@127.0.0.1:{server._port}/v1"
 
 
 def test_a_workload_without_one_of_its_models_is_refused_by_name() -> None:

@@ -192,9 +192,9 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_committed_twice_and_counts_agree(self) -> None:
         assert all(count == 1 for count in self.results.values())
-        assert self.ledger.in_flight == len(self.asked)
-        assert self.ledger.uncommitted >= 0
-        assert (self.ledger.uncommitted == 0) == (self.ledger.uncommitted_bytes == 0)
+        assert self.ledger.load().in_flight == len(self.asked)
+        assert self.ledger.load().uncommitted >= 0
+        assert (self.ledger.load().uncommitted == 0) == (self.ledger.load().uncommitted_bytes == 0)
 
     def teardown(self) -> None:
         """Whatever happened: once all partitions are ours and everything is answered, each is committed once."""
@@ -209,7 +209,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.a_transaction_begins()
         if self.batch is not None:
             self.the_transaction_ends()
-        assert self.ledger.uncommitted == self.ledger.in_flight == 0
+        assert self.ledger.load().uncommitted == self.ledger.load().in_flight == 0
         for partition, offsets in self.log.items():
             assert all(self.results[RecordId(partition, offset)] == 1 for offset in offsets)
 
@@ -287,7 +287,7 @@ def test_an_answer_that_comes_after_its_partition_is_gone_is_dropped() -> None:
     ledger.delivered(0, 0)
     assert ledger.assigned({}) == (RecordId(0, 0),)
     assert not ledger.finished(outcome(0, 0))
-    assert ledger.uncommitted == 0
+    assert ledger.load().uncommitted == 0
 
 
 def test_a_result_whose_query_the_log_no_longer_holds_is_dropped() -> None:
@@ -299,7 +299,7 @@ def test_a_result_whose_query_the_log_no_longer_holds_is_dropped() -> None:
     ledger.assigned({0: CommittedOffsets(0)})
     ledger.delivered(0, 9)
     ledger.take()
-    assert ledger.uncommitted == 0
+    assert ledger.load().uncommitted == 0
 
 
 def test_going_back_within_an_assignment_stops_the_router() -> None:

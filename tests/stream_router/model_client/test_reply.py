@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_router.errors import MalformedReplyError
+from stream_router.model_client.answer import parse_answer
 from stream_router.model_client.reply import read_reply
 from stream_router.model_client.uncertainty import TOKEN_MARGIN
 from stream_router.ports import Reply
@@ -97,6 +98,14 @@ def test_the_finish_reason_is_handed_on(finish: str | None) -> None:
     assert read_reply(completions([[0.0, -1.0]], finish=finish), TOKEN_MARGIN).finish_reason == finish
 
 
+@pytest.mark.parametrize("counted", [2**53, 2**70, True, False, -1, 1.5, "12", [], {}, None])
+def test_a_bad_usage_count_ends_in_no_internal_error(counted: Any) -> None:
+    """Of a reply whose count is no number of tokens, the tokens themselves are counted."""
+    document = json.loads(completions([[0.0, -1.0]] * 3)) | {"usage": {"completion_tokens": counted}}
+    reply = read_reply(json.dumps(document).encode(), TOKEN_MARGIN)
+    assert parse_answer("small", reply, ("iso",), 0.1).completion_tokens == 3
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -147,6 +156,18 @@ def test_no_json_breaks_the_reader(document: Any) -> None:
     except MalformedReplyError:
         return
     assert reply.uncertainty is None or 0.0 <= reply.uncertainty <= 1.0
+
+
+@given(text=JSON, finish=JSON, usage=JSON, counted=JSON)
+def test_no_field_of_a_reply_breaks_the_run(text: Any, finish: Any, usage: Any, counted: Any) -> None:
+    """Whatever stands where text, finish and usage belong: a run comes of it, or the reply is malformed."""
+    choice = {"text": text, "finish_reason": finish, "logprobs": {"top_logprobs": [{"a": -0.1}]}}
+    usage = usage if counted is None else {"completion_tokens": counted}
+    try:
+        reply = read_reply(json.dumps({"choices": [choice], "usage": usage}).encode(), TOKEN_MARGIN)
+    except MalformedReplyError:
+        return
+    assert parse_answer("small", reply, ("iso",), 0.1).model == "small"
 
 
 @given(st.binary())

@@ -35,7 +35,7 @@ async function refresh() {
     const answer = await fetch(location.pathname, {headers: {Accept: "text/html"}});
     if (answer.ok) replaceSections(new DOMParser().parseFromString(await answer.text(), "text/html"));
   } catch {
-    // The stream tells when the service is back.
+    // The stream reports when the service is back.
   } finally {
     setTimeout(() => { busy = false; if (again) { again = false; refresh(); } }, PAUSE_MS);
   }

@@ -1,0 +1,55 @@
+"""Who published a version: an HMAC-SHA256 over it with a key that the fit and the routers share. Pure.
+
+The digest says that a version is whole; anybody can compute one. The signature covers the same canonical bytes without
+digest and signature, and the digest covers the signature too, so that routers of earlier releases, which know of none,
+read signed versions as before.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Literal
+
+from schemas.calibration import CalibrationVersion
+from schemas.canonical import DIGEST_FIELD, canonical, digest
+
+SIGNATURE_FIELD = "signature"
+
+SignatureFault = Literal["unsigned", "bad_signature"]
+
+
+def signed(version: CalibrationVersion, key: bytes) -> CalibrationVersion:
+    """Return a sealed version with the signature that a key gives it."""
+    signature = _signature(version.model_dump(mode="json"), key)
+    carrying = version.model_copy(update={SIGNATURE_FIELD: signature})
+    return carrying.model_copy(update={DIGEST_FIELD: digest(carrying.model_dump(mode="json"))})
+
+
+def signature_fault(document: Mapping[str, Any], keys: Sequence[bytes]) -> SignatureFault | None:
+    """Return what is wrong with a version's signature, or None where one of the keys has given it.
+
+    Parameters
+    ----------
+    document : mapping
+        The version as it came, fields of a later contract included.
+    keys : sequence of bytes
+    """
+    given = document.get(SIGNATURE_FIELD)
+    if not given:
+        return "unsigned"
+    if not isinstance(given, str):
+        return "bad_signature"
+    try:
+        expected = [_signature(document, key) for key in keys]
+    except ValueError:
+        return "bad_signature"
+    shown = given.encode(errors="replace")
+    return None if any(hmac.compare_digest(one.encode(), shown) for one in expected) else "bad_signature"
+
+
+def _signature(document: Mapping[str, Any], key: bytes) -> str:
+    """Return the lower-case hex HMAC; ValueError where the document has no canonical form."""
+    content = {name: value for name, value in document.items() if name not in (DIGEST_FIELD, SIGNATURE_FIELD)}
+    return hmac.new(key, canonical(content), sha256).hexdigest()

@@ -1,0 +1,54 @@
+"""The log lines of the fit: each change of a workload's state once, nothing while all stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recalibrator.fit.news import status_news
+from recalibrator.stage import News
+from schemas.calibration import Target
+from schemas.status import WorkloadStatus
+
+DETECTOR = {"watches": "errors", "needs_labels": True, "statistic": 9.0, "bound": 5.0}
+
+
+def status(state: str = "active", drift: str = "ok", **audit: Any) -> WorkloadStatus:
+    detectors = [{"name": "outcomes", "state": drift} | DETECTOR, {"name": "traffic", "state": "ok"} | DETECTOR]
+    return WorkloadStatus.model_validate(
+        {
+            "workload": "photo",
+            "state": state,
+            "sentence": "As it stands.",
+            "target": Target(micro_f1=0.9),
+            "drift": {"state": drift, "detectors": detectors},
+            "details": {"label_audit": {"quarantined": 0, **audit}},
+        }
+    )
+
+
+def between(before: WorkloadStatus, after: WorkloadStatus) -> dict[str, News]:
+    found = list(status_news(before, after))
+    assert len({news.event for news in found}) == len(found)
+    return {news.event: news for news in found}
+
+
+def test_nothing_changed_is_no_line() -> None:
+    same = status(suspected="few_errors_where_answers_differ", last={"verdict": "refuted"})
+    assert between(same, same) == {}
+
+
+def test_a_drift_state_is_logged_with_the_detectors_that_alarm() -> None:
+    line = between(status(), status(drift="drifted"))["drift state"]
+    assert line.facts == {"workload": "photo", "state": "drifted", "before": "ok", "detectors": ["outcomes"]}
+    assert line.is_bad
+    assert not between(status(drift="drifted"), status())["drift state"].is_bad
+
+
+def test_suspected_labels_are_logged_once_and_so_is_the_verdict() -> None:
+    suspected = status("bad_labels_suspected", suspected="few_errors_where_answers_differ", since="2026-01-31T12:00:00")
+    lines = between(status(), suspected)
+    assert set(lines) == {"workload state", "bad labels suspected"}
+    assert all(line.is_bad for line in lines.values())
+    judged = status(last={"verdict": "refuted", "answers": 40, "errors": 3, "at": "2026-01-31T13:00:00"})
+    line = between(suspected, judged)["suspected labels judged"]
+    assert (line.facts["verdict"], line.facts["answers"], line.is_bad) == ("refuted", 40, True)

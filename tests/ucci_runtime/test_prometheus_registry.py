@@ -1,0 +1,55 @@
+"""Metrics made from a table are counted by their names in it, and scraped with the service's prefix."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import generate_latest
+
+from ucci_runtime.metrics import MetricSpec
+from ucci_runtime.prometheus_registry import MetricRegistry
+
+SPECS = (
+    MetricSpec("shop_sales_total", "counter", "sale", "Sales.", ("kind",)),
+    MetricSpec("returns", "counter", "sale", "Returns."),
+    MetricSpec("visits", "counter", "visit", "Visits.", ("shop", "day")),
+    MetricSpec("open", "gauge", "bool", "1 while open."),
+    MetricSpec("wait_seconds", "histogram", "second", "Waits."),
+)
+
+
+@pytest.fixture
+def metrics() -> MetricRegistry:
+    return MetricRegistry(SPECS, "shop_", (1.0, 5.0))
+
+
+def test_metrics_are_scraped_under_the_prefix(metrics: MetricRegistry) -> None:
+    metrics.count("sales", 2, kind="book")
+    metrics.count("wait_seconds", 3.0)
+    metrics.gauge("open", 1.0)
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    assert {
+        'shop_sales_total{kind="book"} 2.0',
+        "shop_returns_total 0.0",
+        "shop_open 1.0",
+        'shop_wait_seconds_bucket{le="1.0"} 0.0',
+        'shop_wait_seconds_bucket{le="5.0"} 1.0',
+    } <= set(lines)
+
+
+def test_totals_add_up_labels_and_leave_gauges_out(metrics: MetricRegistry) -> None:
+    metrics.count("sales", 2, kind="book")
+    metrics.count("sales", kind="map")
+    metrics.gauge("open", 1.0)
+    assert metrics.totals() == {"sales": 3, "returns": 0}
+
+
+def test_a_name_that_the_table_lacks_is_an_error(metrics: MetricRegistry) -> None:
+    with pytest.raises(KeyError, match="refunds"):
+        metrics.count("refunds")
+
+
+def test_counts_by_a_label_are_those_of_the_others_given(metrics: MetricRegistry) -> None:
+    metrics.count("visits", 2, shop="a", day="monday")
+    metrics.count("visits", shop="a", day="friday")
+    metrics.count("visits", shop="b", day="friday")
+    assert metrics.counts_by("day", "visits", shop="a") == {"monday": 2, "friday": 1}
