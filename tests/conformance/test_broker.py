@@ -308,6 +308,17 @@ def test_a_revoked_member_can_still_commit_what_it_took(lab: Lab) -> None:
     first.close()
 
 
+def test_a_member_that_leaves_within_a_rebalance_takes_nothing_over(lab: Lab) -> None:
+    """It asked the group's offsets of a client that was closing, again and again for minutes."""
+    first, second = Member(lab, "a"), Member(lab, "b")
+    drive([first.reader, second.reader], lambda: len(second.notes.committed) == 1)
+    leaving = first if first.notes.events[-1] == "revoked" else second
+    events = list(leaving.notes.events)
+    leaving.close()
+    assert leaving.notes.events in (events, [*events, "revoked"])
+    (second if leaving is first else first).close()
+
+
 def test_a_restart_finds_its_partitions_and_offsets(lab: Lab, member: Member) -> None:
     member.session.commit([], {member.input(): OffsetCommit(2, "x")}, member.reader.group())
     member.close()

@@ -23,6 +23,8 @@ _log = structlog.get_logger()
 _ASK_TIMEOUT_S = 5.0
 _BUDGET_S = 240.0
 _RETRY_WAIT_S = 0.1
+_PATIENCE = 50
+"""Attempts after which a second line says that it still does not work."""
 
 
 def ask_group_offsets(consumer: Consumer, sources: Iterable[Input], *, client: str, closing: Event) -> GroupOffsets:
@@ -44,7 +46,7 @@ def ask_group_offsets(consumer: Consumer, sources: Iterable[Input], *, client: s
         When it did not answer within four minutes, or before the end, or refuses.
     """
     asked = [TopicPartition(source.topic, source.partition) for source in sources]
-    deadline_s = time.monotonic() + _BUDGET_S
+    deadline_s, attempts = time.monotonic() + _BUDGET_S, 0
     while asked:
         try:
             return {Input(tp.topic, tp.partition): _committed(tp) for tp in consumer.committed(asked, _ASK_TIMEOUT_S)}
@@ -52,7 +54,9 @@ def ask_group_offsets(consumer: Consumer, sources: Iterable[Input], *, client: s
             reason: BrokerError = translate(kafka_error(error), Side.CONSUMER)
             if isinstance(reason, Fenced | AccessDenied) or time.monotonic() > deadline_s or closing.is_set():
                 raise reason from None
-            _log.warning("the group's offsets could not be read; trying again", client=client, error=str(reason))
+            if attempts in {0, _PATIENCE}:
+                _log.warning("the group's offsets could not be read; trying again", client=client, error=str(reason))
+            attempts += 1
             closing.wait(_RETRY_WAIT_S)
     return {}
 

@@ -65,6 +65,7 @@ class KafkaGroupReader:
         self._positions: dict[Input, int] = {}
         self._taken_ms: dict[Input, int] = {}
         self._rebalances = 0
+        self._is_leaving = False
 
     def subscribe(self, assignee: Assignee) -> None:
         """Join the group; partitions are handed over from within :meth:`poll`."""
@@ -131,6 +132,7 @@ class KafkaGroupReader:
 
     def close(self) -> None:
         """Leave the loop; the static membership stays for a restart within the session's time-out."""
+        self._is_leaving = True
         self._consumer.close()
 
     def _item(self, message: Message) -> Record | EndReached | None:
@@ -154,6 +156,10 @@ class KafkaGroupReader:
         return None
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._is_leaving:
+            # A rebalance that ends while the client closes: it answers no question any more, and takes nothing over.
+            _consumer.unassign()
+            return
         self._note("assigned")
         self._assigned = [Input(tp.topic, tp.partition) for tp in partitions]
         self._assign(self._assigned)
