@@ -19,10 +19,15 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
+    JsonValue,
     PlainSerializer,
+    TypeAdapter,
     ValidationError,
     WithJsonSchema,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from schemas.errors import DecodeError
 
@@ -169,7 +174,17 @@ def _encodable(text: Any) -> None:
         raise ValueError(f"holds a lone surrogate at character {error.start} of a text: send Unicode") from None
 
 
-JsonObject = Annotated[dict[str, Any], AfterValidator(readable)]
+class _AsJsonValues:
+    """Describes free-form members in the JSON schema as what they are: JSON values."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(_JSON_VALUES.core_schema)
+
+
+_JSON_VALUES = TypeAdapter(dict[str, JsonValue])
+
+JsonObject = Annotated[dict[str, Any], AfterValidator(readable), _AsJsonValues]
 """A JSON object whose members are the sender's own. :func:`readable` alone looks at them: pydantic's own type for JSON
 values calls Python for each of hundreds of numbers, when it validates and when it writes."""
 
