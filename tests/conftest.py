@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from tests.support.broker import unique_prefix
@@ -17,6 +18,13 @@ from ucci_stream.local.kafka_node import LocalBroker
 settings.register_profile("quick", deadline=None, max_examples=20, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(autouse=True)
+def _log_lines_as_they_were() -> Iterator[None]:
+    """A command that a test calls in this process may silence the log for good; the next test reads it."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

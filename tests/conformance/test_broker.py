@@ -308,7 +308,7 @@ def test_a_revoked_member_can_still_commit_what_it_took(lab: Lab) -> None:
     first.close()
 
 
-def test_a_member_that_leaves_within_a_rebalance_takes_nothing_over(lab: Lab) -> None:
+def test_a_member_that_leaves_amid_a_rebalance_takes_nothing(lab: Lab) -> None:
     """It asked the group's offsets of a client that was closing, again and again for minutes."""
     first, second = Member(lab, "a"), Member(lab, "b")
     drive([first.reader, second.reader], lambda: len(second.notes.committed) == 1)
