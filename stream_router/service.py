@@ -183,15 +183,15 @@ class Service:
             _log.warning("dead letters", by_reason=grown)
         load, readiness, lag = self._ledger.load(), self._readiness(), dict(self._intake.lag) if self._intake else {}
         models = self._answerer.health()
-        self.metrics.in_flight.set(load.in_flight)
-        self.metrics.uncommitted.set(load.uncommitted)
-        self.metrics.ready.set(not readiness.missing)
+        self.metrics.gauge("in_flight", load.in_flight)
+        self.metrics.gauge("uncommitted", load.uncommitted)
+        self.metrics.gauge("ready", not readiness.missing)
         for workload, servers in models.items():
             for role, server in servers.items():
                 self.metrics.model_load(workload, role, server)
-        self.metrics.lag.clear()
+        self.metrics.gauges["lag"].clear()
         for partition, behind in lag.items():
-            self.metrics.lag.labels(str(partition)).set(behind.records)
+            self.metrics.gauge("lag", behind.records, partition=str(partition))
         return router_status(
             self._identity,
             now=self._clock.now(),

@@ -25,7 +25,6 @@ from recalibrator.prometheus_metrics import Metrics
 from ucci_runtime.broker.errors import BrokerUnreachable
 
 _log = structlog.get_logger()
-_NOT_READY = {"description": "Not ready; names what is missing", "content": {JSON: {"schema": {"type": "object"}}}}
 _REQUEST_TIMEOUT, _UNPROCESSABLE, _INTERNAL, _UNAVAILABLE = 408, 422, 500, 503
 
 

@@ -56,8 +56,8 @@ class CalibrationFeed(Thread):
         self._caught_up = Event()
         self._closing = Event()
         for workload in settings.workloads:
-            metrics.version.labels(workload).set(0)
-            metrics.trial_version.labels(workload).set(0)
+            metrics.gauge("calibration_version", 0, workload=workload)
+            metrics.gauge("trial_version", 0, workload=workload)
 
     def open(self, reader: TopicReader) -> None:
         """Take the reader of the topics of versions in force and on trial; before the thread starts."""
@@ -101,11 +101,11 @@ class CalibrationFeed(Thread):
         outcome = self._active.offer(record.key, record.value, self._clock.now())
         if isinstance(outcome, Activated):
             version = outcome.version
-            self._metrics.adopted.labels(version.workload).inc()
-            self._metrics.version.labels(version.workload).set(version.version)
+            self._metrics.count("calibrations_adopted", workload=version.workload)
+            self._metrics.gauge("calibration_version", version.version, workload=version.workload)
             _log.info("calibration in force", workload=version.workload, version=version.version, state=version.state)
         elif isinstance(outcome, Rejected):
-            self._metrics.rejected.labels(outcome.reason.value).inc()
+            self._metrics.count("calibrations_rejected", reason=outcome.reason.value)
             expected = outcome.reason in (RejectionReason.UNKNOWN_WORKLOAD, RejectionReason.DELETED)
             level = _log.debug if expected else _log.warning
             level(
@@ -120,9 +120,10 @@ class CalibrationFeed(Thread):
         if change is None:
             return
         trial = change.trial
-        self._metrics.trial_version.labels(change.workload).set(0 if trial is None else trial.version.version)
+        number = 0 if trial is None else trial.version.version
+        self._metrics.gauge("trial_version", number, workload=change.workload)
         if change.problem is not None:
-            self._metrics.trials_rejected.inc()
+            self._metrics.count("trials_rejected")
             _log.warning("trial refused; none runs", error=change.problem, offset=record.offset)
         elif trial is None:
             _log.info("no trial", workload=change.workload)

@@ -131,7 +131,7 @@ class CommitThread(Thread):
 
     def note_foreign(self, source: Input, commit: OffsetCommit) -> None:
         """Count offset metadata that is not this router's."""
-        self._metrics.foreign_metadata.inc()
+        self._metrics.count("foreign_offset_metadata")
         _log.warning(
             "offset metadata is not this router's; nothing beyond the committed offset counts as done",
             partition=source.partition,
@@ -148,10 +148,10 @@ class CommitThread(Thread):
         results: Counter[tuple[str, str, str]] = Counter()
         for outcome, record in zip(outcomes, written, strict=True):
             if record.topic == self._outputs.dead_letters:
-                self._metrics.dead_letters.labels(reason_of(record)).inc()
+                self._metrics.count("dead_letters", reason=reason_of(record))
                 continue
             results[outcome.labels] += 1
             if outcome.trial is not None:
-                self._metrics.trial_decisions.labels(*outcome.trial).inc()
+                self._metrics.counters["trial_decisions"].labels(*outcome.trial).inc()
         for labels, count in results.items():
-            self._metrics.results.labels(*labels).inc(count)
+            self._metrics.counters["results"].labels(*labels).inc(count)

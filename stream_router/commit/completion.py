@@ -41,11 +41,6 @@ class CompletionTracker:
         """The next offset to be delivered, as far as is known."""
         return self._position
 
-    @property
-    def unfinished(self) -> int:
-        """How many delivered offsets are not done."""
-        return len(self._unfinished)
-
     def is_unfinished(self, offset: int) -> bool:
         """Whether the offset was delivered and is not done."""
         return offset in self._unfinished

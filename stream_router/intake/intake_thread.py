@@ -124,7 +124,7 @@ class IntakeThread(Thread):
         found = committed_offsets(committed, self._queries.note_foreign)
         given_up = self._ledger.assigned(found, self._reader.group())
         if given_up:
-            self._metrics.given_up.inc(len(given_up))
+            self._metrics.count("given_up", len(given_up))
             self._queries.give_up(given_up)
         self._assignment, self._paused = frozenset(committed), frozenset()
         return {source: next_offset(commit) for source, commit in committed.items()}
@@ -146,9 +146,9 @@ class IntakeThread(Thread):
 
     def _hand_on(self, records: list[Record], group: object) -> None:
         fresh = self._ledger.delivered(records, group)
-        self._metrics.queries.inc(len(fresh))
+        self._metrics.count("queries", len(fresh))
         if len(fresh) < len(records):
-            self._metrics.skipped.inc(len(records) - len(fresh))
+            self._metrics.count("skipped", len(records) - len(fresh))
         if fresh:
             self._queries.deliver(fresh)
 

@@ -24,9 +24,6 @@ LABELERS = ("ada", "bob", "cleo")
 TRUSTED_LABELER = "ada"
 """Who answers audits; the demo's workload names her in ``trusted_labelers``."""
 
-STREAM_SECONDS_PER_SECOND = 12.0
-"""The demo's pace: one second of it stands for this many of production traffic."""
-
 
 @dataclass(frozen=True, slots=True)
 class Scenario:

@@ -71,11 +71,6 @@ def ensure_side_environment(name: str, version: str, requirement: str, *, size: 
     return python
 
 
-def vllm_python() -> Path:
-    """Return where the Python of vLLM's environment is, or will be."""
-    return side_python(_VLLM, VLLM_VERSION)
-
-
 def ensure_vllm() -> Path:
     """Return the Python that can start vLLM, installing it the first time.
 
