@@ -18,8 +18,8 @@ from benchmarks.recorded.stream import (
 )
 from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import Recalibrator, WorkloadSettings
+from recalibrator.decoding import Observation
 from recalibrator.fit.method_constants import DEFAULT, with_constants
-from recalibrator.fit.recalibrator import Observation
 from recalibrator.grid import Grid
 from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary
 from ucci_demo.recorded.traffic import load_traffic

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from pydantic import JsonValue
 
+from recalibrator.decoding import Observation
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.change_monitor import ChangeMonitor, Reaction
 from recalibrator.fit.data.decayed_sums import LabelSums
@@ -39,8 +40,6 @@ from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus
 from schemas.traffic import TrafficSummary
 from schemas.trial import CalibrationTrial
-
-Observation = LabelledExample | TrafficSummary | Command
 
 _SNAPSHOT_FORMAT = 3
 _DEFAULT_MAP = "isotonic"

@@ -28,7 +28,7 @@ from benchmarks.drift.simulate import Alarm, Journal, Labels, Routed, TakesMess,
 from benchmarks.drift.streams import Stream, offline, stream
 from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import TrafficSummarizer, WorkloadSettings
-from recalibrator.fit.recalibrator import Observation
+from recalibrator.decoding import Observation
 from recalibrator.grid import Grid
 from recalibrator.join.query_state import NOTHING_KNOWN, LabelRules, take_feedback, take_result
 from schemas import (

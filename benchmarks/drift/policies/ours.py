@@ -26,8 +26,8 @@ from benchmarks.drift.simulate import (
 )
 from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import Recalibrator
+from recalibrator.decoding import Observation
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants, with_constants
-from recalibrator.fit.recalibrator import Observation
 from recalibrator.grid import Grid
 from schemas import (
     CalibrationVersion,

@@ -27,7 +27,7 @@ from schemas.topics import OBSERVATIONS
 from ucci_stream.offline.router_file import is_router_file, read_router_file
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import broker_failures, client_properties, require_broker
-from ucci_stream.topics.feed import FeedStopped, Sends, open_lines
+from ucci_stream.topics.feed import FeedStopped, Sends, decoded_lines
 
 ISSUED_BY = "ucci-stream bootstrap"
 
@@ -49,19 +49,12 @@ def read_examples(path: Path, workload: str, signal: str) -> Iterator[LabelledEx
     FeedStopped
         Naming the bad line.
     """
-    with open_lines(path) as lines:
-        for number, line in lines:
-            if not line.strip():
-                continue
-            try:
-                example = LabelledExample.from_json(line.strip())
-            except DecodeError as error:
-                raise FeedStopped(f"{path}:{number}: {error}") from None
-            if example.workload != workload:
-                raise FeedStopped(f"{path}:{number}: workload: is {example.workload!r}, not {workload!r}")
-            if example.signal != signal:
-                raise FeedStopped(f"{path}:{number}: signal: is {example.signal!r}, configured is {signal!r}")
-            yield example
+    for number, example in decoded_lines(path, lambda line: LabelledExample.from_json(line.strip())):
+        if example.workload != workload:
+            raise FeedStopped(f"{path}:{number}: workload: is {example.workload!r}, not {workload!r}")
+        if example.signal != signal:
+            raise FeedStopped(f"{path}:{number}: signal: is {example.signal!r}, configured is {signal!r}")
+        yield example
 
 
 def bootstrap_events(

@@ -7,39 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from recalibrator.core import Recalibrator
+from recalibrator.decoding import Observation
 from schemas.calibration import CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.traffic import TrafficSummary
-from ucci_stream.topics.feed import FeedStopped, open_lines
-
-Observation = LabelledExample | TrafficSummary | Command
+from ucci_stream.topics.feed import decoded_lines
 
 _KINDS: dict[str, type[LabelledExample | TrafficSummary | Command]] = {
     "labelled": LabelledExample,
     "traffic": TrafficSummary,
     "command": Command,
 }
-
-
-def read_observations(path: Path) -> Iterator[tuple[int, Observation]]:
-    """Read a JSONL file of labelled examples; traffic summaries and commands are taken too, distinguished by ``kind``.
-
-    Raises
-    ------
-    FeedStopped
-        Naming the bad line.
-    """
-    with open_lines(path) as lines:
-        for number, line in lines:
-            if not line.strip():
-                continue
-            try:
-                yield number, _decode(line)
-            except DecodeError as error:
-                raise FeedStopped(f"{path}:{number}: {error}") from None
 
 
 def _decode(line: bytes) -> Observation:
@@ -55,17 +36,23 @@ def _decode(line: bytes) -> Observation:
 
 
 def replay(settings: WorkloadSettings, path: Path) -> Iterator[tuple[int, CalibrationVersion]]:
-    """Feed a file through the pure core.
+    """Feed a JSONL file of labelled examples through the pure core.
 
-    Observations of other workloads are passed over.
+    Traffic summaries and commands are taken too, distinguished by ``kind``; observations of other workloads are passed
+    over.
 
     Yields
     ------
     tuple of (int, CalibrationVersion)
         Line number and the version that this line brought about.
+
+    Raises
+    ------
+    FeedStopped
+        Naming the bad line.
     """
     core = Recalibrator(settings)
-    for number, observation in read_observations(path):
+    for number, observation in decoded_lines(path, _decode):
         if observation.workload != settings.name:
             continue
         version = core.observe(observation)

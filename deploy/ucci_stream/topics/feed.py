@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from confluent_kafka import KafkaError, Message, Producer
 from rich.console import Console
@@ -27,6 +27,8 @@ from ucci_stream.topics import admin
 from ucci_stream.topics.admin import client_properties
 
 _POLL_S = 0.1
+
+Decoded = TypeVar("Decoded")
 
 
 class FeedStopped(UcciError):
@@ -191,6 +193,25 @@ def open_lines(path: Path) -> Iterator[Iterator[tuple[int, bytes]]]:
         raise FeedStopped(f"{path}: cannot be read: {error.strerror}") from None
     with stream:
         yield enumerate(stream, start=1)
+
+
+def decoded_lines(path: Path, decode: Callable[[bytes], Decoded]) -> Iterator[tuple[int, Decoded]]:
+    """Decode the lines of a JSONL file that are not empty, each with its number.
+
+    Raises
+    ------
+    FeedStopped
+        When the file cannot be read, or naming the line that cannot be decoded.
+    """
+    with open_lines(path) as lines:
+        for number, line in lines:
+            if not line.strip():
+                continue
+            try:
+                decoded = decode(line)
+            except DecodeError as error:
+                raise FeedStopped(f"{path}:{number}: {error}") from None
+            yield number, decoded
 
 
 @contextmanager

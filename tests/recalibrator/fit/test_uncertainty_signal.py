@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recalibrator.core import Recalibrator
-from recalibrator.fit.recalibrator import Observation
+from recalibrator.decoding import Observation
 from recalibrator.join.traffic_counter import TrafficSummarizer
 from schemas import CalibrationMap, CalibrationVersion, Command, LabelledExample, TrafficSummary
 from schemas.routed import Decision
