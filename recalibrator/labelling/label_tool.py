@@ -126,8 +126,12 @@ class AnnotationReader(Protocol):
         """Return one task as :meth:`LabelTool.tasks` lists it, with what its annotations say."""
 
 
-class LabelTool(AnnotationReader, Protocol):
+class LabelTool(Protocol):
     """One project of a tool, as the synchronisation sees it; any call may raise :class:`LabelToolFailed`."""
+
+    @property
+    def reader(self) -> AnnotationReader:
+        """What reads the tool's documents."""
 
     @property
     def project(self) -> str:

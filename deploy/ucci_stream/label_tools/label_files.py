@@ -22,10 +22,8 @@ from recalibrator.labelling.label_tool import (
     JsonDocument,
     LabelTool,
     LabelToolFailed,
-    Task,
     TaskId,
 )
-from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 
 TASKS = "tasks.jsonl"
@@ -51,32 +49,14 @@ class LabelFolder:
         self, folder: Path, workload: str, *, prefill: bool, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self._folder = folder
-        self._reader = LabelLinesReader(workload)
+        self.reader = LabelLinesReader(workload)
         self._prefill = prefill
         self._now = now
 
     @property
-    def source(self) -> str:
-        """The name of this kind of tool."""
-        return self._reader.source
-
-    @property
     def project(self) -> str:
         """The workload, as it stands in each ``feedback_id``."""
-        return self._reader.project
-
-    def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
-        """Return the feedback of one answer.
-
-        Raises
-        ------
-        InvalidAnnotation
-        """
-        return self._reader.feedback(hook)
-
-    def task(self, document: JsonDocument) -> Task:
-        """Return one query's task with the answers to it."""
-        return self._reader.task(document)
+        return self.reader.project
 
     async def tasks(self, changed_since: datetime | None) -> AsyncIterator[JsonDocument]:
         """Yield all tasks and answers, whenever they changed: files do not say what of them is new."""
@@ -101,11 +81,11 @@ class LabelFolder:
 
     def _documents(self) -> list[dict[str, Any]]:
         answers = [line for path in sorted(self._folder.glob(ANSWERS)) for line in _lines(path)]
-        return documents_of(self._reader, _lines(self._folder / TASKS), answers)
+        return documents_of(self.reader, _lines(self._folder / TASKS), answers)
 
     def _rewrite(self, without: frozenset[TaskId], more: Sequence[bytes]) -> None:
         path, new = self._folder / TASKS, self._folder / f".{TASKS}.new"
-        kept = [line.text for line in _lines(path) if query_of_task(self._reader, line) not in without]
+        kept = [line.text for line in _lines(path) if query_of_task(self.reader, line) not in without]
         try:
             new.write_bytes(b"".join(text + b"\n" for text in (*kept, *more)))
             new.replace(path)

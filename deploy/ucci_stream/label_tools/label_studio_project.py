@@ -15,10 +15,9 @@ from xml.etree import ElementTree as ET
 from recalibrator.api.keys import Keys
 from recalibrator.errors import RequestRefused
 from recalibrator.labelling.label_studio import SOURCE, LabelStudioReader
-from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelTool, Task, TaskId
+from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelTool, TaskId
 from schemas.entities import Entities
 from schemas.errors import ConfigError
-from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import ApiKey, Settings, WorkloadSettings
 from ucci_stream.label_tools.label_studio_client import LabelStudio, LabelStudioFailed
@@ -49,30 +48,12 @@ class LabelStudioProject:
         self._number = number
         self._fields = fields
         self._prefill = prefill
-        self._reader = LabelStudioReader(number)
-
-    @property
-    def source(self) -> str:
-        """The name of this kind of tool."""
-        return self._reader.source
+        self.reader = LabelStudioReader(number)
 
     @property
     def project(self) -> str:
         """The project's number."""
         return str(self._number)
-
-    def feedback(self, hook: JsonDocument) -> FeedbackEvent | None:
-        """Return the feedback of one webhook.
-
-        Raises
-        ------
-        InvalidAnnotation
-        """
-        return self._reader.feedback(hook)
-
-    def task(self, document: JsonDocument) -> Task:
-        """Return one task as Label Studio lists it."""
-        return self._reader.task(document)
 
     def tasks(self, changed_since: datetime | None) -> AsyncIterator[JsonDocument]:
         """Yield the tasks that have changed since a time; None: all of them."""

@@ -195,7 +195,7 @@ class Synchroniser:
         since = None if is_full or self._changed_at is None else self._changed_at - _OVERLAP
         tasks = {}
         async for document in self._tool.tasks(since):
-            task = self._tool.task(document)
+            task = self._tool.reader.task(document)
             tasks[task.document_id] = task
             self._changed_at = max(task.changed_at, self._changed_at or task.changed_at)
         if is_full:
@@ -277,7 +277,7 @@ class Rounds:
         tool = await open_tool()
         if self._topics is None:
             self._topics = await asyncio.to_thread(
-                SyncTopics, self._settings, self._workload, tool.source, tool.project
+                SyncTopics, self._settings, self._workload, tool.reader.source, tool.project
             )
         retention_s = self._settings.recalibrator.join_retention_s
         return Synchroniser(tool, self._topics, self._options, join_retention_s=retention_s)
