@@ -43,7 +43,7 @@ from schemas.topics import (
     STATUS,
 )
 from tests.support.lives import Life, count_nothing
-from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
+from tests.support.recalibrator_events import FIELDS, START, drawn_inputs
 from ucci_runtime.broker.memory import MemoryCluster, MemoryTransactionSession
 from ucci_runtime.broker.memory_logs import TransactionEnd
 from ucci_runtime.broker.ports import Aborted, CommitEnd, Committed, Unknown
@@ -167,20 +167,7 @@ class RecalibratorLife(Life):
 def plan(life: RecalibratorLife) -> Iterator[tuple[str, int, bytes | None]]:
     """Yield results, labels, corrections, withdrawals, repetitions, garbage and commands, in a drawn order."""
     draw = life.draw
-    sent: list[tuple[float, str, int, bytes | None]] = []
-    for number in range(QUERIES):
-        sent.append((draw.random(), JOIN_TOPICS.results, number, routed(number).to_json()))
-        said = [feedback(number)]
-        if draw.random() < 0.4:
-            said.append(feedback(number, entities(f"q-{number}", wrong=True), revision=2))
-        if draw.random() < 0.3:
-            said.append(feedback(number, revision=3, retracted=True))
-        if draw.random() < 0.3:
-            said.append(said[-1])
-        moments = sorted(draw.random() for _ in said)
-        sent += [(m, JOIN_TOPICS.feedback, number, e.to_json()) for m, e in zip(moments, said, strict=True)]
-    sent += [(draw.random(), JOIN_TOPICS.feedback, number, b"garbage") for number in range(2)]
-    sent += [(draw.random(), JOIN_TOPICS.results, number, None) for number in range(2)]
+    sent = drawn_inputs(draw, QUERIES, 2, results=JOIN_TOPICS.results, feedbacks=JOIN_TOPICS.feedback)
     for number in range(3):
         moment = START + timedelta(seconds=number)
         act = Command(

@@ -212,7 +212,7 @@ class KafkaLab:
 
 
 class Notes:
-    """An assignee that reads on from what the group has committed, and notes what it is told."""
+    """An assignee that reads on from what the group has committed, and records its assignments."""
 
     def __init__(self) -> None:
         self.committed: dict[Input, Any] = {}

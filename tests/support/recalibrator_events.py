@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -61,3 +62,27 @@ def feedback(number: int, gold: dict[str, Any] | None = None, **changes: Any) ->
             **changes,
         }
     )
+
+
+def drawn_inputs(
+    draw: random.Random, queries: int, broken: int, *, results: str, feedbacks: str
+) -> list[tuple[float, str, int, bytes | None]]:
+    """Return results, labels, corrections, withdrawals, repetitions and garbage, unsorted.
+
+    Each is a drawn moment, a topic, the query's number and the record's value; a query's feedback keeps its order.
+    """
+    sent: list[tuple[float, str, int, bytes | None]] = []
+    for number in range(queries):
+        sent.append((draw.random(), results, number, routed(number).to_json()))
+        said = [feedback(number)]
+        if draw.random() < 0.4:
+            said.append(feedback(number, entities(f"q-{number}", wrong=True), revision=2))
+        if draw.random() < 0.3:
+            said.append(feedback(number, revision=3, retracted=True))
+        if draw.random() < 0.3:
+            said.append(said[-1])
+        moments = sorted(draw.random() for _ in said)
+        sent += [(m, feedbacks, number, e.to_json()) for m, e in zip(moments, said, strict=True)]
+    sent += [(draw.random(), feedbacks, number, b"garbage") for number in range(broken)]
+    sent += [(draw.random(), results, number, None) for number in range(broken)]
+    return sent

@@ -25,7 +25,7 @@ from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest
 from schemas.settings import WorkloadSettings
 from schemas.traffic import TrafficSummary
-from tests.support.recalibrator_events import FIELDS, START, entities, feedback, routed
+from tests.support.recalibrator_events import FIELDS, START, drawn_inputs, entities, feedback, routed
 from tests.support.recalibrator_memory import FAULTS, Counts, Crash, Fate, ManualClock, MemoryBroker, MemoryLog
 from tests.support.recalibrator_memory import MemoryTransactions as Transactions
 from ucci_runtime.broker.records import Input
@@ -159,20 +159,7 @@ def disturbed_join(directory: Path, seed: int) -> Iterator[Join]:
 
 def plan(draw: random.Random) -> list[tuple[str, int, bytes | None]]:
     """Results, labels, corrections, withdrawals, repetitions and garbage; each query's feedback in its order."""
-    sent: list[tuple[float, str, int, bytes | None]] = []
-    for number in range(40):
-        sent.append((draw.random(), TOPICS.results, number, routed(number).to_json()))
-        said = [feedback(number)]
-        if draw.random() < 0.4:
-            said.append(feedback(number, entities(f"q-{number}", wrong=True), revision=2))
-        if draw.random() < 0.3:
-            said.append(feedback(number, revision=3, retracted=True))
-        if draw.random() < 0.3:
-            said.append(said[-1])
-        moments = sorted(draw.random() for _ in said)
-        sent += [(m, TOPICS.feedback, number, e.to_json()) for m, e in zip(moments, said, strict=True)]
-    sent += [(draw.random(), TOPICS.feedback, number, b"garbage") for number in range(3)]
-    sent += [(draw.random(), TOPICS.results, number, None) for number in range(3)]
+    sent = drawn_inputs(draw, 40, 3, results=TOPICS.results, feedbacks=TOPICS.feedback)
     return [(topic, number, value) for _, topic, number, value in sorted(sent, key=lambda entry: entry[0])]
 
 

@@ -1,4 +1,4 @@
-"""A client of one server: retries, places, health and recovery, against a server that does what it is told."""
+"""A client of one server: retries, places, health and recovery, against a scripted server."""
 
 from __future__ import annotations
 
