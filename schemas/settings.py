@@ -244,7 +244,7 @@ class BasicCredentials(NamedTuple):
 
 
 MIN_SIGNING_KEY_CHARS = 32
-"""Of the key of versions: whoever reads the topic may try keys for as long as they like."""
+"""Of the key of versions: anybody who reads the topic can try keys offline, without limit."""
 
 
 class CalibrationSettings(Section):
