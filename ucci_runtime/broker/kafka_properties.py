@@ -34,8 +34,9 @@ _READ_EXACTLY: Properties = {
     "auto.offset.reset": "earliest",
     "allow.auto.create.topics": False,
 }
-_REPORT_ENDS: Properties = {
-    "enable.partition.eof": True,
+_REPORT_ENDS: Properties = {"enable.partition.eof": True}
+_REPORT_ENDS_SOON: Properties = {
+    **_REPORT_ENDS,
     # The end of a partition is reported one wait after its last record.
     "fetch.wait.max.ms": 50,
     "fetch.min.bytes": 1,
@@ -136,7 +137,8 @@ def admin_properties(settings: Settings) -> Properties:
 def group_properties(settings: Settings, names: ClientNames, name: str) -> Properties:
     """Return the properties of a group's consumer, which reports the ends of its partitions.
 
-    Its membership is static, so that a restart finds its partitions again.
+    Its membership is static, so that a restart finds its partitions again. A stage is ready only at the ends; a router
+    answers before, so how it fetches is the user's to tune.
     """
     return (
         _consumer(settings)
@@ -148,7 +150,7 @@ def group_properties(settings: Settings, names: ClientNames, name: str) -> Prope
             "partition.assignment.strategy": "range",
         }
         | _READ_EXACTLY
-        | _REPORT_ENDS
+        | (_REPORT_ENDS if names.service == "router" else _REPORT_ENDS_SOON)
     )
 
 
@@ -159,7 +161,7 @@ def offsets_properties(settings: Settings, group_id: str) -> Properties:
 
 def reader_properties(settings: Settings, group_id: str) -> Properties:
     """Return the properties of a consumer that reads whole topics by itself; its group is a name without members."""
-    return offsets_properties(settings, group_id) | _REPORT_ENDS
+    return offsets_properties(settings, group_id) | _REPORT_ENDS_SOON
 
 
 def transactional_properties(settings: Settings, names: ClientNames, name: str, max_record_bytes: int) -> Properties:

@@ -43,6 +43,14 @@ def test_no_setting_weakens_the_transactions() -> None:
     assert properties["batch.size"] == properties["message.max.bytes"] == 90_000
 
 
+def test_fetching_of_queries_is_the_users_to_tune() -> None:
+    """A router waits for no end of a partition; a stage does, and its fetches return soon."""
+    given = settings(**{"fetch.wait.max.ms": 300, "fetch.min.bytes": 5_000})
+    fetched = [group_properties(given, names, "any") for names in (ROUTER, STAGES)]
+    assert [found["fetch.wait.max.ms"] for found in fetched] == [300, 50]
+    assert [found["fetch.min.bytes"] for found in fetched] == [5_000, 1]
+
+
 def test_clients_get_only_the_settings_they_know() -> None:
     """Security and addresses reach every client, and each client gets only the properties that it knows."""
     given = settings(**{"sasl.username": "u", "linger.ms": 9, "session.timeout.ms": 6_000})
