@@ -28,7 +28,7 @@ GROUP = "join"
 def lab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """Either broker, with topics of this test's own."""
     if request.param == "memory":
-        return MemoryLab()
+        return MemoryLab(monkeypatch)
     return KafkaLab(request.getfixturevalue("broker").bootstrap, monkeypatch)
 
 
@@ -317,6 +317,23 @@ def test_a_member_that_leaves_amid_a_rebalance_takes_nothing(lab: Lab) -> None:
     leaving.close()
     assert leaving.notes.events in (events, [*events, "revoked"])
     (second if leaving is first else first).close()
+
+
+def test_a_stopped_member_leaves_its_partitions_standing(lab: Lab) -> None:
+    """The others had to wait for the end of its session, though it had ended in good order."""
+    lab.make_sessions_endless()
+    first, second = Member(lab, "a"), Member(lab, "b")
+    both = [first.reader, second.reader]
+    drive(both, lambda: len(first.notes.committed) == 1 and len(second.notes.committed) == 1)
+    first.close()
+    drive([second.reader], lambda: len(second.notes.committed) == 2)
+    second.close()
+
+
+def test_a_member_that_is_alone_keeps_its_place(lab: Lab, member: Member) -> None:
+    """Its restart needs no rebalance, which a broker delays while a group is new."""
+    member.close()
+    assert lab.members(GROUP) == ["a"]
 
 
 def test_a_restart_finds_its_partitions_and_offsets(lab: Lab, member: Member) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from schemas.topics import Topic
 from tests.support.broker import create
 from tests.support.clocks import ManualClock
 from tests.support.raw_records import RawRecord, produce_raw
+from ucci_runtime.broker import memory_groups
 from ucci_runtime.broker.errors import RecreateProducer
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.broker.kafka_producer import TransactionalProducer
@@ -65,11 +67,20 @@ class Lab(Protocol):
         """Delete the records below an offset."""
         ...
 
+    def make_sessions_endless(self) -> None:
+        """Let no member be given up for its silence, from the next process on."""
+        ...
+
+    def members(self, group: str) -> list[str]:
+        """Return the instance ids of a group's members, sorted."""
+        ...
+
 
 class MemoryLab:
     """In memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: Any) -> None:
+        self._monkeypatch = monkeypatch
         self.prefix = "lab"
         self.clock = ManualClock()
         self.cluster = MemoryCluster(self.clock, self.clock.advance, self.prefix)
@@ -112,6 +123,12 @@ class MemoryLab:
     def cut(self, source: Input, before: int) -> None:
         self.cluster.logs[source].cut(before)
 
+    def make_sessions_endless(self) -> None:
+        self._monkeypatch.setattr(memory_groups, "SESSION_S", math.inf)
+
+    def members(self, group: str) -> list[str]:
+        return sorted(self.cluster.group(group).members)
+
     # --- the faults of its processes ---
 
     def fate(self) -> Fate:
@@ -130,6 +147,7 @@ class KafkaLab:
     def __init__(self, bootstrap: str, monkeypatch: Any) -> None:
         self.prefix = f"t{uuid.uuid4().hex[:10]}"
         self._bootstrap = bootstrap
+        self._client: dict[str, Any] = {"bootstrap.servers": bootstrap}
         self._monkeypatch = monkeypatch
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         limit = {"max.message.bytes": str(MAX_BYTES)}
@@ -139,7 +157,7 @@ class KafkaLab:
 
     def process(self, instance_id: str = "a") -> Broker:
         settings = Settings.model_validate(
-            {"kafka": {"bootstrap.servers": self._bootstrap}, "topics": {"prefix": self.prefix}}
+            {"kafka": self._client, "topics": {"prefix": self.prefix}}
         )
         made = kafka_connect(settings, "recalibrator")(
             instance_id, count=count_nothing, on_final=ignore_final, closing=Event()
@@ -202,6 +220,14 @@ class KafkaLab:
     def cut(self, source: Input, before: int) -> None:
         for future in self._admin.delete_records([TopicPartition(*source, before)]).values():
             future.result(DEADLINE_S)
+
+    def make_sessions_endless(self) -> None:
+        self._client |= {"session.timeout.ms": 600_000, "max.poll.interval.ms": 900_000}
+
+    def members(self, group: str) -> list[str]:
+        name = f"{self.prefix}-{group}"
+        described = self._admin.describe_consumer_groups([name], request_timeout=DEADLINE_S)[name].result(DEADLINE_S)
+        return sorted(member.group_instance_id for member in described.members)
 
     def _keys(self, source: Input) -> list[bytes | None]:
         reader = self.process("compaction").topic_reader("compaction", [source.topic])

@@ -12,6 +12,7 @@ from schemas.topics import Topic
 from ucci_runtime.broker import kafka_properties as properties
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_client_reports import reports
+from ucci_runtime.broker.kafka_group_members import has_other_members
 from ucci_runtime.broker.kafka_group_reader import KafkaGroupReader
 from ucci_runtime.broker.kafka_publisher import KafkaPublisher
 from ucci_runtime.broker.kafka_session import KafkaTransactionSession, SessionClients
@@ -66,6 +67,7 @@ class KafkaBroker:
 
     def group_reader(self, name: str, topics: Sequence[str]) -> KafkaGroupReader:
         """Return a member of the group of this name."""
+        asking = properties.admin_properties(self._settings) | reports("admin", self._count, self._on_final)
         return KafkaGroupReader(
             self._names.member_label(name),
             topics,
@@ -73,6 +75,9 @@ class KafkaBroker:
             self._counted(name),
             on_final=self._on_final,
             closing=self._closing,
+            has_successors=partial(
+                has_other_members, asking, self._names.group_id(name), self._names.instance_id
+            ),
         )
 
     def session(self, name: str) -> KafkaTransactionSession:

@@ -1,7 +1,8 @@
 """The only group consumer: records and ends of partitions out; rebalances handed to the assignee.
 
 Where to read from is the assignee's to say, since it knows what it has stored; nothing is committed here. The group's
-offsets are asked with isolation "read committed", which waits for a former owner's transaction to end.
+offsets are asked with isolation "read committed", which waits for a former owner's transaction to end. A member that
+ends in good order leaves the group where another one can take its partitions over.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from threading import Event
 from typing import cast
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced
 from ucci_runtime.broker.kafka_client_reports import reports
-from ucci_runtime.broker.kafka_errors import Side, is_fatal, translate
+from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, translate
 from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
 from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_records import record_of, source_of
@@ -25,6 +26,10 @@ from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record
 
 _log = structlog.get_logger()
 
+LEAVE_S = 1.0
+"""How long a member that ends waits until its departure is on its way to the group."""
+
+_LEAVE_POLL_S = 0.02
 _MILLISECONDS = 1_000.0
 
 
@@ -43,6 +48,8 @@ class KafkaGroupReader:
     on_final : callable
         Called with an error that waiting cannot mend.
     closing : threading.Event
+    has_successors : callable
+        Whether the group has other members, who would take the partitions over; asked once, at the end.
     """
 
     def __init__(
@@ -54,11 +61,13 @@ class KafkaGroupReader:
         *,
         on_final: Callable[[BrokerError], None],
         closing: Event,
+        has_successors: Callable[[], bool],
     ) -> None:
         self._name = name
         self._topics = list(topics)
         self._count = count
         self._closing = closing
+        self._has_successors = has_successors
         self._consumer = Consumer(properties | reports(name, count, on_final, is_member=True))
         self._assignee: Assignee | None = None
         self._assigned: list[Input] = []
@@ -131,9 +140,26 @@ class KafkaGroupReader:
         return behind
 
     def close(self) -> None:
-        """Leave the loop; the static membership stays for a restart within the session's time-out."""
+        """Give up the partitions, to the other members if there are any; blocks up to some seconds.
+
+        A member that is alone keeps its membership: nobody would take over, and its restart finds the partitions at
+        once.
+        """
         self._is_leaving = True
+        if self._assignee is not None and self._has_successors():
+            self._leave()
         self._consumer.close()
+
+    def _leave(self) -> None:
+        """Leave the group, which the client does for a static member when it unsubscribes, and never in its close."""
+        deadline_s = time.monotonic() + LEAVE_S
+        try:
+            self._consumer.unsubscribe()
+            # The partitions are given up from within poll; then the client sends its departure and forgets its id.
+            while self._consumer.memberid() and time.monotonic() < deadline_s:
+                self._consumer.poll(_LEAVE_POLL_S)
+        except KafkaException as error:
+            _log.warning("the group was not left", client=self._name, error=str(kafka_error(error)))
 
     def _item(self, message: Message) -> Record | EndReached | None:
         error = message.error()

@@ -22,7 +22,8 @@ _EVERY_CLIENT: Properties = {"metadata.recovery.strategy": "none"}
 _CONSUMER_DEFAULTS: Properties = {
     # A killed instance that comes back within this time finds its partitions where it left them.
     "session.timeout.ms": 20_000,
-    "heartbeat.interval.ms": 2_000,
+    # A member learns from its heartbeats that another one has left, or come: until then nobody has those partitions.
+    "heartbeat.interval.ms": 500,
     "queued.max.messages.kbytes": 16_384,
     "fetch.wait.max.ms": 50,
 }

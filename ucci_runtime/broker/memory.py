@@ -450,10 +450,13 @@ class MemoryGroupReader:
         return behind
 
     def close(self) -> None:
-        """Give up the partitions; the membership stays."""
+        """Give up the partitions; leave the group too, unless this member is alone."""
         if self._positions and self._assignee is not None:
             self._positions = {}
             self._assignee.revoked()
+        if self._member is not None:
+            with self._cluster.lock:
+                self._cluster.group(self._name).leave(self._member)
 
     def _join(self) -> None:
         with self._cluster.lock:

@@ -2,7 +2,8 @@
 
 The protocol is Kafka's classic one with static membership and eager range assignment: when a member joins or leaves,
 every other gives up all its partitions, then each is given its share under a new generation. A process that comes back
-under its instance id in time takes its old place without any of that, and the process it replaces is fenced.
+under its instance id in time takes its old place without any of that, and the process it replaces is fenced. A member
+that ends in good order leaves at once, unless it is alone.
 """
 
 from __future__ import annotations
@@ -94,6 +95,11 @@ class Group:
         if self.members.pop(instance_id, None) is not None:
             self.rebalance()
             self._complete()
+
+    def leave(self, member: Member) -> None:
+        """Remove a member that ends, where others can take its partitions over."""
+        if self.members.get(member.instance_id) is member and len(self.members) > 1:
+            self.evict(member.instance_id)
 
     def expire(self, now_s: float) -> None:
         """Remove the members that were silent for longer than a session lasts."""

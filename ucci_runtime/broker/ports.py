@@ -119,7 +119,7 @@ class GroupReader(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up the partitions and leave the loop; a restart in time finds the membership where it was."""
+        """Give up the partitions: to the group's other members at once, or to this member's own restart if it is alone."""
         ...
 
 
