@@ -18,6 +18,7 @@ from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings
 from ucci_runtime.broker.kafka_broker import kafka_connect
+from ucci_runtime.broker.kafka_settings import require_kafka
 from ucci_runtime.cli import echo_warnings, version_option
 from ucci_runtime.extras import require_extra
 from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings
@@ -84,6 +85,7 @@ def _load(config: Path) -> Settings:
     settings = load_settings(config, os.environ)
     if not settings.workloads:
         raise ConfigError(["workloads: none is configured; add a table [workloads.NAME]"])
+    require_kafka(settings)
     return settings
 
 

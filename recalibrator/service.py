@@ -1,6 +1,7 @@
 """The only place where the recalibrator's parts are built, started and ended.
 
-It runs the stages asked for until SIGTERM. A stage that dies ends the process with its error: what it had not committed
+It serves its probes, waits for a broker where none answers, and runs the stages asked for until SIGTERM. A stage that
+dies ends the process with its error: what it had not committed
 is read again at the next start. On SIGTERM each stage commits what it has taken and leaves.
 """
 
@@ -8,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 import structlog
 from threadpoolctl import threadpool_limits
@@ -42,9 +45,15 @@ from schemas.topics import (
     STATUS,
     Topic,
 )
+from ucci_runtime.absence import Absence
+from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, TransactionSession
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
 from ucci_runtime.process import SystemClock, end_on_signals
+
+if TYPE_CHECKING:
+    # An optional extra, which a process without the stage api does not need.
+    from recalibrator.api.http_server import HttpServer
 
 _log = structlog.get_logger()
 
@@ -86,6 +95,8 @@ class Service:
         self.metrics = Metrics()
         self._closing = Event()
         self._failure: BaseException | None = None
+        self._broker_away: str | None = None
+        self._server: Future[HttpServer] | None = None
         self._sessions: list[TransactionSession] = []
         self._threads: list[StageThread] = []
         self._heartbeat: HeartbeatThread | None = None
@@ -112,31 +123,62 @@ class Service:
         # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else.
         threadpool_limits(1, "blas")
         state = StateDirectory(Path(self._settings.recalibrator.state_dir))
-        broker = self._connect(state.instance_id, count=self.metrics.count, on_final=self._fail, closing=self._closing)
-        checked = broker.check(_TOUCHED, (*_WRITTEN, LABEL_REQUESTS), _OPTIONAL)
-        for topic in checked.missing:
-            _log.warning(
-                "topic does not exist; what needs it rests until `ucci-stream topics create` and a restart",
-                topic=self._topic(topic),
-            )
-        for warning in checked.warnings:
-            _log.warning(warning)
         try:
             for stage in sorted(self._stages - {StageName.API}):
                 state.lock(stage)
-            self._start(broker, checked, state)
-            while not self._closing.wait(_WAIT_S):
-                continue
-            self._stop()
+            if StageName.API in self._stages:
+                # The web and plotting libraries take long to load; join and fit do not wait for them.
+                loader = ThreadPoolExecutor(1, "http-start")
+                self._server = loader.submit(self._waiting_server)
+                loader.shutdown(wait=False)
+            broker = self._connect(
+                state.instance_id, count=self.metrics.count, on_final=self._fail, closing=self._closing
+            )
+            checked = self._await_topics(broker)
+            if checked is not None:
+                self._start(broker, checked, state)
+                while not self._closing.wait(_WAIT_S):
+                    continue
+                self._stop()
         finally:
             state.unlock()
+            if self._server is not None and not self._threads:
+                self._server.result().close()
         if self._failure is not None:
             raise self._failure
 
     def missing(self) -> list[str]:
-        """Return what is not ready yet, one word each."""
+        """Return what is not ready yet: a word for each stage, or why the broker could not be asked."""
         found = [thread.name for thread in self._threads if not thread.is_ready]
+        if self._broker_away is not None:
+            found.append(f"waiting for the broker: {self._broker_away}")
         return [*found, "closing"] if self._closing.is_set() else found
+
+    def _await_topics(self, broker: Broker) -> CheckedTopics | None:
+        """Check the topics as soon as a broker answers, and log what is wrong with them; None when closing is first."""
+        absence = Absence()
+        while not self._closing.is_set():
+            try:
+                checked = broker.check(_TOUCHED, (*_WRITTEN, LABEL_REQUESTS), _OPTIONAL)
+            except BrokerUnreachable as error:
+                self._broker_away = str(error)
+                if absence.failed(self._clock.monotonic()):
+                    _log.warning("waiting for the broker", error=self._broker_away)
+                if self._server is not None and self._server.done():
+                    # An address that is taken ends the process now, not once there is a broker.
+                    self._server.result()
+                self._closing.wait(absence.wait_s)
+            else:
+                self._broker_away = None
+                for topic in checked.missing:
+                    _log.warning(
+                        "topic does not exist; what needs it rests until `ucci-stream topics create` and a restart",
+                        topic=self._topic(topic),
+                    )
+                for warning in checked.warnings:
+                    _log.warning(warning)
+                return checked
+        return None
 
     def _start(self, broker: Broker, checked: CheckedTopics, state: StateDirectory) -> None:
         builders: dict[StageName, Callable[[], Stage]] = {
@@ -228,15 +270,23 @@ class Service:
             count=self.metrics.count,
         )
 
+    def _waiting_server(self) -> HttpServer:
+        from recalibrator.api.http_stage import Shared, waiting_server
+
+        server = waiting_server(self._settings, Shared(self.metrics, self._clock, self.missing))
+        server.start()
+        return server
+
     def _api_stage(self, broker: Broker, checked: CheckedTopics) -> Stage:
-        # The web and plotting libraries take long to load; join and fit do not wait for them.
         from recalibrator.api.http_stage import VIEWED, ApiStage, Shared
 
+        assert self._server is not None
         return ApiStage(
             self._settings,
             broker,
             Shared(self.metrics, self._clock, self.missing),
             tuple(topic for topic in VIEWED if topic not in checked.missing),
+            self._server.result(),
         )
 
     def _session(self, broker: Broker, stage: StageName) -> TransactionSession:

@@ -23,6 +23,7 @@ from stream_router.ports import Calibrations, Tracing
 from stream_router.prometheus_metrics import Metrics
 from stream_router.service import RunningAnswerer, Service, run_until_signalled
 from ucci_runtime.broker.kafka_broker import kafka_connect
+from ucci_runtime.broker.kafka_settings import require_kafka
 from ucci_runtime.cli import echo_warnings, version_option
 from ucci_runtime.clock import Clock
 from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings
@@ -50,8 +51,7 @@ def run(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = 
 
     Example: stream-router run --config ucci.toml --log-format json
     """
-    settings = load_settings(config, os.environ)
-    require_models(settings)
+    settings = _load(config)
     configure_logging(log_format)
     log_settings_warnings(settings)
     raise typer.Exit(_run(settings))
@@ -63,8 +63,7 @@ def check_config(config: ConfigOption = Path("ucci.toml")) -> None:
 
     Example: stream-router check-config --config ucci.toml
     """
-    settings = load_settings(config, os.environ)
-    require_models(settings)
+    settings = _load(config)
     echo_warnings(settings)
     sys.stdout.write(render_settings(settings))
 
@@ -77,6 +76,13 @@ def main() -> None:
         for fault in error.faults:
             sys.stderr.write(f"{fault}\n")
         sys.exit(ConfigError.exit_code)
+
+
+def _load(config: Path) -> Settings:
+    settings = load_settings(config, os.environ)
+    require_models(settings)
+    require_kafka(settings)
+    return settings
 
 
 def _run(settings: Settings) -> int:

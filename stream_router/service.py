@@ -1,6 +1,7 @@
 """The only place where the router's parts are built, started and ended, and the one order in which they end.
 
-A router runs until SIGTERM or until a part fails, and raises that failure. On SIGTERM: take no further queries, answer
+A router runs until SIGTERM or until a part fails, and raises that failure. It serves its status first, then waits for a
+broker, which may be away when the process starts. On SIGTERM: take no further queries, answer
 those in flight within the drain time, commit, leave. Nothing that was not committed is lost: the next instance answers
 it.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from signal import Signals
 from threading import Event
 from typing import Protocol
@@ -31,7 +33,9 @@ from stream_router.ports import Answerer, Calibrations, Tracing
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
 from stream_router.status import Backlog, Identity, Readiness, Versions, router_status
-from ucci_runtime.broker.ports import Broker, Connect
+from ucci_runtime.absence import Absence
+from ucci_runtime.broker.errors import BrokerUnreachable
+from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
 from ucci_runtime.clock import Clock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
@@ -130,6 +134,7 @@ class Service:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending = asyncio.Event()
         self._failure: BaseException | None = None
+        self._broker_away: str | None = None
         self._server = StatusServer(
             settings.router.http_host,
             settings.router.http_port,
@@ -168,11 +173,13 @@ class Service:
         broker = self._connect(
             self._settings.router.instance_id, count=self.metrics.count, on_final=self._fail, closing=self._closing
         )
-        await asyncio.to_thread(self._open, broker)
         await self._server.start()
         _log.info("serving status", host=self._settings.router.http_host, port=self._server.port)
         try:
-            await self._serve(broker)
+            checked = await self._await_topics(broker)
+            if checked is not None:
+                await asyncio.to_thread(self._open, broker, checked)
+                await self._serve(broker)
         finally:
             await self._server.close()
         if self._failure is not None:
@@ -203,9 +210,27 @@ class Service:
             counters=self.metrics.totals(),
         )
 
-    def _open(self, broker: Broker) -> None:
-        """Check the topics, then build what reads and writes them; blocks."""
-        checked = broker.check(_TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,))
+    async def _await_topics(self, broker: Broker) -> CheckedTopics | None:
+        """Check the topics, as soon as a broker answers; None when the end comes first."""
+        absence = Absence()
+        while not self._ending.is_set():
+            try:
+                checked = await asyncio.to_thread(
+                    broker.check, _TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,)
+                )
+            except BrokerUnreachable as error:
+                self._broker_away = str(error)
+                if absence.failed(self._clock.monotonic()):
+                    _log.warning("waiting for the broker", error=self._broker_away)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), absence.wait_s)
+            else:
+                self._broker_away = None
+                return checked
+        return None
+
+    def _open(self, broker: Broker, checked: CheckedTopics) -> None:
+        """Build what reads and writes the topics; blocks."""
         versions = [topic for topic in (CALIBRATION, CALIBRATION_TRIAL) if topic not in checked.missing]
         prefix = self._settings.topics.prefix
         self._feed.open(broker.topic_reader("calibration", [topic.name(prefix) for topic in versions]))
@@ -289,6 +314,7 @@ class Service:
             has_producer=self._committer is not None and self._committer.is_started,
             can_answer=self._answerer.can_answer,
             is_draining=self._ending.is_set(),
+            broker_away=self._broker_away,
         )
 
     # --- called by the threads ---

@@ -24,6 +24,8 @@ class Readiness:
     has_producer: bool
     can_answer: bool
     is_draining: bool = False
+    broker_away: str | None = None
+    """Why the broker could not be asked for its topics; None once it has answered."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -35,7 +37,8 @@ class Readiness:
             (not self.has_producer, "the transactional producer is not started yet"),
             (not self.can_answer, "a workload has no model server that is up; its queries wait"),
         )
-        return tuple(line for holds, line in reasons if holds)
+        waits = () if self.broker_away is None else (f"waiting for the broker: {self.broker_away}",)
+        return (*waits, *(line for holds, line in reasons if holds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,7 +308,10 @@ def check_config(config: ConfigOption = None) -> None:
 
     Example: ucci-stream check-config --config ucci.toml
     """
+    from ucci_runtime.broker.kafka_settings import require_kafka
+
     settings = settings_of(config)
+    require_kafka(settings)
     for warning in settings_warnings(settings):
         err.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     sys.stdout.write(render_settings(settings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import version
 
 import structlog
@@ -36,13 +37,32 @@ def create_app(context: Context) -> FastAPI:
     labels = LabelRoutes(context)
     for routes in (StatusRoutes(context), labels, FeedbackRoutes(context), commands, PageRoutes(context, commands)):
         app.include_router(routes.router)
-    _add_probes(app, context)
+    _add_probes(app, context.missing, context.metrics)
     _add_handlers(app)
     app.openapi = document_of(app, has_keys=bool(context.settings.recalibrator.api_keys))  # type: ignore[method-assign]
 
     app.add_middleware(_CountRequests, metrics=context.metrics)
     app.add_middleware(_DrainRefused)
     app.add_middleware(_KeepSegments)
+    return app
+
+
+def create_waiting_app(missing: Callable[[], list[str]], metrics: Metrics) -> FastAPI:
+    """Return the ASGI application of a process that has no broker yet: the probes, and 503 for all else.
+
+    Parameters
+    ----------
+    missing : callable
+        Returns why the process is not ready.
+    metrics : Metrics
+    """
+    app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None, openapi_url=None)
+    _add_probes(app, missing, metrics)
+
+    @app.api_route("/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"])
+    async def wait(path: str) -> Response:  # noqa: ARG001 whatever it is
+        return refusal(unavailable(BrokerUnreachable("; ".join(missing()) or "starting")))
+
     return app
 
 
@@ -130,7 +150,7 @@ class _CountRequests:
         self._metrics.count("http_requests", route=route, status=str(status))
 
 
-def _add_probes(app: FastAPI, context: Context) -> None:
+def _add_probes(app: FastAPI, missing: Callable[[], list[str]], metrics: Metrics) -> None:
     @app.get("/healthz", tags=["probes"])
     async def healthz() -> Response:
         """Answer as long as the process runs; the broker is never asked."""
@@ -143,15 +163,14 @@ def _add_probes(app: FastAPI, context: Context) -> None:
     )
     async def readyz() -> Response:
         """Return whether every stage has caught up."""
-        missing = context.missing()
-        if missing:
-            return json_answer({"status": "not ready", "missing": missing}, _UNAVAILABLE)
+        if found := missing():
+            return json_answer({"status": "not ready", "missing": found}, _UNAVAILABLE)
         return json_answer({"status": "ready"})
 
     @app.get("/metrics", tags=["probes"], response_class=PlainTextResponse)
-    async def metrics() -> Response:
+    async def exposed() -> Response:
         """Return the metrics in Prometheus' text format."""
-        return Response(generate_latest(context.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_handlers(app: FastAPI) -> None:

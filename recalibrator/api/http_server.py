@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import Thread
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _END_TIMEOUT_S = 3
@@ -135,11 +135,11 @@ class PatientProtocol(H11Protocol):
 
 
 class HttpServer:
-    """Serves an application on a thread of its own.
+    """Serves an application on a thread of its own; it may be followed by another, see :meth:`use`.
 
     Parameters
     ----------
-    app : FastAPI
+    app : ASGI application
     host, port : str, int
         Port 0 takes a free one.
 
@@ -149,8 +149,9 @@ class HttpServer:
         When the address is taken.
     """
 
-    def __init__(self, app: FastAPI, host: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
         raise_file_limit()
+        self._app = app
         # Refused connections and broken requests are logged by these two, a line each.
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(_REPEATED)
@@ -160,7 +161,7 @@ class HttpServer:
         # acknowledgement: asyncio sets it on sockets that name their protocol only, which this one does not.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         config = uvicorn.Config(
-            app,
+            self._answer,
             http=PatientProtocol,
             log_config=None,
             access_log=False,
@@ -176,15 +177,23 @@ class HttpServer:
         """The port that is listened on."""
         return int(self._socket.getsockname()[1])
 
+    def use(self, app: ASGIApp) -> None:
+        """Answer by this application from now on; callable from any thread."""
+        self._app = app
+
     def start(self) -> None:
-        """Serve from now on."""
-        self._thread.start()
+        """Serve from now on; a second call changes nothing."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def close(self) -> None:
         """Finish what is being answered, for some seconds, and end."""
         self._server.should_exit = True
         self._thread.join(_END_TIMEOUT_S + 2.0)
         self._socket.close()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
 
     def _run(self) -> None:
         self._server.run(sockets=[self._socket])

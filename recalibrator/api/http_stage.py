@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from recalibrator.api.http_app import create_app
+from recalibrator.api.http_app import create_app, create_waiting_app
 from recalibrator.api.http_context import Context
 from recalibrator.api.http_server import HttpServer
 from recalibrator.api.keys import Keys
@@ -43,6 +43,18 @@ class Shared:
     missing: Callable[[], list[str]]
 
 
+def waiting_server(settings: Settings, shared: Shared) -> HttpServer:
+    """Return a server, not started yet, that answers probes until an :class:`ApiStage` takes it over.
+
+    Raises
+    ------
+    OSError
+        When the address is taken.
+    """
+    options = settings.recalibrator
+    return HttpServer(create_waiting_app(shared.missing, shared.metrics), options.http_host, options.http_port)
+
+
 class ApiStage(Stage):
     """Serves what the compacted topics say; driven by one thread through :meth:`turn`.
 
@@ -53,6 +65,8 @@ class ApiStage(Stage):
     shared : Shared
     viewed : sequence of Topic
         The compacted topics that are there.
+    server : HttpServer, optional
+        What has answered so far, see :func:`waiting_server`; by default a new one.
 
     Raises
     ------
@@ -66,6 +80,7 @@ class ApiStage(Stage):
         broker: Broker,
         shared: Shared,
         viewed: Sequence[Topic] = VIEWED,
+        server: HttpServer | None = None,
     ) -> None:
         prefix, options = settings.topics.prefix, settings.recalibrator
         self._count = shared.metrics.count
@@ -87,7 +102,12 @@ class ApiStage(Stage):
             shared.clock,
             shared.missing,
         )
-        self._server = HttpServer(create_app(context), options.http_host, options.http_port)
+        app = create_app(context)
+        if server is None:
+            server = HttpServer(app, options.http_host, options.http_port)
+        else:
+            server.use(app)
+        self._server = server
 
     @property
     def http_port(self) -> int:

@@ -141,9 +141,18 @@ class TransactionalProducer:
         """Let the client report errors; never blocks."""
         self._producer.poll(0)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a call that was left behind has still not returned."""
+        return self._calls.is_stuck
+
     def close(self) -> None:
-        """Let go of the thread behind the calls; the client itself ends with its last reference."""
+        """Let go of the client, and of the thread behind its calls; a call that is stuck keeps both until it returns.
+
+        What the client's own close does may block for minutes: it delivers what nobody wants any more.
+        """
         self._calls.close()
+        del self._producer
 
     def _call(self, function: Callable[..., T], *args: Any) -> T:
         while True:

@@ -185,7 +185,7 @@ def transactional_properties(settings: Settings, names: ClientNames, name: str, 
             "acks": "all",
             "message.max.bytes": max_record_bytes,
             # A batch above the topic's limit is refused whole, the small records in it included.
-            "batch.size": min(int(given.get("batch.size", 1_000_000)), max_record_bytes),
+            "batch.size": _at_most(given.get("batch.size"), max_record_bytes),
         }
     )
 
@@ -221,6 +221,15 @@ def publisher_properties(settings: Settings) -> Properties:
 def heartbeat_properties(settings: Settings) -> Properties:
     """Return the properties of the producer of status records; a short queue, since the next one says more."""
     return producer_properties(settings, _HEARTBEAT_S) | {"queue.buffering.max.messages": _HEARTBEATS_QUEUED}
+
+
+def _at_most(given: str | float | None, limit: int) -> str | float:
+    """Return a size within a limit; what is no number is the client library's to refuse."""
+    try:
+        return limit if given is None else min(int(given), limit)
+    except ValueError:
+        assert given is not None
+        return given
 
 
 def _is_producers(key: str) -> bool:

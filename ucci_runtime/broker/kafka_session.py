@@ -77,8 +77,9 @@ class KafkaTransactionSession:
         self._closing = closing
         self._failures = 0
         self._transaction = states.Transaction()
-        # Their stuck calls may still return; a client must not be freed under them.
         self._abandoned: list[TransactionalProducer] = []
+        """Those with a call that has not returned."""
+
         self._producer: TransactionalProducer | None = None
 
     @property
@@ -89,7 +90,7 @@ class KafkaTransactionSession:
     @property
     def hangs(self) -> bool:
         """Whether a call may never return: the process must then end without clean-up."""
-        return bool(self._abandoned)
+        return any(producer.is_stuck for producer in self._abandoned)
 
     def start(self) -> None:
         """Fence the process that ran under this id before, and end what it left open; again until it works or closes.
@@ -153,6 +154,7 @@ class KafkaTransactionSession:
         """Let go of the producer; nothing is open between commits."""
         if self._producer is not None:
             self._producer.close()
+            self._producer = None
 
     def _write(self, producer: TransactionalProducer, record: OutputRecord) -> OutputRecord:
         """Produce a record, or what it names to be written instead where it is too large."""
@@ -212,8 +214,9 @@ class KafkaTransactionSession:
     def _leave(self) -> None:
         if self._producer is not None:
             self._count("producers_abandoned")
-            self._abandoned.append(self._producer)
+            self._abandoned = [one for one in (*self._abandoned, self._producer) if one.is_stuck]
             self._producer.close()
+            self._producer = None
             self._max_record_bytes = self._room()
 
     def _room(self) -> int:

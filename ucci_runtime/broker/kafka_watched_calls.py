@@ -1,7 +1,8 @@
 """Calls into the Kafka client that may never return, each made on another thread and waited for with a deadline.
 
 The caller gets what the call returned or raised, or :class:`CallStuck` once the deadline has passed. The stuck thread
-is left behind: nothing can end it, and its client must not be freed under it.
+is left behind: nothing can end it. It keeps its client until the call returns; nothing else here keeps one, so that a
+client that was replaced goes with its threads and files.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ class WatchedCalls:
 
     def __init__(self, name: str) -> None:
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._stuck: Future[Any] | None = None
         Thread(target=self._serve, name=name, daemon=True).start()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a call that outlived its deadline has still not returned."""
+        return self._stuck is not None and not self._stuck.done()
 
     def call(self, deadline_s: float, function: Callable[..., T], *args: Any) -> T:
         """Make a call; blocks for at most ``deadline_s``.
@@ -48,9 +55,13 @@ class WatchedCalls:
         try:
             return future.result(deadline_s)
         except TimeoutError:
+            self._stuck = future
             raise CallStuck(
                 f"{getattr(function, '__name__', function)} has not returned for {deadline_s:g} s"
             ) from None
+        finally:
+            # An error keeps this frame, and the future keeps the error: their circle would hold the client.
+            del future, function, args
 
     def close(self) -> None:
         """End the thread after the call in progress; never blocks."""
@@ -58,8 +69,14 @@ class WatchedCalls:
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
-            function, args, future = work
-            try:
-                future.set_result(function(*args))
-            except Exception as error:  # noqa: BLE001 raised again in the waiting thread
-                future.set_exception(error)
+            _make(*work)
+            del work
+
+
+def _make(function: Callable[..., Any], args: tuple[Any, ...], future: Future[Any]) -> None:
+    try:
+        future.set_result(function(*args))
+    except Exception as error:  # noqa: BLE001 raised again in the waiting thread
+        future.set_exception(error)
+    finally:
+        del function, args, future

@@ -20,6 +20,7 @@ from ucci_runtime.broker import kafka_topics
 from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, Fenced, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import admin_properties, user_properties
+from ucci_runtime.broker.kafka_settings import require_kafka
 from ucci_runtime.broker.kafka_topics import connection_error
 
 ANSWER_TIMEOUT_S = 10.0
@@ -111,7 +112,10 @@ def create_topics(settings: Settings) -> Created:
         When a topic that exists already has a wrong policy or partition count, or the broker refuses to create one.
     BrokerUnreachable, AccessDenied
         When the broker does not answer, or not to us.
+    ConfigError
+        When librdkafka refuses the ``[kafka]`` table.
     """
+    require_kafka(settings)
     prefix = settings.topics.prefix
     present = partition_counts(settings)
     missing = [topic for topic in TOPICS if topic.name(prefix) not in present]
@@ -159,7 +163,10 @@ def check_topics(settings: Settings) -> tuple[str, ...]:
         Naming every fault at once.
     BrokerUnreachable, AccessDenied
         When the broker does not answer, or not to us.
+    ConfigError
+        When librdkafka refuses the ``[kafka]`` table.
     """
+    require_kafka(settings)
     return kafka_topics.check_topics(settings, TOPICS, TOPICS).warnings
 
 
@@ -170,7 +177,10 @@ def require_broker(settings: Settings) -> None:
     ------
     BrokerUnreachable, AccessDenied
         When the broker does not answer, or not to us.
+    ConfigError
+        When librdkafka refuses the ``[kafka]`` table.
     """
+    require_kafka(settings)
     partition_counts(settings)
 
 

@@ -1,0 +1,100 @@
+"""Services whose broker is away when they start: they wait, say so, and go on by themselves once it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
+from tests.support.router_processes import RouterProcess, write_config
+from ucci_stream.local.broker_probe import pick_port
+from ucci_stream.local.kafka_node import LocalBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+PREFIX = "away"
+NO_MODELS = "http://127.0.0.1:9/v1"
+NOWHERE = "127.0.0.1:1"
+WAITING = "waiting for the broker"
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def started() -> Iterator[list[RouterProcess]]:
+    """Processes to be ended with the test."""
+    processes: list[RouterProcess] = []
+    yield processes
+    for process in processes:
+        process.close()
+
+
+def both_services(directory: Path, bootstrap: str, router_port: int, http_port: int) -> list[RouterProcess]:
+    """Return a router and a recalibrator with all its stages, not started yet."""
+    router = write_config(directory / "router.toml", bootstrap, PREFIX, NO_MODELS, http_port=router_port)
+    recalibrator = write_recalibrator_config(
+        directory / "recalibrator.toml", bootstrap, PREFIX, directory / "state", http_port
+    )
+    stages = ("join", "fit", "api")
+    return [
+        RouterProcess(router, "router-0", directory / "router.log"),
+        RecalibratorProcess(recalibrator, "recalibrator", directory / "recalibrator.log", stages=stages),
+    ]
+
+
+def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    """Return the status and the document that a probe answers."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+async def until_assigned(process: RouterProcess, groups: int) -> None:
+    await process.until_logged("assigned", groups)
+
+
+async def test_broker_away_at_start_ended_the_services(
+    own_broker: LocalBroker, started: list[RouterProcess], tmp_path: Path
+) -> None:
+    """A recalibrator and a router ended with exit code 1, and began again for as long as a supervisor let them."""
+    create_all_topics(own_broker.bootstrap, PREFIX)
+    own_broker.stop()
+    ports = (pick_port(), pick_port())
+    started += both_services(tmp_path, own_broker.bootstrap, *ports)
+    for process in started:
+        process.start()
+    for process, port in zip(started, ports, strict=True):
+        await process.until_logged(WAITING)
+        assert await asyncio.to_thread(get, port, "/healthz") == (200, {"status": "alive"})
+        code, document = await asyncio.to_thread(get, port, "/readyz")
+        assert code == 503
+        assert any(f"{WAITING}: no broker answers at {own_broker.bootstrap}" in line for line in document["missing"])
+    assert (await asyncio.to_thread(get, ports[1], "/v1/status"))[0] == 503
+    await asyncio.to_thread(own_broker.start)
+    await until_assigned(started[0], 1)
+    await until_assigned(started[1], 2)
+    async with asyncio.timeout(DEADLINE_S):
+        while (await asyncio.to_thread(get, ports[1], "/readyz"))[0] != 200:
+            await asyncio.sleep(0.05)
+    assert (await asyncio.to_thread(get, ports[1], "/v1/status"))[0] == 200
+    for process in started:
+        assert len([line for line in process.events() if line["event"] == WAITING]) <= 2, "a line a minute at most"
+
+
+async def test_sigterm_ends_the_wait_for_a_broker(started: list[RouterProcess], tmp_path: Path) -> None:
+    started += both_services(tmp_path, NOWHERE, 0, 0)
+    for process in started:
+        process.start()
+    for process in started:
+        await process.until_logged(WAITING)
+        process.terminate()
+        assert await process.exit_code() == 0
