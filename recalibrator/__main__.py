@@ -1,6 +1,15 @@
-"""``python -m recalibrator``: the same as the command ``recalibrator``."""
+"""The command ``recalibrator``, also as ``python -m recalibrator``: ready for a signal before anything is loaded."""
 
-from recalibrator.cli import main
+from ucci_runtime.signals import end_while_nothing_runs
+
+
+def main() -> None:
+    """Run the command and end the process with its exit code."""
+    end_while_nothing_runs()
+    from recalibrator.cli import main as command
+
+    command()
+
 
 if __name__ == "__main__":
     main()

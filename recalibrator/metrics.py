@@ -62,6 +62,13 @@ SPECS = (
     MetricSpec(
         "producers_abandoned", "counter", "producer", "Producers replaced because a call hung or failed.", ("stage",)
     ),
+    MetricSpec(
+        "records_lost",
+        "counter",
+        "record",
+        "Offsets that a topic's retention deleted before the stage took them.",
+        ("stage",),
+    ),
     MetricSpec("rebalances", "counter", "assignment", "Assignments by the group.", ("stage", "kind")),
     MetricSpec("client_errors", "counter", "error", "Errors that a Kafka client reported.", ("client", "code")),
     MetricSpec("lag", "gauge", "offset", "Offsets that a stage is behind.", ("stage", "topic", "partition")),

@@ -8,10 +8,13 @@ nobody, and a killed router neither loses nor doubles a result. Calibration vers
 (:mod:`~stream_router.calibration`).
 """
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-from stream_router.errors import ModelsFailed, OffsetsWentBack, RouterError
-from ucci_runtime.broker.errors import AccessDenied, BrokerError, BrokerUnreachable, Fenced, TopicsUnusable
+if TYPE_CHECKING:
+    from stream_router.errors import ModelsFailed, OffsetsWentBack, RouterError
+    from ucci_runtime.broker.errors import AccessDenied, BrokerError, BrokerUnreachable, Fenced, TopicsUnusable
 
 __version__ = version("ucci-stream")
 
@@ -25,3 +28,13 @@ __all__ = [
     "RouterError",
     "TopicsUnusable",
 ]
+
+_HOMES = ("stream_router.errors", "ucci_runtime.broker.errors")
+
+
+def __getattr__(name: str) -> Any:
+    """Load an error when it is first asked for: the command must be there for signals before it loads anything."""
+    for home in _HOMES if name in __all__ else ():
+        if (found := getattr(import_module(home), name, None)) is not None:
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

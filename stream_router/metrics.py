@@ -34,6 +34,12 @@ SPECS = (
         "producer",
         "Producers replaced because a call hung or failed.",
     ),
+    MetricSpec(
+        "ucci_router_records_lost_total",
+        "counter",
+        "record",
+        "Offsets of queries that the topic's retention deleted before any router took them.",
+    ),
     MetricSpec("ucci_router_rebalances_total", "counter", "assignment", "Assignments by the group.", ("kind",)),
     MetricSpec(
         "ucci_router_client_errors_total",
@@ -114,6 +120,19 @@ SPECS = (
     ),
     MetricSpec("ucci_router_in_flight", "gauge", "query", "Queries being answered."),
     MetricSpec("ucci_router_uncommitted", "gauge", "query", "Queries answered and not yet committed."),
-    MetricSpec("ucci_router_lag", "gauge", "offset", "Offsets between the log's end and the commit.", ("partition",)),
+    MetricSpec(
+        "ucci_router_lag",
+        "gauge",
+        "offset",
+        "Offsets between the log's end and the commit. One straggler holds the committed offset back, though what comes "
+        "after it is answered: for the work that is left see ucci_router_backlog.",
+        ("partition",),
+    ),
+    MetricSpec(
+        "ucci_router_backlog",
+        "gauge",
+        "query",
+        "Queries that wait: not yet taken from this router's partitions (in offsets), in flight, or not yet committed.",
+    ),
     MetricSpec("ucci_router_ready", "gauge", "bool", "1 when queries are being answered."),
 )

@@ -193,6 +193,8 @@ class Service:
         models = self._answerer.health()
         self.metrics.gauge("in_flight", load.in_flight)
         self.metrics.gauge("uncommitted", load.uncommitted)
+        not_taken = self._intake.not_taken if self._intake else 0
+        self.metrics.gauge("backlog", not_taken + load.in_flight + load.uncommitted)
         self.metrics.gauge("ready", not readiness.missing)
         for workload, servers in models.items():
             for role, server in servers.items():

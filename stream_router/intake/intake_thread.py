@@ -82,6 +82,7 @@ class IntakeThread(Thread):
         self._paused: frozenset[Input] = frozenset()
         self._lag_due_s = 0.0
         self.lag: Mapping[int, Lag] = {}
+        self.not_taken = 0
 
     def stop_taking(self) -> None:
         """Take no further queries; keep the membership, so that what is in flight can still be committed."""
@@ -142,7 +143,7 @@ class IntakeThread(Thread):
         """Let go of all partitions."""
         self._ledger.released()
         self._assignment = self._paused = frozenset()
-        self.lag = {}
+        self.lag, self.not_taken = {}, 0
 
     def _hand_on(self, records: list[Record], group: object) -> None:
         fresh = self._ledger.delivered(records, group)
@@ -160,7 +161,7 @@ class IntakeThread(Thread):
         self._paused = wanted
 
     def _measure_lag(self) -> None:
-        """Measure how far the commits, not the deliveries, are behind."""
+        """Measure how far the commits are behind, and the deliveries: a straggler holds back the former alone."""
         now_s = time.monotonic()
         if now_s < self._lag_due_s:
             return
@@ -168,3 +169,4 @@ class IntakeThread(Thread):
         found = {source: self._ledger.committable(source.partition) for source in self._assignment}
         behind = self._reader.lag({source: offset for source, offset in found.items() if offset is not None})
         self.lag = {source.partition: lag for source, lag in behind.items()}
+        self.not_taken = sum(lag.records for lag in self._reader.lag().values())

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.topics import Topic
 from tests.support.broker_labs import INPUT, MAX_BYTES, OUTPUT, STATE, KafkaLab, Lab, MemoryLab, Notes, collect, drive
-from ucci_runtime.broker.errors import Fenced
+from ucci_runtime.broker.errors import Fenced, OffsetsBeyondLog
 from ucci_runtime.broker.ports import (
     Aborted,
     CommitEnd,
@@ -258,6 +258,39 @@ def test_an_offset_that_the_log_has_lost_means_its_beginning(lab: Lab, member: M
     lab.cut(member.input(), 4)
     member.reader.read_from({member.input(0): 1, member.input(1): 0})
     assert [record.offset for record in collect(member.reader, 2)] == [4, 5]
+
+
+def test_log_made_anew_was_taken_again_without_a_word(lab: Lab, member: Member) -> None:
+    """A group beyond the end of its log, made anew or restored, began again at the log's beginning."""
+    lab.append(member.input(), *(b"%d" % number for number in range(3)))
+    member.session.commit([], {member.input(): OffsetCommit(50)}, member.reader.group())
+    member.close()
+    again = Member(lab, "a")
+    with pytest.raises(OffsetsBeyondLog, match=r"input, partition 0: .* before offset 50, and the log ends at 3: .*"):
+        drive([again.reader], lambda: False)
+
+
+def test_records_deleted_before_they_were_taken_count(lab: Lab, member: Member) -> None:
+    """A stopped consumer that retention has overtaken went on behind the gap without a word."""
+    lab.append(member.input(), *(b"%d" % number for number in range(6)))
+    collect(member.reader, 6)
+    member.session.commit([], {member.input(): OffsetCommit(1)}, member.reader.group())
+    member.close()
+    lab.cut(member.input(), 4)
+    again = Member(lab, "a")
+    assert [record.offset for record in collect(again.reader, 2)] == [4, 5]
+    assert lab.counts["records_lost"] == 3
+    again.close()
+
+
+def test_a_pause_outlasts_what_another_partition_has_lost(lab: Lab, member: Member) -> None:
+    lab.append(member.input(0), *(b"%d" % number for number in range(6)))
+    lab.append(member.input(1), b"paused")
+    lab.cut(member.input(0), 4)
+    member.reader.read_from({member.input(0): 1, member.input(1): 0})
+    member.reader.pause([member.input(1)])
+    assert [record.offset for record in collect(member.reader, 2)] == [4, 5]
+    assert not [item for item in member.reader.poll(0.3) if isinstance(item, Record)]
 
 
 def test_headers_that_are_not_utf8_are_left_out_and_named(lab: Lab, member: Member) -> None:

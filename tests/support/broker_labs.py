@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 from typing import Any, Protocol
@@ -34,10 +35,18 @@ MAX_BYTES = 20_000
 DEADLINE_S = 40.0
 
 
+class Totals(Counter[str]):
+    """What the processes of a lab have counted, by name."""
+
+    def __call__(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        self[name] += int(amount)
+
+
 class Lab(Protocol):
     """A broker with the topics of :data:`TABLE`, and what a test does to it from outside."""
 
     prefix: str
+    counts: Totals
 
     def process(self, instance_id: str = "a") -> Broker:
         """Return a process's connection, topics checked."""
@@ -81,6 +90,7 @@ class MemoryLab:
 
     def __init__(self, monkeypatch: Any) -> None:
         self._monkeypatch = monkeypatch
+        self.counts = Totals()
         self.prefix = "lab"
         self.clock = ManualClock()
         self.cluster = MemoryCluster(self.clock, self.clock.advance, self.prefix)
@@ -91,7 +101,7 @@ class MemoryLab:
 
     def process(self, instance_id: str = "a") -> Broker:
         made = memory_connect(self.cluster, self)(
-            instance_id, count=count_nothing, on_final=raise_final, closing=Event()
+            instance_id, count=self.counts, on_final=raise_final, closing=Event()
         )
         made.check(TABLE, (OUTPUT,))
         return made
@@ -149,6 +159,7 @@ class KafkaLab:
         self._bootstrap = bootstrap
         self._client: dict[str, Any] = {"bootstrap.servers": bootstrap}
         self._monkeypatch = monkeypatch
+        self.counts = Totals()
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         limit = {"max.message.bytes": str(MAX_BYTES)}
         quick = {"segment.ms": "500", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "1000"}
@@ -160,7 +171,7 @@ class KafkaLab:
             {"kafka": self._client, "topics": {"prefix": self.prefix}}
         )
         made = kafka_connect(settings, "recalibrator")(
-            instance_id, count=count_nothing, on_final=ignore_final, closing=Event()
+            instance_id, count=self.counts, on_final=ignore_final, closing=Event()
         )
         made.check(TABLE, (OUTPUT,))
         return made
@@ -277,10 +288,6 @@ def collect(reader: GroupReader, count: int) -> list[Record]:
         assert time.monotonic() < deadline, f"{len(found)} of {count} records came"
         found += [item for item in reader.poll(0.05) if isinstance(item, Record)]
     return found
-
-
-def count_nothing(name: str, amount: float = 1.0, **labels: str) -> None:
-    """Count nothing."""
 
 
 def raise_final(error: BaseException) -> None:

@@ -6,8 +6,11 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 WITHOUT_LOOP = """
     import time
@@ -42,3 +45,32 @@ def test_the_second_signal_ends_the_process_at_once(code: str, first: signal.Sig
         assert process.stdout.readline() == f"{first.name}\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("command", ["stream_router", "recalibrator"])
+@pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_amid_the_start_looked_like_a_crash(command: str, received: signal.Signals, tmp_path: Path) -> None:
+    """While its libraries are loaded a service has begun nothing, and ends with exit code 0; it was -15."""
+    words = [sys.executable, "-X", "importtime", "-m", command, "run", "--config", str(tmp_path / "none.toml")]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stderr is not None
+        # The interpreter names each module as it is loaded; this one is among the first of many.
+        for line in process.stderr:
+            if "annotated_types" in line:
+                break
+        process.send_signal(received)
+        process.stderr.read()
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("command", ["stream_router", "recalibrator"])
+def test_another_command_cut_short_does_not_end_with_0(command: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-X", "importtime", "-m", command, "check-config", "--config", str(tmp_path / "none.toml")]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "annotated_types" in line:
+                break
+        process.terminate()
+        process.stderr.read()
+        assert process.wait(30) == -signal.SIGTERM

@@ -9,7 +9,8 @@
     ├── RecreateProducer    this producer is done for: make a new one under the same transactional id
     ├── Fenced              another process runs under this instance id: stop, exit non-zero
     ├── AccessDenied        the broker refuses us: stop, exit non-zero
-    └── BrokerUnreachable   nothing answers: at start stop, exit non-zero; in an API answer 503
+    ├── OffsetsBeyondLog    the group is ahead of its topic: stop, a person has to choose where it goes on
+    └── BrokerUnreachable   nothing answers: at start wait and ask again; in an API answer 503
     TopicsUnusable          a topic is missing or has the wrong policy: stop, exit non-zero
     IllegalTransition       a fault of this program: stop
 """
@@ -49,6 +50,29 @@ class AccessDenied(BrokerError):
     """The broker refuses these credentials, or what they ask for; waiting will not help."""
 
     exit_code = 1
+
+
+class OffsetsBeyondLog(BrokerError):
+    """A group has taken more of a partition than its log holds, or the log was cut back: it is not the log it was.
+
+    Parameters
+    ----------
+    group, topic : str
+    partition : int
+    taken, end : int
+        The group's next offset, and the log's.
+    """
+
+    exit_code = 1
+
+    def __init__(self, group: str, topic: str, partition: int, taken: int, end: int) -> None:
+        super().__init__(
+            f"{topic}, partition {partition}: the group {group} has taken all before offset {taken}, and the log ends "
+            f"at {end}: the topic was made anew, restored from an older copy or cut back. Nothing more is taken, since "
+            "it may have been taken before. End all members of the group and choose where it goes on, once their "
+            f"sessions have ended: kafka-consumer-groups.sh --bootstrap-server HOST:PORT --group {group} --topic "
+            f"{topic} --reset-offsets --to-latest --execute skips what the topic holds, --to-earliest takes all of it"
+        )
 
 
 class BrokerUnreachable(BrokerError):

@@ -3,6 +3,9 @@
 Where to read from is the assignee's to say, since it knows what it has stored; nothing is committed here. The group's
 offsets are asked with isolation "read committed", which waits for a former owner's transaction to end. A member that
 ends in good order leaves the group where another one can take its partitions over.
+
+A place that the log no longer has means its beginning; what the group had not taken until then is counted as lost. Where
+the group is beyond the log's end, it is another log, and nothing more is read.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import cast
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced
+from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced, OffsetsBeyondLog
 from ucci_runtime.broker.kafka_client_reports import reports
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, translate
 from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
@@ -30,6 +33,8 @@ LEAVE_S = 1.0
 """How long a member that ends waits until its departure is on its way to the group."""
 
 _LEAVE_POLL_S = 0.02
+_ASK_TIMEOUT_S = 5.0
+_MISPLACED = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})  # noqa: SLF001 client-side codes
 _MILLISECONDS = 1_000.0
 
 
@@ -65,6 +70,7 @@ class KafkaGroupReader:
     ) -> None:
         self._name = name
         self._topics = list(topics)
+        self._group_id = str(properties["group.id"])
         self._count = count
         self._closing = closing
         self._has_successors = has_successors
@@ -73,6 +79,11 @@ class KafkaGroupReader:
         self._assigned: list[Input] = []
         self._positions: dict[Input, int] = {}
         self._taken_ms: dict[Input, int] = {}
+        self._taken: dict[Input, int] = {}
+        """Up to which offset the group has taken a partition, as far as is known."""
+        self._paused: set[Input] = set()
+        self._misplaced: dict[Input, int] = {}
+        """Partitions whose log has not the place that was asked for, with the client's code."""
         self._rebalances = 0
         self._is_leaving = False
 
@@ -88,8 +99,10 @@ class KafkaGroupReader:
 
         Raises
         ------
-        Fenced, AccessDenied
+        Fenced, AccessDenied, OffsetsBeyondLog
         """
+        if self._misplaced:
+            self._find_places()
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
@@ -112,16 +125,19 @@ class KafkaGroupReader:
 
     def pause(self, sources: Collection[Input]) -> None:
         """Deliver nothing of these partitions until further notice."""
+        self._paused.update(sources)
         self._consumer.pause(_partitions(sources))
 
     def resume(self, sources: Collection[Input]) -> None:
         """Deliver these partitions again."""
+        self._paused.difference_update(sources)
         self._consumer.resume(_partitions(sources))
 
     def read_from(self, starts: Mapping[Input, int]) -> None:
         """Read all partitions from these offsets."""
         partitions = [TopicPartition(source.topic, source.partition, offset) for source, offset in starts.items()]
         self._positions = dict(starts)
+        self._paused, self._misplaced = set(), {}
         self._consumer.assign(partitions)
         if partitions:
             # A partition that was paused before an assignment stays silent after it, unless it is resumed.
@@ -166,6 +182,7 @@ class KafkaGroupReader:
         if error is None:
             record = record_of(message)
             self._positions[record.source] = record.offset + 1
+            self._taken[record.source] = max(record.offset + 1, self._taken.get(record.source, 0))
             if record.timestamp_ms > 0:
                 self._taken_ms[record.source] = record.timestamp_ms
             return record
@@ -173,6 +190,9 @@ class KafkaGroupReader:
             source = source_of(message)
             self._positions[source] = cast(int, message.offset())
             return EndReached(source, self._positions[source])
+        if error.code() in _MISPLACED:
+            self._misplaced[source_of(message)] = error.code()
+            return None
         found = translate(error, Side.CONSUMER)
         if isinstance(found, Fenced | AccessDenied) or is_fatal(error):
             raise found
@@ -194,20 +214,51 @@ class KafkaGroupReader:
     def _assign(self, sources: list[Input]) -> None:
         assert self._assignee is not None
         committed = ask_group_offsets(self._consumer, sources, client=self._name, closing=self._closing)
+        self._taken = {source: found.offset for source, found in committed.items() if found is not None}
         self.read_from(self._assignee.assigned(committed))
+
+    def _find_places(self) -> None:
+        """Begin misplaced partitions at the beginning of their logs; later, where the broker does not answer."""
+        starts = dict(self._positions)
+        for source, code in self._misplaced.items():
+            try:
+                low, end = self._consumer.get_watermark_offsets(TopicPartition(*source), _ASK_TIMEOUT_S, cached=False)
+            except KafkaException as error:
+                _log.warning("the ends of a log are not known", client=self._name, error=str(kafka_error(error)))
+                return
+            taken = self._taken.get(source)
+            if taken is not None and (taken > end or code == KafkaError._LOG_TRUNCATION):  # noqa: SLF001 a client-side code
+                raise OffsetsBeyondLog(self._group_id, source.topic, source.partition, taken, end)
+            if taken is not None and taken < low:
+                self._note_lost(source, taken, low)
+            starts[source] = low
+        paused = self._paused
+        self.read_from(starts)
+        self.pause(paused & starts.keys())
+
+    def _note_lost(self, source: Input, taken: int, low: int) -> None:
+        self._count("records_lost", low - taken)
+        _log.error(
+            "the topic has deleted records before the group took them; raise its retention, or run more instances",
+            topic=source.topic,
+            partition=source.partition,
+            records=low - taken,
+            first=taken,
+            last=low - 1,
+        )
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         assert self._assignee is not None
         self._note("revoked")
         # Dropped first: a commit that fails in a revocation must not have the old partitions assigned again.
-        self._assigned = []
+        self._assigned, self._misplaced = [], {}
         self._assignee.revoked()
         _log.info("revoked", client=self._name, partitions=_numbers(partitions))
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         assert self._assignee is not None
         self._note("lost")
-        self._assigned = []
+        self._assigned, self._misplaced = [], {}
         self._assignee.lost()
         _log.warning("lost", client=self._name, partitions=_numbers(partitions))
 

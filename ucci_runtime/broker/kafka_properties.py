@@ -151,6 +151,8 @@ def group_properties(settings: Settings, names: ClientNames, name: str) -> Prope
             "partition.assignment.strategy": "range",
         }
         | _READ_EXACTLY
+        # A group that the log does not hold any more, or not yet, is the reader's to judge.
+        | {"auto.offset.reset": "error"}
         | (_REPORT_ENDS if names.service == "router" else _REPORT_ENDS_SOON)
     )
 

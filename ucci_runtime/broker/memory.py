@@ -16,7 +16,7 @@ from typing import Protocol
 from zlib import crc32
 
 from schemas.topics import TOPICS, Topic
-from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, Fenced, TopicsUnusable
+from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, Fenced, OffsetsBeyondLog, TopicsUnusable
 from ucci_runtime.broker.memory_groups import Group, GroupMetadata, Member, Step
 from ucci_runtime.broker.memory_logs import (
     MAX_METADATA_CHARS,
@@ -337,7 +337,7 @@ class MemoryBroker:
 
     def group_reader(self, name: str, topics: Sequence[str]) -> MemoryGroupReader:
         """Return a member of a group."""
-        return MemoryGroupReader(self.cluster, name, topics, self.instance_id, self._faults)
+        return MemoryGroupReader(self.cluster, name, topics, self.instance_id, self._faults, self._count)
 
     def session(self, name: str) -> MemoryTransactionSession:
         """Return the session that commits for the group of this name."""
@@ -377,10 +377,18 @@ class MemoryGroupReader:
     """A member of a group; see :class:`~ucci_runtime.broker.ports.GroupReader`."""
 
     def __init__(
-        self, cluster: MemoryCluster, name: str, topics: Sequence[str], instance_id: str, faults: Faults
+        self,
+        cluster: MemoryCluster,
+        name: str,
+        topics: Sequence[str],
+        instance_id: str,
+        faults: Faults,
+        count: Count,
     ) -> None:
         self._cluster = cluster
         self._name = name
+        self._count = count
+        self._taken: dict[Input, int] = {}
         self._topics = tuple(topics)
         self._instance_id = instance_id
         self._faults = faults
@@ -433,11 +441,7 @@ class MemoryGroupReader:
 
     def read_from(self, starts: Mapping[Input, int]) -> None:
         """Read all partitions from these offsets."""
-        logs = self._cluster.logs
-        self._positions = {
-            source: offset if logs[source].start <= offset <= logs[source].end else logs[source].start
-            for source, offset in starts.items()
-        }
+        self._positions = dict(starts)
         self._paused, self._ends_seen = set(), set()
 
     def lag(self, reached: Mapping[Input, int] | None = None) -> Mapping[Input, Lag]:
@@ -495,6 +499,7 @@ class MemoryGroupReader:
 
     def _assign(self, committed: GroupOffsets) -> None:
         assert self._assignee is not None
+        self._taken = {source: found.offset for source, found in committed.items() if found is not None}
         self.read_from(self._assignee.assigned(committed))
 
     def _deliver(self, most: int) -> list[Record | EndReached]:
@@ -510,18 +515,28 @@ class MemoryGroupReader:
 
     def _next_of(self, source: Input, most: int) -> list[Record | EndReached]:
         log = self._cluster.logs[source]
-        # The log was made anew, or cut, and no longer has this offset: begin with what it has.
         place = self._positions[source]
-        position = place if log.start <= place <= log.end else log.start
+        position = place if log.start <= place <= log.end else self._beginning(log)
         found, position = log.committed_from(position, most)
         self._positions[source] = position
         if found:
+            self._taken[source] = max(found[-1].offset + 1, self._taken.get(source, 0))
             self._ends_seen.discard(source)
             return [*found]
         if source in self._ends_seen and position == place:
             return []
         self._ends_seen.add(source)
         return [EndReached(source, position)]
+
+
+    def _beginning(self, log: PartitionLog) -> int:
+        """Return where to begin a log that was made anew, or cut, and no longer has the place that was asked for."""
+        taken = self._taken.get(log.source)
+        if taken is not None and taken > log.end:
+            raise OffsetsBeyondLog(self._name, log.source.topic, log.source.partition, taken, log.end)
+        if taken is not None and taken < log.start:
+            self._count("records_lost", log.start - taken)
+        return log.start
 
 
 class MemoryTransactionSession:

@@ -80,11 +80,14 @@ class GroupReader(Protocol):
     def poll(self, timeout_s: float, most: int = MAX_POLLED) -> Sequence[Record | EndReached]:
         """Return what has come; blocks up to ``timeout_s`` while nothing has.
 
-        Nothing of an earlier assignment is ever among it.
+        Nothing of an earlier assignment is ever among it. Records that the log has deleted before the group took them
+        are counted (``records_lost``).
 
         Raises
         ------
         Fenced, AccessDenied
+        OffsetsBeyondLog
+            When the group has taken more than the log holds.
         """
         ...
 
@@ -328,7 +331,7 @@ class Connect(Protocol):
         instance_id : str
             Names the process for as long as its state lives, restarts included.
         count : callable
-            Counts ``client_errors``, ``rebalances`` and ``transactions``.
+            Counts ``client_errors``, ``rebalances``, ``records_lost`` and ``transactions``.
         on_final : callable
             Called with an error that waiting cannot mend, from any thread.
         closing : threading.Event
