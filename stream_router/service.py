@@ -233,6 +233,10 @@ class Service:
 
     def _open(self, broker: Broker, checked: CheckedTopics) -> None:
         """Build what reads and writes the topics; blocks."""
+        for warning in checked.warnings:
+            _log.warning(warning)
+        if checked.max_metadata_chars is not None:
+            self._ledger.limit_metadata(checked.max_metadata_chars)
         versions = [topic for topic in (CALIBRATION, CALIBRATION_TRIAL) if topic not in checked.missing]
         prefix = self._settings.topics.prefix
         self._feed.open(broker.topic_reader("calibration", [topic.name(prefix) for topic in versions]))

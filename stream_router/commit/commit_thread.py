@@ -23,6 +23,7 @@ from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord
 _log = structlog.get_logger()
 
 _METADATA_SHOWN_CHARS = 40
+_SHORTER = 2
 
 
 class CommitThread(Thread):
@@ -126,8 +127,20 @@ class CommitThread(Thread):
             self._count(batch.outcomes, end.written)
         elif isinstance(end, Aborted):
             taken.aborted()
+            if end.is_metadata_too_long:
+                self._shorten(max(len(found.metadata) for found in offsets.values()))
         elif end.offsets is not None:
             taken.settled(committed_offsets(end.offsets, self.note_foreign))
+
+    def _shorten(self, refused_chars: int) -> None:
+        """Write half as much beside an offset as was refused: what does not fit waits for the query before it."""
+        limit = self._ledger.limit_metadata(refused_chars // _SHORTER)
+        _log.warning(
+            "the broker refuses what is noted beside an offset; slow queries hold others up sooner until "
+            "offset.metadata.max.bytes is raised to 4096 on every broker, and the routers are started again",
+            refused_chars=refused_chars,
+            written_from_now_on=limit,
+        )
 
     def note_foreign(self, source: Input, commit: OffsetCommit) -> None:
         """Count offset metadata that is not this router's."""

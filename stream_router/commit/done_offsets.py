@@ -17,7 +17,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 MAX_METADATA_CHARS = 4_000
-"""Longest text written; Kafka's default ``offset.metadata.max.bytes`` is 4,096, and 4,096 itself is refused."""
+"""Longest text written, where the broker takes it: Kafka's default ``offset.metadata.max.bytes`` is 4,096."""
 
 _VERSION = "1"
 _CRC_BYTES = 4
@@ -102,9 +102,9 @@ def decode(committed: int, text: str | None) -> tuple[OffsetRange, ...] | None:
     return _ranges(committed, body)
 
 
-def fits(text: str) -> bool:
-    """Whether the broker takes a text of this length."""
-    return len(text) <= MAX_METADATA_CHARS
+def fits(text: str, limit: int = MAX_METADATA_CHARS) -> bool:
+    """Whether a broker takes a text of this length that takes so many characters."""
+    return len(text) <= limit
 
 
 def _checksum(committed: int, body: bytes | bytearray) -> bytes:

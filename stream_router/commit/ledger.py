@@ -21,7 +21,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from stream_router.commit.completion import CompletionTracker
-from stream_router.commit.done_offsets import OffsetRange, encode, fits
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS, OffsetRange, encode, fits
 from stream_router.commit.outcome import Outcome
 from ucci_runtime.broker.records import OffsetCommit
 
@@ -106,6 +106,7 @@ class Ledger:
         self._finished: dict[int, dict[int, _Entry]] = {}
         self._last_commit: dict[int, OffsetCommit] = {}
         self._congested: frozenset[int] = frozenset()
+        self._metadata_chars = MAX_METADATA_CHARS
         self._in_flight = 0
         self._uncommitted = 0
         self._uncommitted_bytes = 0
@@ -118,6 +119,15 @@ class Ledger:
     def congested(self) -> frozenset[int]:
         """Partitions whose done offsets no longer fit the commit metadata: to be consumed no further until they do."""
         return self._congested
+
+    @property
+    def metadata_chars(self) -> int:
+        """Longest commit metadata that is written."""
+        return self._metadata_chars
+
+    def limit_metadata(self, chars: int) -> None:
+        """Write no longer commit metadata than this from now on: with less of it, a slow query holds others up."""
+        self._metadata_chars = min(self._metadata_chars, max(chars, 0))
 
     def committable(self, partition: int) -> int | None:
         """Return the next offset that the partition's last commit asks for, None before any."""
@@ -220,7 +230,7 @@ class Ledger:
         congested = set()
         for partition, frontier in self._trackers.items():
             ready = self._ready(partition, frontier)
-            done, commit = _expressible(frontier, ready)
+            done, commit = _expressible(frontier, ready, self._metadata_chars)
             if len(done) < len(ready):
                 congested.add(partition)
             if commit is None or (not done and self._last_commit.get(partition, commit) == commit):
@@ -300,12 +310,14 @@ class Ledger:
         return entry
 
 
-def _expressible(frontier: CompletionTracker, ready: list[int]) -> tuple[list[int], OffsetCommit | None]:
+def _expressible(
+    frontier: CompletionTracker, ready: list[int], metadata_chars: int
+) -> tuple[list[int], OffsetCommit | None]:
     """Return the longest halving prefix of ``ready`` whose commit fits the metadata, and that commit."""
     done = ready
     while True:
         commit = _commit(frontier, done)
-        if commit is None or fits(commit.metadata):
+        if commit is None or fits(commit.metadata, metadata_chars):
             return done, commit
         if not done:
             return [], None

@@ -139,6 +139,12 @@ class SharedLedger:
 
     # --- called by the transaction's thread ---
 
+    def limit_metadata(self, chars: int) -> int:
+        """Write no longer commit metadata than this from now on; return the limit that holds."""
+        with self._lock:
+            self._ledger.limit_metadata(chars)
+            return self._ledger.metadata_chars
+
     def take(self) -> Taken | None:
         """Take what one transaction can commit now."""
         with self._lock:

@@ -109,7 +109,9 @@ def test_an_aborted_transaction_shows_nothing(lab: Lab, member: Member) -> None:
     """Its offsets are too large for the broker; the next transaction of the same session works."""
     group = member.reader.group()
     refused = {member.input(): OffsetCommit(1, "x" * 6_000)}
-    assert isinstance(member.session.commit([member.output(b"lost")], refused, group), Aborted)
+    refusal = member.session.commit([member.output(b"lost")], refused, group)
+    assert isinstance(refusal, Aborted)
+    assert refusal.is_metadata_too_long, "the same commit would be refused for ever"
     end = member.session.commit([member.output(b"kept")], {member.input(): OffsetCommit(1)}, group)
     assert isinstance(end, Committed)
     assert values(lab, OUTPUT) == [b"kept"]

@@ -5,7 +5,8 @@
     BrokerError
     ├── RetryCall           a call did not finish: repeat the same call until the deadline
     ├── AbortTransaction    abort, then produce again what the transaction held
-    │   └── Rejoin          the group moved on: abort, drop what is no longer owned, keep the rest
+    │   ├── Rejoin          the group moved on: abort, drop what is no longer owned, keep the rest
+    │   └── MetadataTooLong the broker takes less beside an offset: abort, then commit with less of it
     ├── RecreateProducer    this producer is done for: make a new one under the same transactional id
     ├── Fenced              another process runs under this instance id: stop, exit non-zero
     ├── AccessDenied        the broker refuses us: stop, exit non-zero
@@ -34,6 +35,10 @@ class AbortTransaction(BrokerError):
 
 class Rejoin(AbortTransaction):
     """The consumer group moved on: abort, drop what is no longer owned, read fresh group metadata, go on."""
+
+
+class MetadataTooLong(AbortTransaction):
+    """The note beside an offset is longer than the broker's ``offset.metadata.max.bytes``: commit a shorter one."""
 
 
 class RecreateProducer(BrokerError):

@@ -15,6 +15,7 @@ from ucci_runtime.broker.errors import (
     AccessDenied,
     BrokerError,
     Fenced,
+    MetadataTooLong,
     RecreateProducer,
     Rejoin,
     RetryCall,
@@ -122,6 +123,8 @@ def translate(  # noqa: PLR0911 one line a case, in the order in which they deci
         return AccessDenied(f"the broker refuses: {line}; check the credentials and access lists")
     if code in _GROUP_MOVED_ON:
         return Rejoin(line)
+    if code == KafkaError.OFFSET_METADATA_TOO_LARGE:
+        return MetadataTooLong(line)
     if code in _PRODUCER_SPOILT or is_fatal(error):
         return RecreateProducer(line)
     if error.txn_requires_abort():

@@ -21,6 +21,7 @@ from ucci_runtime.broker.errors import (
     AccessDenied,
     BrokerError,
     Fenced,
+    MetadataTooLong,
     RecreateProducer,
     TopicsUnusable,
 )
@@ -176,7 +177,7 @@ class KafkaTransactionSession:
             return self._replace(second, offsets)
         self._count("transactions", outcome="aborted")
         self._failed("transaction aborted", error)
-        return Aborted(str(error))
+        return Aborted(str(error), isinstance(error, MetadataTooLong))
 
     def _replace(self, error: BrokerError, offsets: Mapping[Input, OffsetCommit]) -> CommitEnd:
         """Replace the producer, then ask the group how the transaction ended."""

@@ -23,6 +23,10 @@ REQUEST_TIMEOUT_S = 10.0
 
 _DEFAULT_MAX_BYTES = 1_048_588
 _MIN_MAX_BYTES = 8_192
+METADATA_LIMIT = "offset.metadata.max.bytes"
+"""The broker's limit for the note beside an offset, in which a router keeps what is done beyond it."""
+
+WANTED_METADATA_BYTES = 4_096
 # The producer's limit lies below the topics': the batch's own frame counts there, but not here.
 _FRAME_BYTES = 512
 
@@ -60,6 +64,7 @@ def check_topics(
     prefix = settings.topics.prefix
     try:
         cluster_id, facts = _ask(admin, [topic.name(prefix) for topic in (*touched, *optional)])
+        metadata_bytes = _metadata_limit(admin)
     except (KafkaException, TimeoutError) as error:
         admin.poll(0)
         raise connection_error(settings, error, reported, REQUEST_TIMEOUT_S) from None
@@ -70,7 +75,13 @@ def check_topics(
         raise TopicsUnusable(faults)
     warnings = topic_warnings(prefix, present, facts, settings.recalibrator.join_retention_s)
     limit = min(_limit(facts[topic.name(prefix)]) for topic in written if topic not in missing)
-    return CheckedTopics(cluster_id, limit - _FRAME_BYTES, missing, warnings)
+    return CheckedTopics(
+        cluster_id,
+        limit - _FRAME_BYTES,
+        missing,
+        (*warnings, *metadata_warnings(metadata_bytes)),
+        None if metadata_bytes is None else metadata_bytes - 1,
+    )
 
 
 def topic_faults(prefix: str, touched: Iterable[Topic], facts: Mapping[str, TopicFacts]) -> tuple[str, ...]:
@@ -99,6 +110,22 @@ def topic_warnings(
     # Who touches the feedback joins it with the results; a router only writes those.
     joined = [topic.name(prefix) for topic in touched if topic.joined] if FEEDBACK in touched else []
     return (*by_sender, *_retention_warnings(joined, facts, int(join_retention_s * 1_000)))
+
+
+def metadata_warnings(found_bytes: int | None) -> tuple[str, ...]:
+    """Find a broker that takes less beside an offset than routers write.
+
+    Parameters
+    ----------
+    found_bytes : int or None
+        None where the broker does not say.
+    """
+    if found_bytes is None or found_bytes >= WANTED_METADATA_BYTES:
+        return ()
+    return (
+        f"broker: {METADATA_LIMIT} is {found_bytes}, below Kafka's own {WANTED_METADATA_BYTES}: while a query is slow, "
+        "routers can note fewer of those done after it, and pause its partition sooner; raise it on every broker",
+    )
 
 
 def _retention_warnings(joined: Iterable[str], facts: Mapping[str, TopicFacts], needed_ms: int) -> Iterator[str]:
@@ -143,6 +170,19 @@ def _ask(admin: AdminClient, names: Sequence[str]) -> tuple[str, dict[str, Topic
         for name, topic in present.items()
     }
     return str(metadata.cluster_id or "unknown"), facts
+
+
+def _metadata_limit(admin: AdminClient) -> int | None:
+    """Return a broker's limit for the note beside an offset; None where we may not ask, or it does not answer."""
+    try:
+        brokers = admin.list_topics(timeout=REQUEST_TIMEOUT_S).brokers
+        resources = [ConfigResource(ResourceType.BROKER, str(number)) for number in sorted(brokers)[:1]]
+        described = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
+        entries = [future.result(REQUEST_TIMEOUT_S) for future in described.values()]
+        return min(int(found[METADATA_LIMIT].value) for found in entries)
+    except (KafkaException, TimeoutError, KeyError, ValueError, TypeError):
+        # To describe a broker takes a permission that a service need not have; a refused commit says the same.
+        return None
 
 
 def connection_error(

@@ -44,6 +44,7 @@ TRANSACTION_TIMEOUT_S = 10.0
 """When the coordinator aborts a transaction that nobody ends."""
 
 CLUSTER_ID = "memory"
+_METADATA_TOO_LONG = "the metadata of an offset is too large"
 _MILLISECONDS = 1_000
 _WAIT_S = 0.5
 _PATIENCE = 1_000
@@ -159,6 +160,7 @@ class MemoryCluster:
     def __init__(self, clock: Clock, idle: Callable[[float], None] | None = None, prefix: str = "ucci") -> None:
         self.clock = clock
         self.prefix = prefix
+        self.max_metadata_chars = MAX_METADATA_CHARS
         self.idle = idle or (lambda _seconds: None)
         self.lock = RLock()
         self.configs: dict[str, TopicConfig] = {}
@@ -582,7 +584,7 @@ class MemoryTransactionSession:
                 return self._replaced("a record is too large", offsets)
             if refusal is not None or fate is Fate.ABORT:
                 self._cluster.end(self._id, TransactionEnd.ABORTED)
-                return Aborted(refusal or "aborted as drawn")
+                return Aborted(refusal or "aborted as drawn", refusal == _METADATA_TOO_LONG)
             if fate is Fate.CRASH_OPEN:
                 raise ProcessCrashed
             if fate is not Fate.UNSEEN_ABORT:
@@ -621,8 +623,8 @@ class MemoryTransactionSession:
             return None
         if not self._cluster.group(self._name).accepts(group):
             return "the group has moved on"
-        if any(len(found.metadata) > MAX_METADATA_CHARS for found in offsets.values()):
-            return "the metadata of an offset is too large"
+        if any(len(found.metadata) > self._cluster.max_metadata_chars for found in offsets.values()):
+            return _METADATA_TOO_LONG
         transaction.group = self._name
         transaction.offsets.update(offsets)
         return None

@@ -14,7 +14,7 @@ from enum import Enum
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
 
 MAX_METADATA_CHARS = 4_095
-"""Longest note beside an offset: Kafka's default ``offset.metadata.max.bytes`` is 4,096, which is refused."""
+"""Longest note beside an offset, by default: Kafka's ``offset.metadata.max.bytes`` is 4,096, which is refused."""
 
 
 class TransactionEnd(Enum):

@@ -33,12 +33,15 @@ class CheckedTopics(NamedTuple):
         Those that it can do without and that are not there.
     warnings : tuple of str
         What could be better, one line each, though everything works without.
+    max_metadata_chars : int or None
+        Longest note beside an offset that the broker takes; None where it does not say.
     """
 
     cluster_id: str
     max_record_bytes: int
     missing: frozenset[Topic] = frozenset()
     warnings: tuple[str, ...] = ()
+    max_metadata_chars: int | None = None
 
 
 GroupOffsets = Mapping[Input, OffsetCommit | None]
@@ -141,9 +144,17 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The transaction did not take place; nothing of it will ever be read."""
+    """The transaction did not take place; nothing of it will ever be read.
+
+    Parameters
+    ----------
+    reason : str
+    is_metadata_too_long : bool
+        Whether the broker refused the note beside an offset: the same commit will never take place.
+    """
 
     reason: str
+    is_metadata_too_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from stream_router.commit import ledger as ledger_module
 from stream_router.commit.done_offsets import MAX_METADATA_CHARS, OffsetRange, decode
 from stream_router.commit.ledger import CommitBatch, CommittedOffsets, Ledger, RecordId
 from stream_router.commit.outcome import Outcome
@@ -220,8 +219,8 @@ TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=50)
 
 def test_done_offsets_beyond_the_metadata_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Done offsets that do not fit the metadata wait, and their partition is stopped."""
-    monkeypatch.setattr(ledger_module, "fits", lambda text: len(text) <= 40)
     ledger = Ledger()
+    ledger.limit_metadata(40)
     ledger.assigned({0: CommittedOffsets(0), 1: CommittedOffsets(0)})
     for offset in range(200):
         ledger.delivered(0, offset)
