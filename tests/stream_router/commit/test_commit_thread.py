@@ -20,8 +20,11 @@ from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord, Recor
 
 GROUP = "router"
 TOPICS = OutputTopics(RESULTS.name("ucci"), DEAD_LETTERS.name("ucci"))
-SOURCE = Input(QUERIES.name("ucci"), 0)
+TOPIC = QUERIES.name("ucci")
+PARTITIONS = (0, 1)
 QUERIES_SENT = 200
+"""To each partition."""
+
 TICKS = 20
 
 
@@ -36,27 +39,27 @@ class Router:
         clock = ManualClock()
         self.cluster = MemoryCluster(clock, clock.advance)
         self.cluster.max_metadata_chars = max_metadata_chars
-        create_topics(self.cluster, 1)
+        create_topics(self.cluster, len(PARTITIONS))
         broker = MemoryBroker(self.cluster, "a", count_nothing)
-        reader, notes = broker.group_reader(GROUP, [SOURCE.topic]), Notes()
+        reader, notes = broker.group_reader(GROUP, [TOPIC]), Notes()
         reader.subscribe(notes)
         while not notes.events:
             reader.poll(0.1)
         self._ledger = SharedLedger(QUERIES_SENT)
-        self._ledger.assigned({0: CommittedOffsets(None)}, reader.group())
-        self._records = [Record(SOURCE, offset, b"k", b"query") for offset in range(QUERIES_SENT)]
-        self._ledger.delivered(self._records, reader.group())
+        self._ledger.assigned({partition: CommittedOffsets(None) for partition in PARTITIONS}, reader.group())
+        for partition in PARTITIONS:
+            self._ledger.delivered((record(partition, offset) for offset in range(QUERIES_SENT)), reader.group())
         session = broker.session(GROUP)
         session.start()
         self._thread = CommitThread(
-            session, self._ledger, SOURCE.topic, TOPICS, interval_s=0.2, on_failure=fail, metrics=Metrics()
+            session, self._ledger, TOPIC, TOPICS, interval_s=0.2, on_failure=fail, metrics=Metrics()
         )
 
-    def finish(self, offsets: range) -> None:
+    def finish(self, partition: int, offsets: range) -> None:
         """Answer some queries, then let the thread commit for a while."""
         for offset in offsets:
-            result = OutputRecord(TOPICS.results, b"%d" % offset, b"result")
-            self._ledger.finished(Outcome(self._records[offset], result))
+            result = OutputRecord(TOPICS.results, name(partition, offset), b"result")
+            self._ledger.finished(Outcome(record(partition, offset), result))
         for _ in range(TICKS):
             self._thread.tick()
 
@@ -64,13 +67,22 @@ class Router:
         return Counter(record.key for record in self.cluster.records(TOPICS.results))
 
 
+def name(partition: int, offset: int) -> bytes:
+    return b"%d/%d" % (partition, offset)
+
+
+def record(partition: int, offset: int) -> Record:
+    return Record(Input(TOPIC, partition), offset, b"k", b"query")
+
+
 @pytest.mark.parametrize("max_metadata_chars", [0, 1, 40, 200, 4_095])
 def test_broker_with_short_metadata_stopped_all_commits(max_metadata_chars: int) -> None:
     """Where ``offset.metadata.max.bytes`` was below what a router writes, each commit was refused, for ever."""
     router = Router(max_metadata_chars)
-    router.finish(range(QUERIES_SENT // 2))
-    router.finish(range(QUERIES_SENT // 2 + 1, QUERIES_SENT, 2))
-    assert router.results().total() >= QUERIES_SENT // 2
-    router.finish(range(QUERIES_SENT // 2, QUERIES_SENT, 2))
-    assert router.results() == Counter({b"%d" % offset: 1 for offset in range(QUERIES_SENT)})
-    assert router.cluster.group(GROUP).offsets[SOURCE] == OffsetCommit(QUERIES_SENT)
+    router.finish(0, range(1, QUERIES_SENT, 2))
+    router.finish(1, range(QUERIES_SENT))
+    assert router.results() >= Counter(name(1, offset) for offset in range(QUERIES_SENT))
+    router.finish(0, range(0, QUERIES_SENT, 2))
+    assert router.results() == Counter(name(n, offset) for n in PARTITIONS for offset in range(QUERIES_SENT))
+    for partition in PARTITIONS:
+        assert router.cluster.group(GROUP).offsets[Input(TOPIC, partition)] == OffsetCommit(QUERIES_SENT)

@@ -217,7 +217,7 @@ TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=50)
 
 
-def test_done_offsets_beyond_the_metadata_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_done_offsets_beyond_the_metadata_wait() -> None:
     """Done offsets that do not fit the metadata wait, and their partition is stopped."""
     ledger = Ledger()
     ledger.limit_metadata(40)
