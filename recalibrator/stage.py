@@ -19,6 +19,14 @@ from ucci_runtime.broker.ports import Committed, TransactionSession
 from ucci_runtime.broker.records import Input, Lag, OffsetCommit, OutputRecord
 
 
+TURN_S = 5.0
+"""How long a turn takes records; then it lets its group hear of it, and reads the rest of them again.
+
+A group gives up a member that does not poll for ``max.poll.interval.ms``, and so all that was taken since its last
+commit. Polls return up to thousands of records, of which each may lead to a commit.
+"""
+
+
 class NotCommitted(UcciError):
     """A transaction did not commit, or nobody saw its end: forget what is not stored, and read from there again."""
 

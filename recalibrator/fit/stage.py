@@ -19,7 +19,7 @@ from recalibrator.decoding import Observation, decode_observation
 from recalibrator.fit.news import PublishedVersions, number_ignored, status_news
 from recalibrator.fit.ports import Core, FitState, SnapshotStore, VersionLog
 from recalibrator.fit.publish.version_topics import trial_records, version_records
-from recalibrator.stage import News, NotCommitted, Stage, commit
+from recalibrator.stage import TURN_S, News, NotCommitted, Stage, commit
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
 from schemas.signature import signed
@@ -171,8 +171,7 @@ class FitStage(Stage):
             self._raise_version_floors(self._versions.news())
             self._note_ignored(self._versions.ignored())
             self._go_live()
-            for item in items:
-                self._take(item)
+            self._take_all(items)
             self._go_live()
             if self._due_in_s() <= 0.0:
                 self._commit()
@@ -232,6 +231,14 @@ class FitStage(Stage):
         self._is_assigned = False
 
     # --- folding ---
+
+    def _take_all(self, items: Sequence[Record | EndReached]) -> None:
+        until_s = self._clock.monotonic() + TURN_S
+        for number, item in enumerate(items, 1):
+            self._take(item)
+            if number < len(items) and self._clock.monotonic() >= until_s:
+                self._log.read_from({fold.source: fold.position for fold in self._folds.values()})
+                return
 
     def _take(self, item: Record | EndReached) -> None:
         fold = self._folds.get(item.source.partition)

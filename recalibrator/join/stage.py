@@ -17,7 +17,7 @@ from recalibrator.join.label_requests import closing_records
 from recalibrator.join.labeler_agreement import add
 from recalibrator.join.ports import JoinStore, LabelerKey
 from recalibrator.join.query_state import NOTHING_KNOWN
-from recalibrator.stage import NotCommitted, Stage, commit
+from recalibrator.stage import TURN_S, NotCommitted, Stage, commit
 from schemas.errors import DecodeError
 from schemas.status import LabelerStatus
 from ucci_runtime.broker.ports import GroupOffsets, GroupReader, TransactionSession
@@ -183,7 +183,11 @@ class JoinStage(Stage):
         due = [item for item in items if item.source.partition in self._partitions]
         decoded = [(item, self._joining.decode(item) if isinstance(item, Record) else None) for item in due]
         self._load(decoded)
-        for item, event in decoded:
+        until_s = self._clock.monotonic() + TURN_S
+        for number, (item, event) in enumerate(decoded):
+            if number and self._clock.monotonic() >= until_s:
+                self._log.read_from(self._positions())
+                return
             partition = self._partitions[item.source.partition]
             if isinstance(item, EndReached):
                 if partition.reach_end(item):

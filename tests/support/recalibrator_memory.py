@@ -14,6 +14,7 @@ from recalibrator.fit.publish.version_topics import TakenNumbers
 from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationVersion
 from tests.support import clocks
+from tests.support.lives import count_nothing
 from tests.support.recalibrator_events import START
 from ucci_runtime.broker.memory import (
     FAULTS,
@@ -21,6 +22,7 @@ from ucci_runtime.broker.memory import (
     MemoryCluster,
     MemoryGroupReader,
     MemoryTransactionSession,
+    NoFaults,
     ProcessCrashed,
 )
 from ucci_runtime.broker.memory_logs import TopicConfig
@@ -154,12 +156,21 @@ class MemoryLog(MemoryGroupReader):
     """The group's only member, whose every poll takes time."""
 
     def __init__(self, broker: MemoryBroker, topics: Sequence[str], draw: random.Random, clock: ManualClock) -> None:
-        super().__init__(broker.cluster, _GROUP, topics, _INSTANCE, Budget(draw, []))
+        super().__init__(broker.cluster, _GROUP, topics, _INSTANCE, Budget(draw, []), count_nothing)
         self._clock = clock
 
     def poll(self, timeout_s: float, most: int = MAX_POLLED) -> Sequence[Record | EndReached]:
         self._clock.advance(0.05)
         return super().poll(timeout_s, most)
+
+    def deliver_all(self) -> None:
+        """Let every poll deliver whatever there is."""
+        self._faults = NoFaults()
+
+    def spend(self, seconds: float) -> None:
+        """Let time pass between two polls, in which the group gives up a member that is silent for too long."""
+        self._clock.advance(seconds)
+        self._cluster.group(_GROUP).expire(self._clock.monotonic())
 
     def revoke(self) -> None:
         """Take all partitions away in good order."""

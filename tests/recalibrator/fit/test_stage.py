@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from recalibrator.core import Recalibrator
-from recalibrator.decoding import Observation
+from recalibrator.decoding import Observation, decode_observation
+from recalibrator.fit import stage
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import history_key
 from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
@@ -474,3 +475,18 @@ def test_a_disk_that_refuses_a_snapshot_ended_the_service(fit: Fit, monkeypatch:
 
 def refuse(*_: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_records_that_add_up_were_read_again_for_ever(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that took longer than the group waits for a member was lost whole, each time that it was read."""
+    fit.log.deliver_all()
+
+    def slow(value: bytes | None, workloads: frozenset[str]) -> Observation:
+        fit.log.spend(1.0)
+        return decode_observation(value, workloads)
+
+    monkeypatch.setattr(stage, "decode_observation", slow)
+    for number in range(60):
+        fit.send(bootstrap("photo", number) if number % 7 == 0 else label("photo", number))
+    fit.settle()
+    assert len(fit.versions("photo")) == 9

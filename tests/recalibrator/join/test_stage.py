@@ -552,3 +552,21 @@ def test_a_label_of_a_removed_workload_stops_nothing(join: Join) -> None:
     join.settle()
     assert join.examples() == []
     assert join.count.totals["join_notes unknown_workload"] == 1.0
+
+
+def test_records_that_add_up_were_read_again_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that took longer than the group waits for a member was lost whole, each time that it was read."""
+    join = Join(tmp_path / "state")
+    join.log.deliver_all()
+    plain = Joining.join
+
+    def slow(*arguments: Any, **more: Any) -> Any:
+        join.log.spend(1.0)
+        return plain(*arguments, **more)
+
+    monkeypatch.setattr(Joining, "join", slow)
+    for number in range(40):
+        join.send(TOPICS.results, number, routed(number).to_json())
+        join.send(TOPICS.feedback, number, feedback(number).to_json())
+    join.settle()
+    assert sorted(example.query_id for example in join.examples()) == sorted(f"q-{n}" for n in range(40))
