@@ -67,17 +67,15 @@ class Load:
             thread.join()
         self._consumer.close()
 
-    def answered(self) -> int:
-        """Return how many results were read."""
-        return len(self._read_s)
-
     def longest_wait(self, since_s: float, until_s: float) -> float:
         """Wait for the results of all queries sent within a time; return the longest wait in seconds."""
         within = {name: at_s for name, at_s in list(self._sent_s.items()) if since_s <= at_s < until_s}
         deadline_s = time.monotonic() + DEADLINE_S
         while within.keys() - self._read_s.keys():
             if time.monotonic() > deadline_s:
-                raise TimeoutError(f"{len(within.keys() - self._read_s.keys())} of {len(within)} queries have no result")
+                raise TimeoutError(
+                    f"{len(within.keys() - self._read_s.keys())} of {len(within)} queries have no result"
+                )
             time.sleep(PERIOD_S)
         return max(self._read_s[name] - at_s for name, at_s in within.items())
 
@@ -113,9 +111,7 @@ async def routers(broker: LocalBroker, directory: Path, rounds: int) -> dict[str
             await router.until_logged("assigned")
         load.start()
         try:
-            while load.answered() < 1 / PERIOD_S:
-                await asyncio.sleep(PERIOD_S)
-            await asyncio.sleep(WATCHED_S / 5)
+            await _worst(load, lambda: None, WATCHED_S / 5)
             for _ in range(rounds):
                 found["nothing"].append(await _worst(load, lambda: None, WATCHED_S / 5))
                 found["stopped"].append(await _worst(load, pair[0].terminate))

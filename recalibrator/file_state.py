@@ -1,6 +1,8 @@
 """Where an instance keeps its state, under which name it is known to the broker, and that nobody else works there.
 
-``state_dir/instance-id`` names the instance for good; ``state_dir/<cluster>/<prefix>/`` holds what belongs to one
+``state_dir/instance-id`` names the instance for good, unless the configuration does. The name follows from the machine
+and the directory, so that a directory that was lost finds its former membership again, and does not wait for its end.
+``state_dir/<cluster>/<prefix>/`` holds what belongs to one
 cluster's topics, so that state is never taken for another cluster's. Texts of queries and labels of people lie there:
 what is created is its owner's alone (directories 0700, files 0600).
 """
@@ -10,13 +12,28 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import uuid
+import socket
+from hashlib import sha256
 from pathlib import Path
 
 from recalibrator.errors import StateInUse
 from schemas.errors import ConfigError
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+_MACHINE_ID = Path("/etc/machine-id")
+_ID_CHARS = 12
+
+
+def derived_id(root: Path) -> str:
+    """Return the name of the instance that works on a directory of this machine: the same whenever it is asked for."""
+    try:
+        machine = _MACHINE_ID.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        machine = ""
+    place = "\n".join((machine, socket.gethostname(), str(root.resolve())))
+    return f"recalibrator-{sha256(place.encode()).hexdigest()[:_ID_CHARS]}"
 
 
 class StateDirectory:
@@ -26,6 +43,8 @@ class StateDirectory:
     ----------
     root : Path
         ``recalibrator.state_dir``; created where missing.
+    instance_id : str, optional
+        ``recalibrator.instance_id``; by default the one that lies in the directory.
 
     Raises
     ------
@@ -33,12 +52,12 @@ class StateDirectory:
         When it cannot be written.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, instance_id: str | None = None) -> None:
         self._root = root
         self._locks: list[int] = []
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.instance_id = self._read_id()
+            self.instance_id = instance_id or self._read_id()
         except OSError as error:
             fault = f"recalibrator.state_dir: {root} cannot be written: {error.strerror}; give a writable directory"
             raise ConfigError([fault]) from None
@@ -79,7 +98,7 @@ class StateDirectory:
         if not path.exists():
             temporary = path.with_suffix(f".{os.getpid()}")
             temporary.touch(mode=0o600)
-            temporary.write_text(f"recalibrator-{uuid.uuid4().hex[:12]}\n", encoding="utf-8")
+            temporary.write_text(f"{derived_id(self._root)}\n", encoding="utf-8")
             # Of two processes that start at once, one name wins for both.
             try:
                 os.link(temporary, path)

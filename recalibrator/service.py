@@ -122,7 +122,8 @@ class Service:
         """
         # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else.
         threadpool_limits(1, "blas")
-        state = StateDirectory(Path(self._settings.recalibrator.state_dir))
+        options = self._settings.recalibrator
+        state = StateDirectory(Path(options.state_dir), options.instance_id)
         try:
             for stage in sorted(self._stages - {StageName.API}):
                 state.lock(stage)

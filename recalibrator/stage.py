@@ -18,7 +18,6 @@ from schemas.status import LabelerStatus, RecalibratorStatus, StageStatus, Topic
 from ucci_runtime.broker.ports import Committed, TransactionSession
 from ucci_runtime.broker.records import Input, Lag, OffsetCommit, OutputRecord
 
-
 TURN_S = 5.0
 """How long a turn takes records; then it lets its group hear of it, and reads the rest of them again.
 

@@ -195,6 +195,10 @@ class RecalibratorSettings(Section):
         Port of the dashboard and the API; 0 takes a free one.
     state_dir : str
         Directory of the join store, snapshots and history; can be rebuilt from the topics.
+    instance_id : str, optional
+        Names the group members and transactional ids; must differ between running instances and stay the same over
+        restarts. By default the one in ``state_dir``, made of the machine's name and the directory's path at first: set
+        it where several machines have both alike.
     max_body_bytes : int
         Longest request body; a batch may be 10 times as long.
     api_keys : table
@@ -218,6 +222,7 @@ class RecalibratorSettings(Section):
     http_host: Host = "127.0.0.1"
     http_port: Port = 8080
     state_dir: str = "./state"
+    instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] | None = None
     max_body_bytes: Annotated[Integer, Field(ge=1_000, le=100_000_000)] = 1_000_000
     api_keys: dict[KeyName, ApiKey] = Field(default_factory=dict)
     commit_interval_ms: Annotated[Integer, Field(ge=10, le=10_000)] = 250

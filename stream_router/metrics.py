@@ -124,15 +124,15 @@ SPECS = (
         "ucci_router_lag",
         "gauge",
         "offset",
-        "Offsets between the log's end and the commit. One straggler holds the committed offset back, though what comes "
-        "after it is answered: for the work that is left see ucci_router_backlog.",
+        "Offsets between the log's end and the commit. One straggler holds the committed offset back, though what "
+        "comes after it is answered: for the work that is left see ucci_router_backlog.",
         ("partition",),
     ),
     MetricSpec(
         "ucci_router_backlog",
         "gauge",
         "query",
-        "Queries that wait: not yet taken from this router's partitions (in offsets), in flight, or not yet committed.",
+        "Queries left to do: not yet taken from this router's partitions (in offsets), in flight, or uncommitted.",
     ),
     MetricSpec("ucci_router_ready", "gauge", "bool", "1 when queries are being answered."),
 )

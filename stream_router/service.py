@@ -217,9 +217,7 @@ class Service:
         absence = Absence()
         while not self._ending.is_set():
             try:
-                checked = await asyncio.to_thread(
-                    broker.check, _TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,)
-                )
+                checked = await asyncio.to_thread(broker.check, _TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,))
             except BrokerUnreachable as error:
                 self._broker_away = str(error)
                 if absence.failed(self._clock.monotonic()):

@@ -1,4 +1,4 @@
-"""Signals that come before a service can take them; loads nothing, so that it is in place before all that takes long."""
+"""Signals that come before a service can take them. Loads nothing, so as to be there before all that takes long."""
 
 from __future__ import annotations
 

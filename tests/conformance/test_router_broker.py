@@ -176,6 +176,28 @@ async def test_a_restart_answers_only_what_was_not_committed(topics: Topics) -> 
     )
 
 
+async def test_one_straggler_looked_like_a_backlog(topics: Topics) -> None:
+    """The lag, counted from the committed offset, showed everything behind one slow query as waiting."""
+    never = asyncio.Event()
+
+    async def hold(event: QueryEvent) -> None:
+        if event.query_id == "slow":
+            await never.wait()
+
+    names = ["slow", *(f"q{n}" for n in range(200))]
+    topics.send(*(query(name) for name in names))
+    async with running(router_settings(topics.bootstrap, topics.prefix, drain_timeout_s=0.1), hold) as router:
+        await router.until_committed(200)
+        value = router.service.metrics.registry.get_sample_value
+
+        def backlog() -> float | None:
+            router.service.status()
+            return value("ucci_router_backlog")
+
+        await router.until(lambda: backlog() == 1.0, "a backlog of one query")
+        assert sum(router.service.status().lag.values()) > 1
+
+
 async def test_rebalance_between_routers_is_exactly_once(topics: Topics) -> None:
     """Partitions move between routers, and no result is lost or duplicated."""
     topics.send(*(query(f"a{n}") for n in range(300)))

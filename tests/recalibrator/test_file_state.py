@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from pathlib import Path
 
@@ -15,6 +16,23 @@ from schemas.errors import ConfigError
 def test_an_instance_keeps_its_name(tmp_path: Path) -> None:
     assert StateDirectory(tmp_path).instance_id == StateDirectory(tmp_path).instance_id
     assert StateDirectory(tmp_path).instance_id != StateDirectory(tmp_path / "other").instance_id
+
+
+def test_a_lost_directory_cost_a_new_name(tmp_path: Path) -> None:
+    """The start that followed waited 18 s until the group gave up the member of the former name."""
+    before = StateDirectory(tmp_path / "state").instance_id
+    shutil.rmtree(tmp_path / "state")
+    assert StateDirectory(tmp_path / "state").instance_id == before
+
+
+def test_a_name_given_by_an_earlier_release_stays(tmp_path: Path) -> None:
+    (tmp_path / "instance-id").write_text("recalibrator-0123456789ab\n")
+    assert StateDirectory(tmp_path).instance_id == "recalibrator-0123456789ab"
+
+
+def test_a_configured_name_goes_before_the_stored_one(tmp_path: Path) -> None:
+    StateDirectory(tmp_path)
+    assert StateDirectory(tmp_path, "fit-0").instance_id == "fit-0"
 
 
 def test_a_stage_is_claimed_by_one_process_until_it_gives_up(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -22,6 +23,7 @@ PREFIX = "away"
 NO_MODELS = "http://127.0.0.1:9/v1"
 NOWHERE = "127.0.0.1:1"
 WAITING = "waiting for the broker"
+STAGES = ("join", "fit", "api")
 DEADLINE_S = 60.0
 
 
@@ -40,10 +42,9 @@ def both_services(directory: Path, bootstrap: str, router_port: int, http_port: 
     recalibrator = write_recalibrator_config(
         directory / "recalibrator.toml", bootstrap, PREFIX, directory / "state", http_port
     )
-    stages = ("join", "fit", "api")
     return [
         RouterProcess(router, "router-0", directory / "router.log"),
-        RecalibratorProcess(recalibrator, "recalibrator", directory / "recalibrator.log", stages=stages),
+        RecalibratorProcess(recalibrator, "recalibrator", directory / "recalibrator.log", stages=STAGES),
     ]
 
 
@@ -58,8 +59,10 @@ def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
         connection.close()
 
 
-async def until_assigned(process: RouterProcess, groups: int) -> None:
-    await process.until_logged("assigned", groups)
+def until_ready(port: int) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while (answer := get(port, "/readyz"))[0] != 200:
+        assert time.monotonic() < deadline_s, answer
 
 
 async def test_broker_away_at_start_ended_the_services(
@@ -80,11 +83,9 @@ async def test_broker_away_at_start_ended_the_services(
         assert any(f"{WAITING}: no broker answers at {own_broker.bootstrap}" in line for line in document["missing"])
     assert (await asyncio.to_thread(get, ports[1], "/v1/status"))[0] == 503
     await asyncio.to_thread(own_broker.start)
-    await until_assigned(started[0], 1)
-    await until_assigned(started[1], 2)
-    async with asyncio.timeout(DEADLINE_S):
-        while (await asyncio.to_thread(get, ports[1], "/readyz"))[0] != 200:
-            await asyncio.sleep(0.05)
+    await started[0].until_logged("assigned")
+    await started[1].until_logged("assigned", len(STAGES) - 1)
+    await asyncio.to_thread(until_ready, ports[1])
     assert (await asyncio.to_thread(get, ports[1], "/v1/status"))[0] == 200
     for process in started:
         assert len([line for line in process.events() if line["event"] == WAITING]) <= 2, "a line a minute at most"

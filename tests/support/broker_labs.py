@@ -100,9 +100,7 @@ class MemoryLab:
             self.cluster.create(topic.name(self.prefix), config)
 
     def process(self, instance_id: str = "a") -> Broker:
-        made = memory_connect(self.cluster, self)(
-            instance_id, count=self.counts, on_final=raise_final, closing=Event()
-        )
+        made = memory_connect(self.cluster, self)(instance_id, count=self.counts, on_final=raise_final, closing=Event())
         made.check(TABLE, (OUTPUT,))
         return made
 
@@ -167,9 +165,7 @@ class KafkaLab:
         create(bootstrap, {STATE.name(self.prefix): 1}, {"cleanup.policy": "compact"} | quick)
 
     def process(self, instance_id: str = "a") -> Broker:
-        settings = Settings.model_validate(
-            {"kafka": self._client, "topics": {"prefix": self.prefix}}
-        )
+        settings = Settings.model_validate({"kafka": self._client, "topics": {"prefix": self.prefix}})
         made = kafka_connect(settings, "recalibrator")(
             instance_id, count=self.counts, on_final=ignore_final, closing=Event()
         )

@@ -75,9 +75,7 @@ class KafkaBroker:
             self._counted(name),
             on_final=self._on_final,
             closing=self._closing,
-            has_successors=partial(
-                has_other_members, asking, self._names.group_id(name), self._names.instance_id
-            ),
+            has_successors=partial(has_other_members, asking, self._names.group_id(name), self._names.instance_id),
         )
 
     def session(self, name: str) -> KafkaTransactionSession:

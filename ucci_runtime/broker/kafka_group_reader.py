@@ -4,8 +4,8 @@ Where to read from is the assignee's to say, since it knows what it has stored; 
 offsets are asked with isolation "read committed", which waits for a former owner's transaction to end. A member that
 ends in good order leaves the group where another one can take its partitions over.
 
-A place that the log no longer has means its beginning; what the group had not taken until then is counted as lost. Where
-the group is beyond the log's end, it is another log, and nothing more is read.
+A place that the log no longer has means its beginning; what the group had not taken until then is counted as lost.
+Where the group is beyond the log's end, it is another log, and nothing more is read.
 """
 
 from __future__ import annotations

@@ -122,10 +122,11 @@ def metadata_warnings(found_bytes: int | None) -> tuple[str, ...]:
     """
     if found_bytes is None or found_bytes >= WANTED_METADATA_BYTES:
         return ()
-    return (
+    line = (
         f"broker: {METADATA_LIMIT} is {found_bytes}, below Kafka's own {WANTED_METADATA_BYTES}: while a query is slow, "
-        "routers can note fewer of those done after it, and pause its partition sooner; raise it on every broker",
+        "routers can note fewer of those done after it, and pause its partition sooner; raise it on every broker"
     )
+    return (line,)
 
 
 def _retention_warnings(joined: Iterable[str], facts: Mapping[str, TopicFacts], needed_ms: int) -> Iterator[str]:

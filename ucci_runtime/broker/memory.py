@@ -530,7 +530,6 @@ class MemoryGroupReader:
         self._ends_seen.add(source)
         return [EndReached(source, position)]
 
-
     def _beginning(self, log: PartitionLog) -> int:
         """Return where to begin a log that was made anew, or cut, and no longer has the place that was asked for."""
         taken = self._taken.get(log.source)

@@ -125,7 +125,7 @@ class GroupReader(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up the partitions: to the group's other members at once, or to this member's own restart if it is alone."""
+        """Give up the partitions: to the group's other members at once, to its own restart where it is alone."""
         ...
 
 

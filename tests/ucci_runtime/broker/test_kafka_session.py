@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar
 
@@ -187,11 +187,11 @@ def test_each_minute_of_an_outage_leaked_a_client(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(producer, "START_BUDGET_S", 0.0)
     monkeypatch.setattr(producer, "CALL_TIMEOUT_S", 0.05)
     monkeypatch.setattr(kafka_session, "BACKOFF_S", (0.0, 0.0))
-    closing, held = Event(), []
+    closing, held = Event(), list[tuple[int, ...]]()
 
     def count(name: str, amount: float = 1.0, **labels: str) -> None:
         if name == "producers_abandoned":
-            held.append((len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))))
+            held.append(tuple(len(list(Path("/proc/self", kind).iterdir())) for kind in ("task", "fd")))
             if len(held) == 8:
                 closing.set()
 
