@@ -233,8 +233,6 @@ class Service:
         """Build what reads and writes the topics; blocks."""
         for warning in checked.warnings:
             _log.warning(warning)
-        if checked.max_metadata_chars is not None:
-            self._ledger.limit_metadata(checked.max_metadata_chars)
         versions = [topic for topic in (CALIBRATION, CALIBRATION_TRIAL) if topic not in checked.missing]
         prefix = self._settings.topics.prefix
         self._feed.open(broker.topic_reader("calibration", [topic.name(prefix) for topic in versions]))
@@ -247,6 +245,8 @@ class Service:
             on_failure=self._fail,
             metrics=self.metrics,
         )
+        if checked.max_metadata_chars is not None:
+            self._committer.limit_metadata(checked.max_metadata_chars)
         self._intake = IntakeThread(
             broker.group_reader(_GROUP, [self._queries]),
             self._ledger,

@@ -12,6 +12,7 @@ from threading import Condition, Thread
 
 import structlog
 
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS
 from stream_router.commit.group_offsets import committed_offsets
 from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
@@ -62,6 +63,7 @@ class CommitThread(Thread):
         self._interval_s = interval_s
         self._on_failure = on_failure
         self._metrics = metrics
+        self._metadata_chars = MAX_METADATA_CHARS
         self._turn = Condition()
         self._asked = 0
         self._served = 0
@@ -116,7 +118,7 @@ class CommitThread(Thread):
     def tick(self) -> None:
         """Commit what is finished now; blocks for a transaction."""
         self._session.serve()
-        taken = self._ledger.take()
+        taken = self._ledger.take(self._metadata_chars)
         if taken is None:
             return
         batch = taken.batch
@@ -132,14 +134,18 @@ class CommitThread(Thread):
         elif end.offsets is not None:
             taken.settled(committed_offsets(end.offsets, self.note_foreign))
 
+    def limit_metadata(self, chars: int) -> None:
+        """Write no longer commit metadata than this, which is as much as the broker takes; before the thread starts."""
+        self._metadata_chars = min(self._metadata_chars, max(chars, 0))
+
     def _shorten(self, refused_chars: int) -> None:
         """Write half as much beside an offset as was refused: what does not fit waits for the query before it."""
-        limit = self._ledger.limit_metadata(refused_chars // _SHORTER)
+        self.limit_metadata(refused_chars // _SHORTER)
         _log.warning(
             "the broker refuses what is noted beside an offset; slow queries hold others up sooner until "
             "offset.metadata.max.bytes is raised to 4096 on every broker, and the routers are started again",
             refused_chars=refused_chars,
-            written_from_now_on=limit,
+            written_from_now_on=self._metadata_chars,
         )
 
     def note_foreign(self, source: Input, commit: OffsetCommit) -> None:

@@ -106,7 +106,6 @@ class Ledger:
         self._finished: dict[int, dict[int, _Entry]] = {}
         self._last_commit: dict[int, OffsetCommit] = {}
         self._congested: frozenset[int] = frozenset()
-        self._metadata_chars = MAX_METADATA_CHARS
         self._in_flight = 0
         self._uncommitted = 0
         self._uncommitted_bytes = 0
@@ -119,15 +118,6 @@ class Ledger:
     def congested(self) -> frozenset[int]:
         """Partitions whose done offsets no longer fit the commit metadata: to be consumed no further until they do."""
         return self._congested
-
-    @property
-    def metadata_chars(self) -> int:
-        """Longest commit metadata that is written."""
-        return self._metadata_chars
-
-    def limit_metadata(self, chars: int) -> None:
-        """Write no longer commit metadata than this from now on: with less of it, a slow query holds others up."""
-        self._metadata_chars = min(self._metadata_chars, max(chars, 0))
 
     def committable(self, partition: int) -> int | None:
         """Return the next offset that the partition's last commit asks for, None before any."""
@@ -218,11 +208,16 @@ class Ledger:
         self._uncommitted_bytes += entry.size_bytes
         return True
 
-    def take(self) -> CommitBatch | None:
+    def take(self, metadata_chars: int = MAX_METADATA_CHARS) -> CommitBatch | None:
         """Take everything that one transaction can commit now; None when there is nothing.
 
         A result whose offset cannot be expressed in the commit metadata stays behind, and its partition is congested.
         The caller answers for the batch with :meth:`committed`, :meth:`aborted` or :meth:`settled`.
+
+        Parameters
+        ----------
+        metadata_chars : int
+            Longest commit metadata that the broker takes: the less it is, the sooner a slow query holds up others.
         """
         ids: list[RecordId] = []
         outcomes: list[Outcome] = []
@@ -230,7 +225,7 @@ class Ledger:
         congested = set()
         for partition, frontier in self._trackers.items():
             ready = self._ready(partition, frontier)
-            done, commit = _expressible(frontier, ready, self._metadata_chars)
+            done, commit = _expressible(frontier, ready, metadata_chars)
             if len(done) < len(ready):
                 congested.add(partition)
             if commit is None or (not done and self._last_commit.get(partition, commit) == commit):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from threading import Condition, Lock
 
+from stream_router.commit.done_offsets import MAX_METADATA_CHARS
 from stream_router.commit.ledger import CommitBatch, CommittedOffsets, Ledger, Load, RecordId
 from stream_router.commit.outcome import Outcome
 from ucci_runtime.broker.records import Record
@@ -139,16 +140,10 @@ class SharedLedger:
 
     # --- called by the transaction's thread ---
 
-    def limit_metadata(self, chars: int) -> int:
-        """Write no longer commit metadata than this from now on; return the limit that holds."""
+    def take(self, metadata_chars: int = MAX_METADATA_CHARS) -> Taken | None:
+        """Take what one transaction can commit now; see :meth:`Ledger.take`."""
         with self._lock:
-            self._ledger.limit_metadata(chars)
-            return self._ledger.metadata_chars
-
-    def take(self) -> Taken | None:
-        """Take what one transaction can commit now."""
-        with self._lock:
-            batch = self._ledger.take()
+            batch = self._ledger.take(metadata_chars)
             return None if batch is None else Taken(batch, self._group, self._locked)
 
     # --- called by anyone ---

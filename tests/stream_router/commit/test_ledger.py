@@ -220,7 +220,6 @@ TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=50)
 def test_done_offsets_beyond_the_metadata_wait() -> None:
     """Done offsets that do not fit the metadata wait, and their partition is stopped."""
     ledger = Ledger()
-    ledger.limit_metadata(40)
     ledger.assigned({0: CommittedOffsets(0), 1: CommittedOffsets(0)})
     for offset in range(200):
         ledger.delivered(0, offset)
@@ -228,7 +227,7 @@ def test_done_offsets_beyond_the_metadata_wait() -> None:
     for offset in range(1, 200, 2):
         ledger.finished(outcome(0, offset))
     ledger.finished(outcome(1, 0))
-    batch = ledger.take()
+    batch = ledger.take(metadata_chars=40)
     assert batch is not None
     assert 0 < len(batch.ids) < 101
     assert RecordId(1, 0) in batch.ids, "the other partition goes on"
@@ -237,7 +236,7 @@ def test_done_offsets_beyond_the_metadata_wait() -> None:
     ledger.committed(batch)
     for offset in range(0, 200, 2):
         ledger.finished(outcome(0, offset))
-    last = ledger.take()
+    last = ledger.take(metadata_chars=40)
     assert last is not None
     assert ledger.congested == frozenset()
     assert last.offsets[0] == (200, "")
