@@ -1,0 +1,63 @@
+"""The ``[kafka]`` table: librdkafka judges all of it, and every fault names property, value and remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from schemas.errors import ConfigError
+from schemas.settings import Settings
+from ucci_runtime.broker.kafka_settings import kafka_faults, require_kafka
+
+
+def faults(**properties: Any) -> list[str]:
+    return kafka_faults(Settings(kafka={name.replace("_", "."): value for name, value in properties.items()}))
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"fetch_wait_max_ms": "abc"}, "kafka.fetch.wait.max.ms: Invalid value"),
+        ({"compression_type": "zip"}, "(got 'zip'); see librdkafka's CONFIGURATION.md"),
+        ({"fetch_wait_max": 5}, "kafka.fetch.wait.max: librdkafka has no such property (got 5); correct its name"),
+        ({"batch_size": "large"}, "kafka.batch.size: Invalid value"),
+        ({"linger_ms": 1e9}, "outside allowed range 0..900000 (got 1000000000.0)"),
+        ({"session_timeout_ms": 400_000}, "`max.poll.interval.ms`must be >= `session.timeout.ms` (got session"),
+        ({"max_poll_interval_ms": 10_000}, "(got max.poll.interval.ms = 10000); change or remove one of them"),
+        ({"ssl_ca_location": "/nowhere.pem", "security_protocol": "SSL"}, "(got ssl.ca.location = /nowhere.pem)"),
+        ({"sasl_mechanism": "FOO", "security_protocol": "SASL_SSL"}, "Unsupported SASL mechanism: FOO"),
+        ({"logger": "print"}, "kafka.logger: is for programs, no file can set it (got 'print'); remove it"),
+    ],
+)
+def test_a_fault_names_property_value_and_remedy(properties: dict[str, Any], said: str) -> None:
+    (fault,) = faults(**properties)
+    assert said in fault
+    assert "\n" not in fault
+
+
+def test_every_fault_is_named_at_once_and_no_secret() -> None:
+    found = faults(acks="some", compression_type="zip", ssl_key_password="hunter2", sasl_oauthbearer_config="hunter2")
+    assert sorted(line.partition(":")[0] for line in found) == ["kafka.acks", "kafka.compression.type"]
+    assert not any("hunter2" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"socket_keepalive_enable": True, "batch_size": 100_000, "fetch_min_bytes": 10, "linger_ms": 0.5},
+        {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"},
+        # What exactly-once rests on is overlaid, whatever is given.
+        {"enable_idempotence": False, "isolation_level": "read_uncommitted", "group_id": "mine"},
+    ],
+)
+def test_what_librdkafka_takes_has_no_fault(properties: dict[str, Any]) -> None:
+    assert faults(**properties) == []
+    require_kafka(Settings(kafka={name.replace("_", "."): value for name, value in properties.items()}))
+
+
+def test_faults_end_a_command_with_exit_code_2() -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.acks") as raised:
+        require_kafka(Settings(kafka={"acks": "some"}))
+    assert raised.value.exit_code == 2
