@@ -162,6 +162,7 @@ class HttpServer:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         config = uvicorn.Config(
             self._answer,
+            interface="asgi3",
             http=PatientProtocol,
             log_config=None,
             access_log=False,

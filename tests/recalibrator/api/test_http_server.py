@@ -13,7 +13,9 @@ import pytest
 
 from recalibrator.api import http_requests as bodies
 from recalibrator.api import http_server as server
+from recalibrator.api.http_app import create_waiting_app
 from recalibrator.api.http_server import HttpServer
+from recalibrator.prometheus_metrics import Metrics
 from tests.support.api import Api, make_api
 
 PATIENCE_S = 30.0
@@ -31,10 +33,39 @@ def api() -> Api:
 def port(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.2)
     monkeypatch.setattr(server, "STRAY_TIMEOUT_S", 0.2)
-    running = HttpServer(api.client.app, "127.0.0.1", 0)  # type: ignore[arg-type]
+    running = HttpServer(api.client.app, "127.0.0.1", 0)
     running.start()
     yield running.port
     running.close()
+
+
+def test_one_server_waits_for_the_broker_and_then_serves(api: Api) -> None:
+    """Until there is a broker the probes answer, and whatever else is asked is 503 with when to ask again."""
+    missing = ["waiting for the broker: no broker answers"]
+    running = HttpServer(create_waiting_app(lambda: missing, Metrics()), "127.0.0.1", 0)
+    running.start()
+    try:
+        assert _get(running.port, "/healthz")[0] == 200
+        code, _, body = _get(running.port, "/readyz")
+        assert (code, json.loads(body)["missing"]) == (503, missing)
+        code, retry_after, body = _get(running.port, "/v1/status")
+        assert (code, json.loads(body)["error"]["code"]) == (503, "broker_away")
+        assert retry_after
+        running.use(api.client.app)
+        running.start()
+        assert _get(running.port, "/v1/status")[0] == _get(running.port, "/readyz")[0] == 200
+    finally:
+        running.close()
+
+
+def _get(port: int, path: str) -> tuple[int, str | None, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Retry-After"), answer.read()
+    finally:
+        connection.close()
 
 
 def _answer_and_end(port: int, sent: bytes) -> bytes:
