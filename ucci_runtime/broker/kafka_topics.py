@@ -180,8 +180,8 @@ def _metadata_limit(admin: AdminClient) -> int | None:
         resources = [ConfigResource(ResourceType.BROKER, str(number)) for number in sorted(brokers)[:1]]
         described = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
         entries = [future.result(REQUEST_TIMEOUT_S) for future in described.values()]
-        return min(int(found[METADATA_LIMIT].value) for found in entries)
-    except (KafkaException, TimeoutError, KeyError, ValueError, TypeError):
+        return min(int(str(found[METADATA_LIMIT].value)) for found in entries)
+    except (KafkaException, TimeoutError, KeyError, ValueError):
         # To describe a broker takes a permission that a service need not have; a refused commit says the same.
         return None
 
