@@ -77,6 +77,9 @@ def parse_settings(text: str, environ: Mapping[str, str], source: str = "ucci.to
         raise ConfigError([f"{source}: is not valid TOML: {error}"]) from None
     except RecursionError:
         raise ConfigError([f"{source}: is nested too deeply"]) from None
+    except ValueError:
+        # What Python reads of no number: the parser leaves its limit of digits to it.
+        raise ConfigError([f"{source}: is not valid TOML: a number has thousands of digits"]) from None
     variables, faults = override(tables, environ)
     try:
         settings = Settings.model_validate(tables)
@@ -197,7 +200,19 @@ def settings_warnings(settings: Settings) -> list[str]:
     >>> settings_warnings(Settings())
     []
     """
-    return [*_voiceless_trust(settings), *_passwords_in_addresses(settings), *_nameless_queries(settings)]
+    looks = (_voiceless_trust, _passwords_in_addresses, _nameless_queries, _forgotten_versions)
+    return [line for look in looks for line in look(settings)]
+
+
+def _forgotten_versions(settings: Settings) -> list[str]:
+    """Return a line where a router that starts again knows no version to compare the next one with."""
+    if settings.calibration.max_escalation_jump is None or settings.router.state_dir is not None:
+        return []
+    line = (
+        "calibration.max_escalation_jump: is set without router.state_dir: a router that starts again has no version "
+        "to compare with and takes the newest one; set router.state_dir"
+    )
+    return [line]
 
 
 def _passwords_in_addresses(settings: Settings) -> list[str]:

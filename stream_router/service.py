@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from pathlib import Path
 from signal import Signals
 from threading import Event
 from typing import Protocol
@@ -20,6 +21,7 @@ from schemas.status import RouterStatus
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
 from stream_router.calibration.active_versions import ActiveVersions
 from stream_router.calibration.feed_thread import CalibrationFeed
+from stream_router.calibration.file_versions import VersionFile
 from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import OutputTopics
@@ -52,6 +54,9 @@ _CLOSE_S = 1.0
 _STATUS_S = 1.0
 _MILLISECONDS = 1_000
 _POLL_S = 0.2
+
+TOPIC_PATIENCE_S = 10.0
+"""How long a start waits for the calibration topic where every workload has a version from disk."""
 
 
 class RunningAnswerer(Answerer, Protocol):
@@ -103,7 +108,9 @@ class Service:
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
         signals = {name: workload.signal for name, workload in settings.workloads.items()}
-        self._active = ActiveVersions(signals, settings.calibration.accepted_keys)
+        calibration = settings.calibration
+        self._active = ActiveVersions(signals, calibration.accepted_keys, calibration.max_escalation_jump)
+        self._begins_by_disk = False
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._ledger = SharedLedger(settings.router.max_in_flight)
         prefix = settings.topics.prefix
@@ -207,7 +214,8 @@ class Service:
         checked = broker.check(_TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,))
         versions = [topic for topic in (CALIBRATION, CALIBRATION_TRIAL) if topic not in checked.missing]
         prefix = self._settings.topics.prefix
-        self._feed.open(broker.topic_reader("calibration", [topic.name(prefix) for topic in versions]))
+        reader = broker.topic_reader("calibration", [topic.name(prefix) for topic in versions])
+        self._feed.open(reader, self._version_file(checked.cluster_id))
         self._committer = CommitThread(
             broker.session(_GROUP),
             self._ledger,
@@ -224,6 +232,14 @@ class Service:
             on_failure=self._fail,
             metrics=self.metrics,
         )
+
+    def _version_file(self, cluster_id: str) -> VersionFile | None:
+        """Return where versions are kept, None where they are not."""
+        router = self._settings.router
+        if router.state_dir is None:
+            return None
+        owner = (router.instance_id, cluster_id, self._settings.topics.prefix)
+        return VersionFile(Path(router.state_dir), owner, self._settings.workloads)
 
     async def _serve(self, broker: Broker) -> None:
         """Start the parts in the order of the flow, wait for the end, stop them in the reverse order."""
@@ -249,9 +265,16 @@ class Service:
             await self._answerer.close()
 
     async def _calibration_read(self) -> None:
-        """Wait for the calibration topic's end: the first query must not be routed by less than what is known."""
+        """Wait for the calibration topic's end: the first query must not be routed by less than what is known.
+
+        Where the topic does not come and every workload has a version from disk, the one that it had, these do.
+        """
+        patience_s = self._clock.monotonic() + TOPIC_PATIENCE_S
         while not (self._ending.is_set() or await asyncio.to_thread(self._feed.await_caught_up, _POLL_S)):
-            continue
+            if self._clock.monotonic() >= patience_s and self._active.is_complete:
+                _log.warning("the calibration topic is not read to its end yet; deciding by the versions from disk")
+                self._begins_by_disk = True
+                return
 
     async def _drain(self, committer: CommitThread, intake: IntakeThread) -> None:
         began_s = self._clock.monotonic()
@@ -283,7 +306,7 @@ class Service:
     def _readiness(self) -> Readiness:
         return Readiness(
             is_assigned=self._ledger.is_assigned,
-            is_calibration_read=self._feed.is_caught_up,
+            is_calibration_read=self._feed.is_caught_up or self._begins_by_disk,
             has_producer=self._committer is not None and self._committer.is_started,
             can_answer=self._answerer.can_answer,
             is_draining=self._ending.is_set(),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES
+from schemas.errors import one_line
 from schemas.routed import ModelRun
 from stream_router.ports import Reply
 
@@ -24,6 +25,9 @@ EntityAnswer = dict[str, str | tuple[str, ...] | None]
 
 class InvalidAnswerError(ValueError):
     """The text is not an answer; the message says why."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class _Number(str):

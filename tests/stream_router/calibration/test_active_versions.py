@@ -182,8 +182,8 @@ def test_a_version_above_the_trials_number_is_adopted_as_ever() -> None:
     active = ActiveVersions(SIGNALS)
     active.offer(b"photo", BASE.to_json(), NOW)
     active.trials.offer(b"photo", trial().to_json())
-    promoted = sealed_version(version=9, uncertainty_threshold=0.2)
-    assert active.offer(b"photo", promoted.to_json(), NOW) == Activated(promoted)
+    promoted = sealed_version(version=9, uncertainty_threshold=0.2, parent_version=7)
+    assert active.offer(b"photo", promoted.to_json(), NOW) == Activated(promoted, "follows")
 
 
 def test_older_router_rejects_a_trial_as_version() -> None:
