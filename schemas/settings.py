@@ -244,6 +244,15 @@ class RecalibratorSettings(Section):
     allowed_hosts: tuple[HostName, ...] = ()
 
     @model_validator(mode="after")
+    def _names_without_keys(self) -> Self:
+        if not self.api_keys and "*" in self.allowed_hosts:
+            raise ValueError(
+                "allowed_hosts: * lets any site that points its name at this machine use the API, as api_keys is "
+                "empty: name the hosts, or add a key"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _loopback_without_keys(self) -> Self:
         if not self.api_keys and self.http_host not in LOOPBACK_HOSTS:
             raise ValueError(

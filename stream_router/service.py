@@ -35,6 +35,7 @@ from stream_router.query_loop import QueryLoop
 from stream_router.status import Backlog, Identity, Readiness, Versions, router_status
 from ucci_runtime.broker.ports import Broker, Connect
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
+from ucci_runtime.browser_safety import RequestHosts
 from ucci_runtime.clock import Clock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
 from ucci_runtime.process import SystemClock, end_on_signals
@@ -139,6 +140,7 @@ class Service:
         self._server = StatusServer(
             settings.router.http_host,
             settings.router.http_port,
+            hosts=RequestHosts.of(settings.router.http_host, settings.router.allowed_hosts),
             status=self.status,
             missing=lambda: self._readiness().missing,
             registry=self.metrics.registry,

@@ -8,6 +8,7 @@ import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -23,9 +24,10 @@ from recalibrator.api.routes_status import LabelRoutes, StatusRoutes
 from recalibrator.errors import RequestRefused
 from recalibrator.prometheus_metrics import Metrics
 from ucci_runtime.broker.errors import BrokerUnreachable
+from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
 
 _log = structlog.get_logger()
-_REQUEST_TIMEOUT, _UNPROCESSABLE, _INTERNAL, _UNAVAILABLE = 408, 422, 500, 503
+_FORBIDDEN, _REQUEST_TIMEOUT, _UNPROCESSABLE, _INTERNAL, _UNAVAILABLE = 403, 408, 422, 500, 503
 
 
 def create_app(context: Context) -> FastAPI:
@@ -43,7 +45,36 @@ def create_app(context: Context) -> FastAPI:
     app.add_middleware(_CountRequests, metrics=context.metrics)
     app.add_middleware(_DrainRefused)
     app.add_middleware(_KeepSegments)
+    options = context.settings.recalibrator
+    app.add_middleware(_GuardBrowsers, hosts=RequestHosts.of(options.http_host, options.allowed_hosts))
     return app
+
+
+class _GuardBrowsers:
+    """Refuses what comes under a name that is not ours, and gives every answer the headers that browsers go by."""
+
+    def __init__(self, app: ASGIApp, hosts: RequestHosts) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        host = Headers(scope=scope).get("host")
+        if self._hosts.allows(host):
+            await self._app(scope, receive, guarded)
+            return
+        message = RequestHosts.refusal(host, "recalibrator.allowed_hosts")
+        await refusal(RequestRefused(_FORBIDDEN, "foreign_host", message, "Host"))(scope, receive, guarded)
 
 
 class _KeepSegments:
@@ -177,4 +208,6 @@ def _add_handlers(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def on_failure(request: Request, error: Exception) -> Response:
         _log.error("request failed", path=request.url.path, exc_info=error)
-        return json_answer(error_body("internal", "this is a fault of the service; it is in its log"), _INTERNAL)
+        # Sent from outside of all that adds headers.
+        body = error_body("internal", "this is a fault of the service; it is in its log")
+        return json_answer(body, _INTERNAL, SECURITY_HEADERS)

@@ -17,6 +17,7 @@ from recalibrator.core import Recalibrator
 from recalibrator.decoding import decode_feedback, decode_observation, decode_result
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.query_state import NOTHING_KNOWN
+from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.event import Event
 from schemas.settings import WorkloadSettings
@@ -166,7 +167,7 @@ def _folded(data: bytes) -> str:
         return refused(error)
     core = Recalibrator(SETTINGS)
     core.observe(event)
-    core.evaluate()
+    core.observe(Command(workload=WORKLOAD, action="refit", issued_by="fuzz", issued_at=NOW))
     core.status().to_json()
     Recalibrator.restore(SETTINGS, core.snapshot())
     return f"folded {type(event).__name__}"

@@ -108,6 +108,24 @@ def test_a_sender_that_never_ends_is_cut_off_after_its_refusal(port: int, monkey
     assert answer.startswith(b"HTTP/1.1 413 ")
 
 
+def test_an_answer_that_nobody_reads_keeps_its_connection(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that asks again and again, and reads nothing, is cut off."""
+    monkeypatch.setattr(server, "UNREAD_TIMEOUT_S", 0.2)
+    ask = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.settimeout(PATIENCE_S)
+        connection.connect(("127.0.0.1", port))
+        # The server stops taking requests, and at last the connection: only its reset ends this.
+        with pytest.raises(ConnectionError):
+            _send_for_ever(connection, ask * 100)
+
+
+def _send_for_ever(connection: socket.socket, data: bytes) -> None:
+    while True:
+        connection.sendall(data)
+
+
 def test_silent_connections_without_a_key_use_up_the_files(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit the connection that has waited longest without a request makes room."""
     monkeypatch.setattr(server, "STRAY_TIMEOUT_S", PATIENCE_S)
