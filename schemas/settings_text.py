@@ -26,6 +26,7 @@ _USER_INFO = re.compile(r"(?<=://)\S*@")
 """To the last @: a password may hold one, or a slash, where it was not percent-encoded."""
 
 _SHOWN_CHARS = 80
+_MOST_FAULTS = 100
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -149,7 +150,8 @@ def _redacted(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _faults(error: ValidationError, variables: Mapping[KeyPath, str]) -> Iterator[str]:
-    for found in error.errors(include_url=False):
+    found_faults = error.errors(include_url=False)
+    for found in found_faults[:_MOST_FAULTS]:
         path = tuple(str(part) for part in found["loc"])
         where = _named(path, variables)
         if found["type"] == "extra_forbidden":
@@ -158,6 +160,8 @@ def _faults(error: ValidationError, variables: Mapping[KeyPath, str]) -> Iterato
             yield f"{where}: is required and missing"
         else:
             yield f"{where}: {_message(found['type'], found['msg'])}{_shown(path, found['input'])}"
+    if len(found_faults) > _MOST_FAULTS:
+        yield f"{len(found_faults) - _MOST_FAULTS} more faults; mend these first"
 
 
 def _named(path: KeyPath, variables: Mapping[KeyPath, str]) -> str:

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
-from schemas.errors import DecodeError
+from schemas.errors import DecodeError, one_line
 from schemas.routed import Decision, TrialDecision
 from schemas.signature import SignatureFault, signature_fault
 from schemas.status import VersionInUse, VersionLineage, VersionSource
@@ -226,6 +226,11 @@ class ActiveVersions:
         return dict(self._rejected)
 
     def _check(self, key: bytes | None, value: bytes | None) -> CalibrationVersion | Rejected:
+        outcome = self._examine(key, value)
+        # What is wrong may be as long as the record.
+        return outcome._replace(error=one_line(outcome.error)) if isinstance(outcome, Rejected) else outcome
+
+    def _examine(self, key: bytes | None, value: bytes | None) -> CalibrationVersion | Rejected:
         if value is None:
             return Rejected(RejectionReason.DELETED, "the record of this version was deleted")
         try:
@@ -347,7 +352,7 @@ class ActiveTrials:
             self._trials.pop(workload, None)
         else:
             self._trials[workload] = trial
-        return TrialChange(workload, trial, problem)
+        return TrialChange(workload, trial, None if problem is None else one_line(problem))
 
 
 def _read_trial(

@@ -74,7 +74,7 @@ def failed_run(model: str, error: str, latency_s: float = 0.0) -> ModelRun:
 
 def _defect(reply: Reply) -> str | None:
     if reply.finish_reason != _WHOLE:
-        return f"the answer was cut (finish_reason {reply.finish_reason})"
+        return one_line(f"the answer was cut (finish_reason {reply.finish_reason})")
     if reply.uncertainty is None:
         return "the reply holds no token probabilities"
     if len(reply.text) > MAX_ANSWER_CHARS:

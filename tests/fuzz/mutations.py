@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tests.support.hostile_values import HOSTILE_VALUES, places
@@ -97,10 +98,11 @@ def mutated(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
         Inputs of the same kind, of which pieces are taken.
     """
     if draw.random() < _GIANT_SHARE:
-        return draw.choice(_GIANT)(draw, data, others)[: 2 * GIANT_BYTES]
+        kind, size = draw.choice([*GIANTS, "repeated"]), max(GIANT_BYTES - len(data), 1_000)
+        return repeated(draw, data, size) if kind == "repeated" else giant(draw, data, kind, size)
     for _ in range(draw.randint(1, _MOST_MUTATIONS)):
         data = draw.choice(_MUTATIONS)(draw, data, others)
-    return data[: 2 * GIANT_BYTES]
+    return data[:GIANT_BYTES]
 
 
 def encoded(text: str) -> bytes:
@@ -234,32 +236,54 @@ _MUTATIONS: tuple[Mutation, ...] = (
 )
 
 
-def _giant_object(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def _many_keys(draw: random.Random, size: int) -> str:
     value = draw.choice(("1", "null", '""', "[]", "{}"))
-    return _with_value(draw, data, "{" + ",".join(f'"k{n}":{value}' for n in range(65_536)) + "}")
+    return "{" + ",".join(f'"k{n}":{value}' for n in range(size // 16)) + "}"
 
 
-def _giant_list(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def _many_values(draw: random.Random, size: int) -> str:
     value = draw.choice(("1", "0.5", "null", '""', "[]", "{}", '{"a":1}'))
-    return _with_value(draw, data, "[" + ",".join([value] * (GIANT_BYTES // (len(value) + 1))) + "]")
+    return "[" + ",".join([value] * (size // (len(value) + 1))) + "]"
 
 
-def _giant_text(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def _long_text(draw: random.Random, size: int) -> str:
     piece = draw.choice(("x", "é", "\\u0000", "\\n", " ", "ﬃ", "İ", "{", "0"))
-    return _with_value(draw, data, '"' + piece * ((GIANT_BYTES - len(data)) // len(piece.encode())) + '"')
+    return '"' + piece * (size // len(piece.encode())) + '"'
 
 
-def _giant_key(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    return _with_value(draw, data, '{"' + "k" * (GIANT_BYTES - len(data) - 10) + '":1}')
+def _long_key(draw: random.Random, size: int) -> str:
+    return '{"' + "k" * (size - 10) + '":1}'
 
 
-def _giant_number(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    return _with_value(draw, data, draw.choice(("9", "0.", "1e", "-")) + "9" * (GIANT_BYTES - len(data)))
+def _long_number(draw: random.Random, size: int) -> str:
+    return draw.choice(("9", "0.", "1e", "-")) + "9" * size
 
 
-def _giant_repeat(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def _deep_value(draw: random.Random, size: int) -> str:
+    opening, closing = draw.choice((("[", "]"), ('{"a":', "}")))
+    depth = size // len(opening + closing)
+    return opening * depth + closing * depth
+
+
+GIANTS: Mapping[str, Callable[[random.Random, int], str]] = MappingProxyType(
+    {
+        "many keys": _many_keys,
+        "many values": _many_values,
+        "long text": _long_text,
+        "long key": _long_key,
+        "long number": _long_number,
+        "deep value": _deep_value,
+    }
+)
+"""Values of about a given size, as JSON."""
+
+
+def giant(draw: random.Random, data: bytes, kind: str, size: int) -> bytes:
+    """Return an input that holds one giant value."""
+    return _with_value(draw, data, GIANTS[kind](draw, size))
+
+
+def repeated(draw: random.Random, data: bytes, size: int) -> bytes:
+    """Return an input that holds one piece again and again."""
     piece = draw.choice([*HOSTILE_PIECES, b" ", b"\t", b"[", b'{"a":', b'"a":1,', b"0", data[:200] or b"x"])
-    return _insert(draw, data, piece * ((GIANT_BYTES - len(data)) // len(piece)))
-
-
-_GIANT: tuple[Mutation, ...] = (*(_giant_object, _giant_list, _giant_text, _giant_key, _giant_number, _giant_repeat),)
+    return _insert(draw, data, piece * (size // len(piece)))
