@@ -99,8 +99,7 @@ class RouterSettings(Section):
         Directory in which the router keeps the last good calibration version of each workload, to decide by until the
         calibration topic brings one. Without it a router keeps nothing on disk.
     allowed_hosts : list of str
-        Names, besides those of loopback and ``http_host``, under which requests may ask for this router while it
-        listens on loopback; ``*`` allows any.
+        Names under which requests may ask for this router, as ``recalibrator.allowed_hosts`` does for the API.
     """
 
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "router-0"
