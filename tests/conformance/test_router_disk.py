@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.broker import create, produce, unique_prefix
 from tests.support.router_processes import publish_calibration
 from tests.support.routers import RunningRouter, create_topics, query, result_ids, router_settings, running
 from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
+from ucci_runtime.broker.records import Record
 from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = pytest.mark.broker
@@ -29,6 +31,12 @@ def empty_calibration(bootstrap: str, prefix: str) -> None:
     while name in admin.list_topics(timeout=DEADLINE_S).topics:
         assert time.monotonic() < deadline, f"{name} did not go"
     create(bootstrap, {name: 1}, {"cleanup.policy": "compact"})
+
+
+def nothing(_: KafkaTopicReader, timeout_s: float) -> Iterator[Record]:
+    """Wait for records that do not come."""
+    time.sleep(timeout_s)
+    return iter(())
 
 
 def version_of(router: RunningRouter) -> tuple[int | None, str | None]:
@@ -68,7 +76,7 @@ async def test_a_calibration_topic_that_does_not_come_stops_the_start(
         await router.until_ready()
     monkeypatch.setattr(service, "TOPIC_PATIENCE_S", 0.1)
     monkeypatch.setattr(KafkaTopicReader, "has_reached_ends", property(lambda _: False))
-    monkeypatch.setattr(KafkaTopicReader, "poll", lambda *_: time.sleep(0.05) or [])
+    monkeypatch.setattr(KafkaTopicReader, "poll", nothing)
     async with running(settings) as router:
         await router.until_ready()
         assert version_of(router) == (1, "disk")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,12 @@ class Topic:
     def record(self, version: CalibrationVersion) -> Record:
         return Record(Input("ucci.calibration", 0), version.version, version.workload.encode(), version.to_json())
 
-    def poll(self, _timeout_s: float) -> list[Record]:
+    def poll(self, timeout_s: float) -> Iterator[Record]:
         found, self.waiting = self.waiting, []
-        return found
+        return iter(found)
+
+    def up_to_end(self) -> Iterator[Record]:
+        return self.poll(0.0)
 
     def close(self) -> None:
         """Close nothing."""
@@ -138,7 +141,7 @@ def test_changed_settings_leave_the_disk_alone(tmp_path: Path, changed: dict[str
 
 def test_a_server_that_moved_does_not_change_what_was_fitted(tmp_path: Path) -> None:
     Router(tmp_path, Topic([version(3)])).turn()
-    moved = {"small": {"base_url": "http://10.0.0.1:9/v1", "model": "small", "timeout_s": 3.0}}
+    moved: dict[str, Any] = {"small": {"base_url": "http://10.0.0.1:9/v1", "model": "small", "timeout_s": 3.0}}
     assert Router(tmp_path, Topic(), **moved).decides_by == (3, "disk")
 
 
