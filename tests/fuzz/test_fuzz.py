@@ -19,11 +19,11 @@ from tests.fuzz.targets import Target, Violation, refused, require_line
 pytestmark = pytest.mark.slow
 
 CASES, SEED = 6_000, 13
-SMALL_BYTES, LARGE_BYTES = 100_000, 1_000_000
+SMALL_BYTES, LARGE_BYTES = 40_000, 400_000
 MOST_RATIO = 40.0
 """Of CPU time for ten times the bytes: 10 where it grows as the input does, 100 where it grows as its square."""
 
-LEAST_S = 0.003
+LEAST_S = 0.002
 """Below it a ratio says nothing."""
 
 MOST_BYTES_A_BYTE = 150
