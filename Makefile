@@ -9,7 +9,7 @@ DRIFT  := $(BIN)/python -m benchmarks.drift
 # One process a core; tests that share the broker stay together on one of them.
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadgroup
 
-.PHONY: help setup demo demo-vllm up test test-thorough test-fast test-browser test-vllm test-label-studio lint format bench results docs lock clean
+.PHONY: help setup demo demo-vllm up test test-thorough test-fast test-browser test-vllm test-label-studio lint format bench results docs lock lock-side audit fuzz clean
 .DEFAULT_GOAL := help
 
 help:            ## list the targets
@@ -84,6 +84,18 @@ lock: $(STAMP)   ## resolve requirements.lock anew (hashes, no addresses)
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
 		--extra api --extra river --extra tracing --group dev \
 		pyproject.toml deploy/ucci_demo/pyproject.toml -o requirements.lock
+
+lock-side:       ## resolve the locks of vLLM and Label Studio anew, which are installed apart
+	cd deploy/ucci_stream/local/locks && for name in uv label-studio vllm; do \
+		$(abspath $(BIN))/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+		$$(test -f $$name.overrides && echo --override $$name.overrides) $$name.in -o $$name.lock || exit 1; done
+
+audit: $(STAMP)  ## look the locked packages up in the database of known vulnerabilities
+	$(BIN)/python -m tools.dependency_audit requirements.lock deploy/ucci_stream/local/locks/*.lock
+
+fuzz: $(STAMP)   ## CASES hostile inputs, by SEED, for every reader of foreign bytes (1,000,000 take half an hour)
+	$(BIN)/python -m tests.fuzz --cases $(or $(CASES),100000) --seed $(or $(SEED),7) $(if $(REPORT),--json $(REPORT))
 
 clean:           ## remove what was built here
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,7 +12,7 @@ Errors of the broker are in :mod:`ucci_runtime.broker.errors`.
 
 from __future__ import annotations
 
-from schemas.errors import UcciError
+from schemas.errors import UcciError, one_line
 
 
 class RecalibratorError(UcciError):
@@ -55,4 +55,4 @@ class RequestRefused(RecalibratorError):
         self.code = code
         self.field = field
         self.retry_after_s = retry_after_s
-        super().__init__(message)
+        super().__init__(one_line(message))

@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from schemas.errors import DecodeError
+from schemas.errors import DecodeError, one_line
 
 MAX_RECORD_BYTES = 1_000_000
 """The longest record that is parsed at all, in bytes; Kafka's own default limit."""
@@ -276,7 +276,8 @@ def distinct_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(document) != len(members):
         counts = Counter(key for key, _ in members)
         twice = next(key for key, count in counts.items() if count > 1)
-        raise DecodeError("duplicate_key", f"{twice[:_SHOWN_CHARS]}: is given twice; send each key once", twice)
+        field = one_line(twice, _SHOWN_CHARS)
+        raise DecodeError("duplicate_key", f"{field}: is given twice; send each key once", field)
     return document
 
 

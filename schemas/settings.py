@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from schemas.calibration import Signal, Target
+from schemas.canonical import digest
 from schemas.costs import ModelCosts
 from schemas.detectors import DEFAULT_DETECTORS, check_detector
 from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
@@ -42,6 +43,8 @@ Share = Annotated[Number, Field(ge=0.0, le=1.0)]
 Port = Annotated[Integer, Field(ge=0, le=65_535)]
 Seconds = Annotated[Number, Field(gt=0.0, le=3_600.0)]
 Host = Annotated[str, Field(min_length=1, max_length=255)]
+HostName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._-]{1,255}|[0-9A-Fa-f:.]{2,45})$")]
+"""A name or an address as a Host header gives it, without its port and without brackets; ``*`` stands for any."""
 
 
 class Section(BaseModel):
@@ -92,6 +95,11 @@ class RouterSettings(Section):
         Longest time that one query may spend at model servers, retries included, before it counts as failed there. Each
         model has one attempt of its whole ``timeout_s`` in any case. Time in a queue and time in which a server is
         down do not count.
+    state_dir : str, optional
+        Directory in which the router keeps the last good calibration version of each workload, to decide by until the
+        calibration topic brings one. Without it a router keeps nothing on disk.
+    allowed_hosts : list of str
+        Names under which requests may ask for this router, as ``recalibrator.allowed_hosts`` does for the API.
     """
 
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "router-0"
@@ -102,6 +110,8 @@ class RouterSettings(Section):
     large_outage: Literal["serve_small", "wait"] = "serve_small"
     drain_timeout_s: Annotated[Number, Field(gt=0.0, le=18.0)] = 12.0
     query_deadline_s: Seconds = DEFAULT_QUERY_DEADLINE_S
+    state_dir: Annotated[str, Field(min_length=1)] | None = None
+    allowed_hosts: tuple[HostName, ...] = ()
 
 
 MIN_KEY_CHARS = 16
@@ -217,6 +227,10 @@ class RecalibratorSettings(Section):
     label_requests_max : int
         Most queries of a workload that people are asked to label at a time; the oldest are no longer asked for beyond
         it.
+    allowed_hosts : list of str
+        Names under which requests may ask for this server, ``*`` for any. They add to those of loopback where it
+        listens there, which is what keeps other sites' names from being pointed at it; where it listens elsewhere, any
+        name is allowed unless some are given.
     """
 
     http_host: Host = "127.0.0.1"
@@ -231,6 +245,16 @@ class RecalibratorSettings(Section):
     join_max_bytes: Annotated[Integer, Field(ge=1_000_000)] = 4_000_000_000
     label_request_retention_s: Annotated[Number, Field(gt=0.0, le=30 * 24 * 3600.0)] = 7 * 24 * 3600.0
     label_requests_max: Annotated[Integer, Field(ge=1, le=1_000_000)] = 10_000
+    allowed_hosts: tuple[HostName, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_without_keys(self) -> Self:
+        if not self.api_keys and "*" in self.allowed_hosts:
+            raise ValueError(
+                "allowed_hosts: * lets any site that points its name at this machine use the API, as api_keys is "
+                "empty: name the hosts, or add a key"
+            )
+        return self
 
     @model_validator(mode="after")
     def _loopback_without_keys(self) -> Self:
@@ -262,10 +286,15 @@ class CalibrationSettings(Section):
         for the fit and all routers; at least 32 random characters.
     former_keys : list of str
         Keys whose signatures routers take as well, while the key is being changed.
+    max_escalation_jump : float, optional
+        Most by which a version's expected escalation rate may differ from that of the version in force; routers refuse
+        one that differs more, unless a person asked for it (``activate``, ``pin``, ``promote``, ``bootstrap``). Without
+        it any difference is taken.
     """
 
     signing_key: SecretStr | None = None
     former_keys: tuple[SecretStr, ...] = ()
+    max_escalation_jump: Share | None = None
 
     @field_validator("signing_key", "former_keys")
     @classmethod
@@ -501,6 +530,17 @@ class WorkloadSettings(Section):
                 "of the large model's answers below the threshold"
             )
         return self
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what a calibration rests on: prompt, fields, decoding, signal, both models' names and the target.
+
+        Where servers listen and how long they are waited for is not part of it.
+        """
+        models = {"small": self.small, "large": self.large}
+        named = {role: None if endpoint is None else endpoint.model for role, endpoint in models.items()}
+        kept = {"prompt", "fields", "api", "decoding", "uncertainty", "max_tokens", "target"}
+        return digest(named | self.model_dump(mode="json", include=kept))
 
     @property
     def signal(self) -> Signal:

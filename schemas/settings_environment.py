@@ -23,6 +23,7 @@ NOT_SETTINGS = frozenset({"UCCI_CACHE_DIR"})
 
 _LEVEL = "__"
 _LIKELY = 0.5
+_LONGEST_CHARS = 100
 
 KeyPath = tuple[str, ...]
 
@@ -70,6 +71,8 @@ def nearest_key(name: str, known: Iterable[str]) -> str:
     valid = sorted(known)
     if not valid:
         return ""
+    # A name may be as long as its file; nothing near is longer than a key.
+    name = name[:_LONGEST_CHARS]
     near = difflib.get_close_matches(name, valid, n=1, cutoff=0.0)[0]
     if difflib.SequenceMatcher(None, name, near).ratio() >= _LIKELY:
         return f"; did you mean {near}?"

@@ -26,6 +26,7 @@ _USER_INFO = re.compile(r"(?<=://)\S*@")
 """To the last @: a password may hold one, or a slash, where it was not percent-encoded."""
 
 _SHOWN_CHARS = 80
+_MOST_FAULTS = 100
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -77,6 +78,9 @@ def parse_settings(text: str, environ: Mapping[str, str], source: str = "ucci.to
         raise ConfigError([f"{source}: is not valid TOML: {error}"]) from None
     except RecursionError:
         raise ConfigError([f"{source}: is nested too deeply"]) from None
+    except ValueError:
+        # What Python reads of no number: the parser leaves its limit of digits to it.
+        raise ConfigError([f"{source}: is not valid TOML: a number has thousands of digits"]) from None
     variables, faults = override(tables, environ)
     try:
         settings = Settings.model_validate(tables)
@@ -146,7 +150,8 @@ def _redacted(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _faults(error: ValidationError, variables: Mapping[KeyPath, str]) -> Iterator[str]:
-    for found in error.errors(include_url=False):
+    found_faults = error.errors(include_url=False)
+    for found in found_faults[:_MOST_FAULTS]:
         path = tuple(str(part) for part in found["loc"])
         where = _named(path, variables)
         if found["type"] == "extra_forbidden":
@@ -155,6 +160,8 @@ def _faults(error: ValidationError, variables: Mapping[KeyPath, str]) -> Iterato
             yield f"{where}: is required and missing"
         else:
             yield f"{where}: {_message(found['type'], found['msg'])}{_shown(path, found['input'])}"
+    if len(found_faults) > _MOST_FAULTS:
+        yield f"{len(found_faults) - _MOST_FAULTS} more faults; mend these first"
 
 
 def _named(path: KeyPath, variables: Mapping[KeyPath, str]) -> str:
@@ -197,7 +204,19 @@ def settings_warnings(settings: Settings) -> list[str]:
     >>> settings_warnings(Settings())
     []
     """
-    return [*_voiceless_trust(settings), *_passwords_in_addresses(settings), *_nameless_queries(settings)]
+    looks = (_voiceless_trust, _passwords_in_addresses, _nameless_queries, _forgotten_versions)
+    return [line for look in looks for line in look(settings)]
+
+
+def _forgotten_versions(settings: Settings) -> list[str]:
+    """Return a line where a router that starts again knows no version to compare the next one with."""
+    if settings.calibration.max_escalation_jump is None or settings.router.state_dir is not None:
+        return []
+    line = (
+        "calibration.max_escalation_jump: is set without router.state_dir: a router that starts again has no version "
+        "to compare with and takes the newest one; set router.state_dir"
+    )
+    return [line]
 
 
 def _passwords_in_addresses(settings: Settings) -> list[str]:

@@ -213,13 +213,27 @@ class ModelHealth(Part):
     queued: Count = 0
 
 
+VersionSource = Literal["topic", "disk"]
+VersionLineage = Literal["first", "follows", "skips", "forks"]
+"""``first``: none was in force before. ``follows``: it was made while that one was in force. ``skips``: it was made
+after versions that this router has not seen, as after a restart. ``forks``: whoever made it did not know the version in
+force, for it names an earlier parent or none; two fits may be at work, or one went on from old state."""
+
+
 class VersionInUse(Part):
-    """The version that a router decides by, since when, the one on trial beside it, and how u is measured there."""
+    """The version that a router decides by, since when, the one on trial beside it, and how u is measured there.
+
+    ``source`` says where the version came from: the topic, or the router's own disk as long as the topic has brought
+    none. ``lineage`` says how it follows the version that was in force before it in this router; see
+    :data:`VersionLineage`. Both are null without a version, and in records of earlier releases.
+    """
 
     version: Count | None
     since: Timestamp | None = None
     trial: Count | None = None
     signal: SignalName | None = None
+    source: VersionSource | None = None
+    lineage: VersionLineage | None = None
 
 
 class WorkloadRouter(Part):

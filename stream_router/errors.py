@@ -22,7 +22,7 @@ Errors of the broker are in :mod:`ucci_runtime.broker.errors`.
 
 from __future__ import annotations
 
-from schemas.errors import UcciError
+from schemas.errors import UcciError, one_line
 
 
 class RouterError(UcciError):
@@ -60,6 +60,9 @@ class OffsetsWentBack(RouterError):
 
 class MalformedReplyError(RouterError):
     """The reply has not the shape of the protocol; the message says where."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class CallError(RouterError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from contextlib import suppress
+from pathlib import Path
 from signal import Signals
 from threading import Event
 from typing import Protocol
@@ -22,6 +23,7 @@ from schemas.status import RouterStatus
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
 from stream_router.calibration.active_versions import ActiveVersions
 from stream_router.calibration.feed_thread import CalibrationFeed
+from stream_router.calibration.file_versions import VersionFile
 from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import OutputTopics
@@ -37,6 +39,7 @@ from ucci_runtime.absence import Absence
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
+from ucci_runtime.browser_safety import RequestHosts
 from ucci_runtime.clock import Clock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
 from ucci_runtime.process import SystemClock, end_on_signals
@@ -57,6 +60,9 @@ _CLOSE_S = 1.0
 _STATUS_S = 1.0
 _MILLISECONDS = 1_000
 _POLL_S = 0.2
+
+TOPIC_PATIENCE_S = 10.0
+"""How long a start waits for the calibration topic where every workload has a version from disk."""
 
 
 class RunningAnswerer(Answerer, Protocol):
@@ -108,7 +114,9 @@ class Service:
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
         signals = {name: workload.signal for name, workload in settings.workloads.items()}
-        self._active = ActiveVersions(signals, settings.calibration.accepted_keys)
+        calibration = settings.calibration
+        self._active = ActiveVersions(signals, calibration.accepted_keys, calibration.max_escalation_jump)
+        self._begins_by_disk = False
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._ledger = SharedLedger(settings.router.max_in_flight)
         prefix = settings.topics.prefix
@@ -138,6 +146,7 @@ class Service:
         self._server = StatusServer(
             settings.router.http_host,
             settings.router.http_port,
+            hosts=RequestHosts.of(settings.router.http_host, settings.router.allowed_hosts),
             status=self.status,
             missing=lambda: self._readiness().missing,
             registry=self.metrics.registry,
@@ -235,7 +244,8 @@ class Service:
             _log.warning(warning)
         versions = [topic for topic in (CALIBRATION, CALIBRATION_TRIAL) if topic not in checked.missing]
         prefix = self._settings.topics.prefix
-        self._feed.open(broker.topic_reader("calibration", [topic.name(prefix) for topic in versions]))
+        reader = broker.topic_reader("calibration", [topic.name(prefix) for topic in versions])
+        self._feed.open(reader, self._version_file(checked.cluster_id))
         self._committer = CommitThread(
             broker.session(_GROUP),
             self._ledger,
@@ -254,6 +264,14 @@ class Service:
             on_failure=self._fail,
             metrics=self.metrics,
         )
+
+    def _version_file(self, cluster_id: str) -> VersionFile | None:
+        """Return where versions are kept, None where they are not."""
+        router = self._settings.router
+        if router.state_dir is None:
+            return None
+        owner = (router.instance_id, cluster_id, self._settings.topics.prefix)
+        return VersionFile(Path(router.state_dir), owner, self._settings.workloads)
 
     async def _serve(self, broker: Broker) -> None:
         """Start the parts in the order of the flow, wait for the end, stop them in the reverse order."""
@@ -279,9 +297,16 @@ class Service:
             await self._answerer.close()
 
     async def _calibration_read(self) -> None:
-        """Wait for the calibration topic's end: the first query must not be routed by less than what is known."""
+        """Wait for the calibration topic's end: the first query must not be routed by less than what is known.
+
+        Where the topic does not come and every workload has a version from disk, the one that it had, these do.
+        """
+        patience_s = self._clock.monotonic() + TOPIC_PATIENCE_S
         while not (self._ending.is_set() or await asyncio.to_thread(self._feed.await_caught_up, _POLL_S)):
-            continue
+            if self._clock.monotonic() >= patience_s and self._active.is_complete:
+                _log.warning("the calibration topic is not read to its end yet; deciding by the versions from disk")
+                self._begins_by_disk = True
+                return
 
     async def _drain(self, committer: CommitThread, intake: IntakeThread) -> None:
         began_s = self._clock.monotonic()
@@ -314,7 +339,7 @@ class Service:
     def _readiness(self) -> Readiness:
         return Readiness(
             is_assigned=self._ledger.is_assigned,
-            is_calibration_read=self._feed.is_caught_up,
+            is_calibration_read=self._feed.is_caught_up or self._begins_by_disk,
             has_producer=self._committer is not None and self._committer.is_started,
             can_answer=self._answerer.can_answer,
             is_draining=self._ending.is_set(),

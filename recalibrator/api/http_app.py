@@ -9,6 +9,7 @@ import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -24,9 +25,10 @@ from recalibrator.api.routes_status import LabelRoutes, StatusRoutes
 from recalibrator.errors import RequestRefused
 from recalibrator.prometheus_metrics import Metrics
 from ucci_runtime.broker.errors import BrokerUnreachable
+from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
 
 _log = structlog.get_logger()
-_REQUEST_TIMEOUT, _UNPROCESSABLE, _INTERNAL, _UNAVAILABLE = 408, 422, 500, 503
+_FORBIDDEN, _REQUEST_TIMEOUT, _UNPROCESSABLE, _INTERNAL, _UNAVAILABLE = 403, 408, 422, 500, 503
 
 
 def create_app(context: Context) -> FastAPI:
@@ -44,10 +46,12 @@ def create_app(context: Context) -> FastAPI:
     app.add_middleware(_CountRequests, metrics=context.metrics)
     app.add_middleware(_DrainRefused)
     app.add_middleware(_KeepSegments)
+    options = context.settings.recalibrator
+    app.add_middleware(_GuardBrowsers, hosts=RequestHosts.of(options.http_host, options.allowed_hosts))
     return app
 
 
-def create_waiting_app(missing: Callable[[], list[str]], metrics: Metrics) -> FastAPI:
+def create_waiting_app(missing: Callable[[], list[str]], metrics: Metrics, hosts: RequestHosts) -> FastAPI:
     """Return the ASGI application of a process that has no broker yet: the probes, and 503 for all else.
 
     Parameters
@@ -55,6 +59,8 @@ def create_waiting_app(missing: Callable[[], list[str]], metrics: Metrics) -> Fa
     missing : callable
         Returns why the process is not ready.
     metrics : Metrics
+    hosts : RequestHosts
+        Names under which it may be asked.
     """
     app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None, openapi_url=None)
     _add_probes(app, missing, metrics)
@@ -63,7 +69,35 @@ def create_waiting_app(missing: Callable[[], list[str]], metrics: Metrics) -> Fa
     async def wait(path: str) -> Response:  # noqa: ARG001 whatever it is
         return refusal(unavailable(BrokerUnreachable("; ".join(missing()) or "starting")))
 
+    app.add_middleware(_GuardBrowsers, hosts=hosts)
     return app
+
+
+class _GuardBrowsers:
+    """Refuses what comes under a name that is not ours, and gives every answer the headers that browsers go by."""
+
+    def __init__(self, app: ASGIApp, hosts: RequestHosts) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        host = Headers(scope=scope).get("host")
+        if self._hosts.allows(host):
+            await self._app(scope, receive, guarded)
+            return
+        message = RequestHosts.refusal(host, "recalibrator.allowed_hosts")
+        await refusal(RequestRefused(_FORBIDDEN, "foreign_host", message, "Host"))(scope, receive, guarded)
 
 
 class _KeepSegments:
@@ -196,4 +230,6 @@ def _add_handlers(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def on_failure(request: Request, error: Exception) -> Response:
         _log.error("request failed", path=request.url.path, exc_info=error)
-        return json_answer(error_body("internal", "this is a fault of the service; it is in its log"), _INTERNAL)
+        # Sent from outside of all that adds headers.
+        body = error_body("internal", "this is a fault of the service; it is in its log")
+        return json_answer(body, _INTERNAL, SECURITY_HEADERS)

@@ -20,6 +20,9 @@ _BACKLOG = 512
 STRAY_TIMEOUT_S = 10.0
 """How long a connection may send, or be silent, without a request that is being answered."""
 
+UNREAD_TIMEOUT_S = 30.0
+"""How long a caller may leave an answer lying that it has asked for; bytes that it takes meanwhile begin it anew."""
+
 MAX_CONNECTIONS = 1_024
 WANTED_FILES = 8_192
 """Files that the process asks to be allowed to open: Kafka clients, stores and snapshots need theirs as well."""
@@ -79,13 +82,14 @@ _REPEATED = RepeatedLines()
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 with a deadline for requests, and a limit on connections.
+    """HTTP/1.1 with a deadline for requests and for taking their answers, and a limit on connections.
 
-    The server's own limits hold between two requests only. A head that never ends, and the rest of a body that was
-    refused already, would keep a connection for as long as a byte comes now and then.
+    The server's own limits hold between two requests only. A head that never ends, the rest of a body that was refused
+    already, and an answer that nobody reads would keep a connection for as long as its caller likes.
     """
 
     _patience: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     idle_since_s = 0.0
     """When the connection was made, or was last seen with a request; bytes alone do not count."""
 
@@ -115,6 +119,24 @@ class PatientProtocol(H11Protocol):
         """Forget the connection."""
         super().connection_lost(exc)
         self._unwatch()
+        self._read_on()
+
+    def pause_writing(self) -> None:
+        """Wait for the caller to read on: what was sent fills its buffers and ours."""
+        super().pause_writing()
+        if self._unread is None:
+            # Closed without what it has not read: waiting for that is what keeps the connection.
+            self._unread = self.loop.call_later(UNREAD_TIMEOUT_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the caller has read."""
+        super().resume_writing()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _watch(self) -> None:
         if self.is_answering:
@@ -169,6 +191,7 @@ class HttpServer:
             lifespan="off",
             timeout_graceful_shutdown=_END_TIMEOUT_S,
             ws="none",
+            server_header=False,
         )
         self._server = uvicorn.Server(config)
         self._thread = Thread(target=self._run, name="http", daemon=True)

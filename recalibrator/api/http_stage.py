@@ -18,6 +18,7 @@ from recalibrator.stage import Stage
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, LABEL_REQUESTS, RECALIBRATORS, ROUTERS, STATUS, Topic
 from ucci_runtime.broker.ports import Broker
+from ucci_runtime.browser_safety import RequestHosts
 from ucci_runtime.clock import Clock
 
 _POLL_S = 0.1
@@ -52,7 +53,8 @@ def waiting_server(settings: Settings, shared: Shared) -> HttpServer:
         When the address is taken.
     """
     options = settings.recalibrator
-    return HttpServer(create_waiting_app(shared.missing, shared.metrics), options.http_host, options.http_port)
+    hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
+    return HttpServer(create_waiting_app(shared.missing, shared.metrics, hosts), options.http_host, options.http_port)
 
 
 class ApiStage(Stage):

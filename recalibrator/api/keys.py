@@ -1,7 +1,8 @@
 """API keys: who may do what, as which labeler, and how often.
 
 Keys are held as hashes and compared in constant time. Without keys the service listens on loopback only, and a
-request that a page of another site makes in the operator's own browser is refused.
+request that a page of another site makes in the operator's own browser is refused; names that other sites have pointed
+at this address are refused before (:class:`~ucci_runtime.browser_safety.RequestHosts`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from recalibrator.errors import RequestRefused
-from schemas.settings import LOOPBACK_HOSTS, ApiKey
+from schemas.settings import ApiKey
 
 Scope = Literal["read", "feedback", "relay", "admin"]
 
@@ -65,7 +66,7 @@ class Keys:
             401 without a valid key, 403 with one that lacks the scope, or from another site.
         """
         if not self._keys:
-            _require_loopback(headers)
+            require_same_site(headers)
             return LOCAL_CALLER
         presented = _presented(headers)
         if presented is None:
@@ -210,25 +211,8 @@ def require_same_site(headers: Mapping[str, str]) -> None:
         raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")
 
 
-def _require_loopback(headers: Mapping[str, str]) -> None:
-    require_same_site(headers)
-    # A name that another site has pointed at this address shows itself by its Host header.
-    host = _host_name(headers.get("host", ""))
-    if host is not None and host not in LOOPBACK_HOSTS:
-        message = f"host {host[:60]!r} is refused without keys: use 127.0.0.1, or configure api_keys"
-        raise RequestRefused(403, "foreign_host", message)
-
-
 def _authority(origin: str) -> str | None:
     try:
         return urlsplit(origin).netloc
     except ValueError:
         return None
-
-
-def _host_name(host: str) -> str | None:
-    """Return the name in a Host header, the header itself when it is no such thing, None when there is none."""
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return host

@@ -29,9 +29,6 @@ _SEE_OTHER, _UNPROCESSABLE = 303, 422
 _SOURCES = "default-src 'none'; img-src data:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'"
 _SECURITY = {
     "Content-Security-Policy": f"{_SOURCES}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    # With "no-referrer" a browser would send the forms with the origin "null", which is refused as another site's.
-    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 _FILES = {"page.css": "text/css", "page.js": "text/javascript"}
@@ -87,9 +84,7 @@ class PageRoutes:
     def _serve(self, name: str) -> Callable[[Request], Coroutine[None, None, Response]]:
         async def serve(request: Request) -> Response:
             # Open: a browser asks for it without the page's credentials, and it reveals nothing.
-            answer = tagged(request, self._files[name], _FILES[name])
-            answer.headers["X-Content-Type-Options"] = "nosniff"
-            return answer
+            return tagged(request, self._files[name], _FILES[name])
 
         return serve
 

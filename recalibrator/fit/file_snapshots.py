@@ -7,9 +7,7 @@ snapshot that the disk refuses is put off: the former one stays, and the log is 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import structlog
 
 from recalibrator.core import Recalibrator, WorkloadSettings
 from recalibrator.fit.ports import Core, FitState
+from ucci_runtime.file_replace import replace_file
 
 _log = structlog.get_logger()
 _FORMAT = 1
@@ -71,7 +70,7 @@ class SnapshotFiles:
             return None
         except OSError as error:
             raise OSError(f"{path}: {error.strerror}; make it readable for this process and start again") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # noqa: BLE001 whatever stops its reading, the log says it all again
             _log.warning("snapshot not usable; folding the log again", path=str(path), error=str(error))
             return None
 
@@ -85,7 +84,7 @@ class SnapshotFiles:
         """
         path = self._path(partition)
         try:
-            self._replace(path, _encode(state))
+            replace_file(path, _encode(state))
         except OSError as error:
             if not self._is_failing:
                 remedy = "the former one stays and is replaced as soon as the disk takes it"
@@ -96,24 +95,6 @@ class SnapshotFiles:
             _log.info("snapshot stored again", path=str(path))
         self._is_failing = False
         return True
-
-    def _replace(self, path: Path, content: bytes) -> None:
-        temporary = path.with_suffix(".tmp")
-        try:
-            with open(temporary, "wb", opener=_open_private) as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except OSError:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-        directory = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
     def _path(self, partition: int) -> Path:
         return self._directory / f"fit-{partition}.snapshot"
@@ -134,10 +115,6 @@ class SnapshotFiles:
                 cores[entry["name"]] = self._restore(self._workloads[entry["name"]], snapshot)
                 history[entry["name"]] = list(entry["history"])
         return FitState(int(head["offset"]), cores, history)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _encode(state: FitState) -> bytes:

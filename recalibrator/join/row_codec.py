@@ -28,6 +28,8 @@ _DICTIONARY = (
     b'"routed_at":"2026-01-01T00:00:00.000000Z","routed_by":""}}'
 )
 _LEVEL = 6
+_MAX_BYTES = 16_000_000
+"""Of a row's JSON: sixteen records of the largest size. A damaged row must not fill the memory."""
 
 
 def encoded(state: QueryState) -> bytes:
@@ -45,7 +47,11 @@ def decoded(stored: bytes | str) -> QueryState:
         When they are torn.
     """
     if isinstance(stored, bytes) and stored[:1] != b"{":
-        return QueryState.model_validate_json(zlib.decompressobj(zdict=_DICTIONARY).decompress(stored))
+        unpacker = zlib.decompressobj(zdict=_DICTIONARY)
+        content = unpacker.decompress(stored, _MAX_BYTES)
+        if unpacker.unconsumed_tail:
+            raise zlib.error(f"the row unpacks to more than {_MAX_BYTES} bytes")
+        return QueryState.model_validate_json(content)
     # Rows of an earlier release are plain JSON, their labels' long values not yet replaced by digests.
     state = QueryState.model_validate_json(stored)
     opinions = (one.model_copy(update={"entities": one.entities and reduced(one.entities)}) for one in state.opinions)

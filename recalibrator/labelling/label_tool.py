@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from recalibrator.errors import RecalibratorError
+from schemas.errors import one_line
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 
@@ -43,7 +44,7 @@ class InvalidAnnotation(RecalibratorError):
     def __init__(self, message: str, field: str | None = None, reason: str = "invalid_field") -> None:
         self.field = field
         self.reason = reason
-        super().__init__(message)
+        super().__init__(one_line(message))
 
 
 class LabelToolFailed(RecalibratorError):

@@ -1,7 +1,9 @@
 """The calibration versions that a router decides by: for each workload the one in force, and the one on trial.
 
 The highest valid version that belongs to this router's configuration is in force. A rejected record changes nothing:
-the last good version stays, and so it does when its record is deleted. A trial never decides whether queries are
+the last good version stays, and so it does when its record is deleted. A version from the router's own disk stands in
+until the topic brings one: it passes the same checks, and as soon as the topic was read to its end, whatever version
+that holds takes its place, be its number lower. A trial never decides whether queries are
 answered: without one, or with one that does not fit, the version in force decides alone, as it does in routers that do
 not know of trials.
 """
@@ -16,10 +18,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
-from schemas.errors import DecodeError
+from schemas.errors import DecodeError, one_line
 from schemas.routed import Decision, TrialDecision
 from schemas.signature import SignatureFault, signature_fault
-from schemas.status import VersionInUse
+from schemas.status import VersionInUse, VersionLineage, VersionSource
 from schemas.trial import CalibrationTrial
 
 _SIGNATURE_FAULTS: Mapping[SignatureFault, str] = {
@@ -55,14 +57,25 @@ class RejectionReason(StrEnum):
     OLDER = "older"
     """Not above the version in force."""
 
+    ESCALATION_JUMP = "escalation_jump"
+    """Expected to escalate a share of queries too far from that of the version in force."""
+
     DELETED = "deleted"
     """A tombstone: the last good version stays."""
 
 
+_PLACES = 9
+"""Decimals to which rates are compared."""
+
+BY_COMMAND = frozenset({"activate", "pin", "promote", "bootstrap"})
+"""Triggers of versions that a person asked for."""
+
+
 class Activated(NamedTuple):
-    """A version put in force."""
+    """A version put in force, and how it follows the one before it."""
 
     version: CalibrationVersion
+    lineage: VersionLineage = "first"
 
 
 class Rejected(NamedTuple):
@@ -75,6 +88,8 @@ class Rejected(NamedTuple):
 class _InForce(NamedTuple):
     version: CalibrationVersion
     since: datetime
+    source: VersionSource
+    lineage: VersionLineage
 
 
 class ActiveVersions:
@@ -86,6 +101,8 @@ class ActiveVersions:
         What u is measured on under this router's configuration.
     keys : sequence of bytes
         One of which must have signed a version; empty: none need be signed.
+    max_jump : float, optional
+        Most by which the escalation rate of a version may differ from that of the one in force.
 
     Attributes
     ----------
@@ -93,10 +110,16 @@ class ActiveVersions:
         Versions on trial beside those in force.
     """
 
-    def __init__(self, signals: Mapping[str, Signal], keys: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self, signals: Mapping[str, Signal], keys: Sequence[bytes] = (), max_jump: float | None = None
+    ) -> None:
         self._signals = dict(signals)
         self._keys = tuple(keys)
+        self._max_jump = max_jump
         self._in_force: dict[str, _InForce] = {}
+        self._from_topic: dict[str, CalibrationVersion] = {}
+        self._restored: set[str] = set()
+        self._is_topic_read = False
         self._rejected: Counter[str] = Counter()
         self.trials = ActiveTrials(signals, keys)
 
@@ -104,6 +127,11 @@ class ActiveVersions:
         """Return the version in force, or None in a cold start."""
         found = self._in_force.get(workload)
         return None if found is None else found.version
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every configured workload has a version in force."""
+        return self._signals.keys() <= self._in_force.keys()
 
     def trial(self, workload: str) -> CalibrationTrial | None:
         """Return the version on trial, or None."""
@@ -128,11 +156,55 @@ class ActiveVersions:
         if isinstance(outcome, Rejected):
             self._rejected[outcome.reason] += 1
             return outcome
-        present = self.in_force(outcome.workload)
-        if present is not None and present.digest == outcome.digest:
+        self._from_topic[outcome.workload] = outcome
+        present = self._in_force.get(outcome.workload)
+        if present is not None and present.version.digest == outcome.digest:
+            self._in_force[outcome.workload] = present._replace(source="topic")
             return None
-        self._in_force[outcome.workload] = _InForce(outcome, now)
-        return Activated(outcome)
+        if self._stands_in(present, outcome):
+            return None
+        return self._put_in_force(outcome, now, "topic")
+
+    def restore(self, key: bytes, value: bytes, now: datetime) -> Activated | Rejected:
+        """Put a version from this router's disk in force until the topic brings one; before the topic is read.
+
+        It passes the checks of :meth:`offer`, and is not counted among the rejected where it fails them.
+        """
+        outcome = self._check(key, value)
+        if isinstance(outcome, Rejected):
+            return outcome
+        self._restored.add(outcome.workload)
+        return self._put_in_force(outcome, now, "disk")
+
+    def topic_read(self, now: datetime) -> list[Activated | Rejected]:
+        """Note that the topic was read to its end: what it holds takes the place of what came from disk.
+
+        Returns
+        -------
+        list of Activated or Rejected
+            What became of each version that came from the topic and was not in force yet.
+        """
+        self._is_topic_read = True
+        waiting = [one for name, one in self._from_topic.items() if self._in_force[name].source == "disk"]
+        return [self._settle(version, now) for version in waiting]
+
+    def _settle(self, version: CalibrationVersion, now: datetime) -> Activated | Rejected:
+        outcome = self._compare_rates(version, self._in_force[version.workload].version)
+        if isinstance(outcome, Rejected):
+            self._rejected[outcome.reason] += 1
+            return outcome
+        return self._put_in_force(version, now, "topic")
+
+    def _stands_in(self, present: _InForce | None, found: CalibrationVersion) -> bool:
+        """Return whether a version from disk stays for now: older ones are read before the topic's end is."""
+        if present is None or present.source != "disk" or self._is_topic_read:
+            return False
+        return found.version < present.version.version
+
+    def _put_in_force(self, version: CalibrationVersion, now: datetime, source: VersionSource) -> Activated:
+        lineage = _lineage(self.in_force(version.workload), version)
+        self._in_force[version.workload] = _InForce(version, now, source, lineage)
+        return Activated(version, lineage)
 
     def versions(self) -> dict[str, VersionInUse]:
         """Return the version in use by workload, every configured one included."""
@@ -143,6 +215,8 @@ class ActiveVersions:
                 since=None if entry is None else entry.since,
                 trial=None if (trial := self.trials.of(workload)) is None else trial.version.version,
                 signal=self._signals[workload].kind,
+                source=None if entry is None else entry.source,
+                lineage=None if entry is None else entry.lineage,
             )
             for workload, entry in found.items()
         }
@@ -152,6 +226,11 @@ class ActiveVersions:
         return dict(self._rejected)
 
     def _check(self, key: bytes | None, value: bytes | None) -> CalibrationVersion | Rejected:
+        outcome = self._examine(key, value)
+        # What is wrong may be as long as the record.
+        return outcome._replace(error=one_line(outcome.error)) if isinstance(outcome, Rejected) else outcome
+
+    def _examine(self, key: bytes | None, value: bytes | None) -> CalibrationVersion | Rejected:
         if value is None:
             return Rejected(RejectionReason.DELETED, "the record of this version was deleted")
         try:
@@ -179,11 +258,44 @@ class ActiveVersions:
         if version.version > HIGHEST_VERSION:
             problem = f"version {version.version} is above {HIGHEST_VERSION}, the highest that is taken"
             return Rejected(RejectionReason.NUMBER_TOO_HIGH, problem)
-        present = self.in_force(version.workload)
-        if present is None or version.version > present.version or version.digest == present.digest:
+        present = self._in_force.get(version.workload)
+        newest = self._from_topic.get(version.workload)
+        if newest is not None and version.version <= newest.version and version.digest != newest.digest:
+            problem = f"version {version.version} is not above {newest.version}, which is in force"
+            return Rejected(RejectionReason.OLDER, problem)
+        # What was taken before the start is not judged again, unless the disk says which version was in force then.
+        is_judged = self._is_topic_read or version.workload in self._restored
+        if present is None or not is_judged or self._stands_in(present, version):
             return version
-        problem = f"version {version.version} is not above {present.version}, which is in force"
-        return Rejected(RejectionReason.OLDER, problem)
+        return self._compare_rates(version, present.version)
+
+    def _compare_rates(self, version: CalibrationVersion, present: CalibrationVersion) -> CalibrationVersion | Rejected:
+        """Refuse a version that changes too much at once, unless a person asked for it or it is the present one."""
+        limit, found, usual = self._max_jump, escalation_rate(version), escalation_rate(present)
+        is_wanted = version.evidence.trigger in BY_COMMAND or version.digest == present.digest
+        if limit is None or found is None or usual is None or is_wanted or round(abs(found - usual), _PLACES) <= limit:
+            return version
+        problem = (
+            f"evidence.escalation_rate: version {version.version} expects to escalate {found:.3g} of the queries, "
+            f"version {present.version}, which is in force, {usual:.3g}: calibration.max_escalation_jump allows "
+            f"{limit:.3g}; activate the version to take it all the same"
+        )
+        return Rejected(RejectionReason.ESCALATION_JUMP, problem)
+
+
+def escalation_rate(version: CalibrationVersion) -> float | None:
+    """Return the share of queries that a version is expected to escalate; 1 in a cold start, None where not known."""
+    return 1.0 if version.state == "cold_start" else version.evidence.escalation_rate
+
+
+def _lineage(present: CalibrationVersion | None, version: CalibrationVersion) -> VersionLineage:
+    """Return how a version follows the one in force, by the parent that it names."""
+    if present is None:
+        return "first"
+    parent = version.parent_version
+    if parent is None or parent < present.version:
+        return "forks"
+    return "follows" if parent == present.version else "skips"
 
 
 class TrialChange(NamedTuple):
@@ -240,7 +352,7 @@ class ActiveTrials:
             self._trials.pop(workload, None)
         else:
             self._trials[workload] = trial
-        return TrialChange(workload, trial, problem)
+        return TrialChange(workload, trial, None if problem is None else one_line(problem))
 
 
 def _read_trial(

@@ -1,7 +1,9 @@
 """The calibration topics, read from their beginning and then on: every router reads all of them, in no group.
 
 Each record is offered to the active versions or to the trials. The first query is routed only when the topics were read
-to their ends as of the start, so that a restart never routes by a version older than it had.
+to their ends as of the start, so that a restart never routes by a version older than it had. With a state directory the
+versions in force are kept on disk, where the next start finds them: should the topic be slow, or have lost them, the
+router decides by these.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import structlog
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION_TRIAL
 from stream_router.calibration.active_versions import Activated, ActiveVersions, Rejected, RejectionReason
+from stream_router.calibration.file_versions import VersionFile
 from stream_router.prometheus_metrics import Metrics
 from ucci_runtime.broker.ports import TopicReader
 from ucci_runtime.broker.records import Record
@@ -48,6 +51,8 @@ class CalibrationFeed(Thread):
     ) -> None:
         super().__init__(name="calibration-feed", daemon=True)
         self._reader: TopicReader | None = None
+        self._file: VersionFile | None = None
+        self._records: dict[str, bytes] = {}
         self._trial_topic = CALIBRATION_TRIAL.name(settings.topics.prefix)
         self._active = active
         self._clock = clock
@@ -59,9 +64,22 @@ class CalibrationFeed(Thread):
             metrics.gauge("calibration_version", 0, workload=workload)
             metrics.gauge("trial_version", 0, workload=workload)
 
-    def open(self, reader: TopicReader) -> None:
-        """Take the reader of the topics of versions in force and on trial; before the thread starts."""
-        self._reader = reader
+    def open(self, reader: TopicReader, file: VersionFile | None = None) -> None:
+        """Take the reader of the topics of versions in force and on trial; before the thread starts.
+
+        Parameters
+        ----------
+        reader : TopicReader
+        file : VersionFile, optional
+            Without it nothing is kept on disk, and nothing taken from there.
+        """
+        self._reader, self._file = reader, file
+        for kept in [] if file is None else file.load():
+            outcome = self._active.restore(kept.workload.encode(), kept.value, self._clock.now())
+            if isinstance(outcome, Rejected):
+                _log.warning("kept calibration version refused", reason=outcome.reason.value, error=outcome.error)
+            else:
+                self._note(outcome, "calibration from disk in force until the topic brings one")
 
     @property
     def is_caught_up(self) -> bool:
@@ -94,26 +112,55 @@ class CalibrationFeed(Thread):
                 self._offer_trial(record)
             else:
                 self._offer(record)
-        if self._reader.has_reached_ends:
+        if self._reader.has_reached_ends and not self.is_caught_up:
+            for outcome in self._active.topic_read(self._clock.now()):
+                self._take(outcome, None)
+            self._save()
             self._caught_up.set()
 
     def _offer(self, record: Record) -> None:
         outcome = self._active.offer(record.key, record.value, self._clock.now())
+        if not isinstance(outcome, Rejected) and record.key is not None and record.value is not None:
+            self._records[record.key.decode()] = record.value
+        if outcome is not None:
+            self._take(outcome, record.offset)
+        if isinstance(outcome, Activated) and self.is_caught_up:
+            self._save()
+
+    def _take(self, outcome: Activated | Rejected, offset: int | None) -> None:
+        """Count and log what became of a version."""
         if isinstance(outcome, Activated):
-            version = outcome.version
-            self._metrics.count("calibrations_adopted", workload=version.workload)
-            self._metrics.gauge("calibration_version", version.version, workload=version.workload)
-            _log.info("calibration in force", workload=version.workload, version=version.version, state=version.state)
-        elif isinstance(outcome, Rejected):
-            self._metrics.count("calibrations_rejected", reason=outcome.reason.value)
-            expected = outcome.reason in (RejectionReason.UNKNOWN_WORKLOAD, RejectionReason.DELETED)
-            level = _log.debug if expected else _log.warning
-            level(
-                "calibration refused; the last good one stays",
-                reason=outcome.reason.value,
-                error=outcome.error,
-                offset=record.offset,
+            self._note(outcome, "calibration in force")
+            if self._file is not None:
+                self._file.keep(outcome.version.workload, self._records[outcome.version.workload])
+            return
+        self._metrics.count("calibrations_rejected", reason=outcome.reason.value)
+        expected = outcome.reason in (RejectionReason.UNKNOWN_WORKLOAD, RejectionReason.DELETED)
+        level = _log.debug if expected else _log.warning
+        level(
+            "calibration refused; the last good one stays",
+            reason=outcome.reason.value,
+            error=outcome.error,
+            offset=offset,
+        )
+
+    def _note(self, outcome: Activated, line: str) -> None:
+        version = outcome.version
+        self._metrics.count("calibrations_adopted", workload=version.workload)
+        self._metrics.gauge("calibration_version", version.version, workload=version.workload)
+        _log.info(line, workload=version.workload, version=version.version, state=version.state)
+        if outcome.lineage == "forks":
+            _log.warning(
+                "calibration does not follow the one that was in force: whoever made it did not know that one; is a "
+                "second fit at work, or one that lost its state?",
+                workload=version.workload,
+                version=version.version,
+                parent_version=version.parent_version,
             )
+
+    def _save(self) -> None:
+        if self._file is not None:
+            self._file.save()
 
     def _offer_trial(self, record: Record) -> None:
         change = self._active.trials.offer(record.key, record.value)

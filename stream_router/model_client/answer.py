@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES
+from schemas.errors import one_line
 from schemas.routed import ModelRun
 from stream_router.ports import Reply
 
@@ -24,6 +25,9 @@ EntityAnswer = dict[str, str | tuple[str, ...] | None]
 
 class InvalidAnswerError(ValueError):
     """The text is not an answer; the message says why."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class _Number(str):
@@ -70,7 +74,7 @@ def failed_run(model: str, error: str, latency_s: float = 0.0) -> ModelRun:
 
 def _defect(reply: Reply) -> str | None:
     if reply.finish_reason != _WHOLE:
-        return f"the answer was cut (finish_reason {reply.finish_reason})"
+        return one_line(f"the answer was cut (finish_reason {reply.finish_reason})")
     if reply.uncertainty is None:
         return "the reply holds no token probabilities"
     if len(reply.text) > MAX_ANSWER_CHARS:

@@ -16,6 +16,8 @@ from stream_router.errors import MalformedReplyError
 from stream_router.model_client.uncertainty import UncertaintySignal
 from stream_router.ports import Reply
 
+_MAX_REASON_CHARS = 64
+
 
 def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
     """Parse a reply of ``/completions`` or ``/chat/completions``.
@@ -46,7 +48,8 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
         raise MalformedReplyError(f"not a completion: {type(error).__name__}: {error}") from None
     return Reply(
         text=text if isinstance(text, str) else "",
-        finish_reason=reason if isinstance(reason, str) else None,
+        # A word by the protocol; whatever else a server sends goes into every result.
+        finish_reason=reason[:_MAX_REASON_CHARS] if isinstance(reason, str) else None,
         completion_tokens=counted if _is_count(counted) else len(tokens),
         uncertainty=uncertainty,
     )

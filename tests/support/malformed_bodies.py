@@ -7,7 +7,8 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+
+from tests.support.hostile_values import HOSTILE_VALUES, places
 
 WORKLOAD = "photo-search"
 PATHS = (
@@ -34,7 +35,7 @@ _EVENT: dict[str, object] = {
     "revision": 2,
     "retracted": False,
 }
-_HOOK: dict[str, object] = {
+LABEL_STUDIO_HOOK: dict[str, object] = {
     "action": "ANNOTATION_UPDATED",
     "task": {"data": {"query_id": "q-1"}},
     "annotation": {
@@ -47,23 +48,6 @@ _HOOK: dict[str, object] = {
         ],
     },
 }
-# Text of JSON, so that what json.dumps would never write is among it.
-_VALUES: tuple[str, ...] = (
-    *("NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1e-400", "-0", "0", "-1", "1.5", "01", "+1", ".5", "1."),
-    *("9" * 30, "9" * 5_000, "9007199254740993", "1" + "0" * 400 + ".0", "true", "false", "null", "nul", "None"),
-    *('""', '" "', '"\\u0000"', '"\x00"', '"\\ud800"', '"\\udc00\\ud800"', '"\ud800"', '"\\u12"', '"\\x"', '"\t"', '"'),
-    *('"\ufeff"', '"\u202e\u0000"', '"' + "é" * 600 + '"', '"' + "x" * 5_000 + '"', "'q'", "[]", "{}", "[[]]", "[{}]"),
-    *("[null]", "[1]", "[" * 200, "[" * 200 + "]" * 200, '{"a":' * 200, '{"a":' * 200 + "1" + "}" * 200, "{a:1}"),
-    *('{"a":1,"a":2}', '{"":""}', '{"\\u0000":"\\u0000"}', '["a","b",]', '{"a":1,}', "/*x*/1", "1//x", "\ufeff1"),
-    *('"2999-12-31T23:59:59Z"', '"2026-01-01T00:06:00Z"', '"2026-01-01"', '"2026-02-30T00:00:00Z"', '"now"'),
-    *(
-        '"1970-01-01T00:00:00+23:00"',
-        '"0001-01-01T00:00:00+23:59"',
-        '"9999-12-31T23:59:59-23:59"',
-        '"20260101T000000Z"',
-    ),
-    *('"2026-01-01T00:00:00"', '"2026-01-01T24:00:00Z"', '"2026-01-01T00:00:60Z"', '"1767225600"', "1767225600"),
-)
 
 
 @dataclass(frozen=True)
@@ -104,7 +88,7 @@ def _in_pieces(draw: random.Random, body: bytes) -> tuple[bytes, ...]:
 
 def _good(draw: random.Random, path: str) -> dict[str, object]:
     if path == "/v1/hooks/label-studio":
-        return _HOOK
+        return LABEL_STUDIO_HOOK
     if path.startswith("/v1/feedback"):
         return _EVENT
     return {"reason": "as agreed"}
@@ -122,22 +106,14 @@ def _encode(text: str) -> bytes:
 
 def _with_value(draw: random.Random, path: str) -> bytes:
     """One value, at any depth, replaced by one that does not belong there."""
-    value = draw.choice(_VALUES)
+    value = draw.choice(HOSTILE_VALUES)
     if path == "/confirm":
         name = draw.choice(("workload", "action", "reason", "version", "key"))
         return _encode(f"{_text(draw, path)}&{name}={value}")
     document = json.loads(json.dumps(_good(draw, path)))
-    places = list(_places(document))
-    holder, key = draw.choice(places)
+    holder, key = draw.choice(list(places(document)))
     holder[key] = "\x01here\x01"
     return _encode(json.dumps(document).replace(json.dumps("\x01here\x01"), value))
-
-
-def _places(node: object) -> Iterator[tuple[Any, object]]:
-    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for key, child in list(items):
-        yield node, key
-        yield from _places(child)
 
 
 def _with_key(draw: random.Random, path: str) -> bytes:
@@ -148,8 +124,8 @@ def _with_key(draw: random.Random, path: str) -> bytes:
     )
     return draw.choice(
         (
-            _encode(text[:-1] + f",{key}:{draw.choice(_VALUES)}}}"),
-            _encode(f"{{{key}:{draw.choice(_VALUES)},{text[1:]}"),
+            _encode(text[:-1] + f",{key}:{draw.choice(HOSTILE_VALUES)}}}"),
+            _encode(f"{{{key}:{draw.choice(HOSTILE_VALUES)},{text[1:]}"),
             _encode(text.replace('"query_id"', key, 1).replace('"reason"', key, 1)),
         )
     )
@@ -238,3 +214,9 @@ _KINDS: dict[str, Callable[[random.Random, str], bytes]] = {
     "wrong media type": lambda draw, path: _encode(_text(draw, path)),
     "said to be compressed": _compressed,
 }
+
+
+def good_body(path: str) -> tuple[bytes, bytes]:
+    """Return the head, a line for each header, and the body of a request that is served."""
+    head = f"host: 127.0.0.1:8080\ncontent-type: {_TYPES.get(path, _JSON)}"
+    return head.encode(), _encode(_text(random.Random(0), path))

@@ -69,9 +69,7 @@ class LabelStudioServer(RunsInBlock):
         StackFailed
             When it cannot be installed or does not start.
         """
-        python = ensure_side_environment(
-            "label-studio", LABEL_STUDIO_VERSION, f"label-studio=={LABEL_STUDIO_VERSION}", size="1 GB on disk"
-        )
+        python = ensure_side_environment("label-studio", LABEL_STUDIO_VERSION, size="1 GB on disk")
         _require_free(self._port)
         data = self._directory / "data"
         data.mkdir(parents=True, exist_ok=True)

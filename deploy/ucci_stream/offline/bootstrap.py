@@ -188,8 +188,9 @@ def _whole_document(path: Path) -> object:
     if str(path) == "-":
         return None
     try:
-        return json.loads(path.read_bytes())
+        # As UTF-8, as it is read again: by itself the parser would take UTF-16 as well.
+        return json.loads(path.read_bytes().decode())
     except OSError as error:
         raise FeedStopped(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -16,6 +16,7 @@ from schemas.settings import WorkloadSettings
 from schemas.traffic import TrafficSummary
 from ucci_stream.topics.feed import decoded_lines
 
+_SHOWN_CHARS = 60
 _KINDS: dict[str, type[LabelledExample | TrafficSummary | Command]] = {
     "labelled": LabelledExample,
     "traffic": TrafficSummary,
@@ -27,11 +28,15 @@ def _decode(line: bytes) -> Observation:
     """Decode one line by its ``kind``; one without is an example."""
     try:
         document = json.loads(line)
+    except RecursionError:
+        raise DecodeError("not_json", "not valid JSON: nested too deeply") from None
     except ValueError as error:
         raise DecodeError("not_json", f"not valid JSON: {error}") from None
     kind = document.get("kind", "labelled") if isinstance(document, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise DecodeError("invalid_field", f"kind: must be one of {', '.join(_KINDS)} (got {kind!r})", "kind")
+        raise DecodeError(
+            "invalid_field", f"kind: must be one of {', '.join(_KINDS)} (got {repr(kind)[:_SHOWN_CHARS]})", "kind"
+        )
     return _KINDS[kind].from_json(line)
 
 

@@ -37,3 +37,15 @@ def test_a_router_file_is_a_map_of_the_token_margin(tmp_path: Path) -> None:
     assert command.signal == "token_margin"
     with pytest.raises(FeedStopped, match="is a map of token_margin, configured is uncertainty = 'entropy'"):
         list(bootstrap_events(path, "w", "entropy", START))
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b'{"a":' * 100_000, '{"format":"ucci-router"}'.encode("utf-16"), b"9" * 5_000, b"\xff"]
+)
+def test_a_file_that_is_neither_kind_is_a_traceback(tmp_path: Path, content: bytes) -> None:
+    """Nested without end, UTF-16, a number of thousands of digits: each is one line that names the file."""
+    path = tmp_path / "f.json"
+    path.write_bytes(content)
+    with pytest.raises(FeedStopped, match=r"f\.json:1: ") as caught:
+        list(bootstrap_events(path, "w", "token_margin", START))
+    assert str(caught.value).isprintable()

@@ -17,6 +17,7 @@ from recalibrator.api.http_app import create_waiting_app
 from recalibrator.api.http_server import HttpServer
 from recalibrator.prometheus_metrics import Metrics
 from tests.support.api import Api, make_api
+from ucci_runtime.browser_safety import RequestHosts
 
 PATIENCE_S = 30.0
 HEAD = (
@@ -42,7 +43,9 @@ def port(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 def test_one_server_waits_for_the_broker_and_then_serves(api: Api) -> None:
     """Until there is a broker the probes answer, and whatever else is asked is 503 with when to ask again."""
     missing = ["waiting for the broker: no broker answers"]
-    running = HttpServer(create_waiting_app(lambda: missing, Metrics()), "127.0.0.1", 0)
+    running = HttpServer(
+        create_waiting_app(lambda: missing, Metrics(), RequestHosts.of("127.0.0.1", ())), "127.0.0.1", 0
+    )
     running.start()
     try:
         assert _get(running.port, "/healthz")[0] == 200
@@ -137,6 +140,24 @@ def test_a_sender_that_never_ends_is_cut_off_after_its_refusal(port: int, monkey
     answer = _answer_and_end(port, HEAD.replace(b"Host:", b"Connection: close\r\nHost:").replace(b"1000", b"900000"))
 
     assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_an_answer_that_nobody_reads_keeps_its_connection(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that asks again and again, and reads nothing, is cut off."""
+    monkeypatch.setattr(server, "UNREAD_TIMEOUT_S", 0.2)
+    ask = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.settimeout(PATIENCE_S)
+        connection.connect(("127.0.0.1", port))
+        # The server stops taking requests, and at last the connection: only its reset ends this.
+        with pytest.raises(ConnectionError):
+            _send_for_ever(connection, ask * 100)
+
+
+def _send_for_ever(connection: socket.socket, data: bytes) -> None:
+    while True:
+        connection.sendall(data)
 
 
 def test_silent_connections_without_a_key_use_up_the_files(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,20 @@ def test_a_torn_snapshot_counts_as_none(snapshots: SnapshotFiles, tmp_path: Path
 def test_snapshots_are_readable_by_their_owner_alone(snapshots: SnapshotFiles, tmp_path: Path) -> None:
     snapshots.save(0, FitState(7, {}, {}))
     assert stat.S_IMODE((tmp_path / "fit-0.snapshot").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("text", ["AAAA", "eJz7", "!", 7, None, [], {}])
+def test_a_column_that_is_damaged_stops_the_start(tmp_path: Path, text: object) -> None:
+    """Under a checksum that fits, as after a fault of an earlier release: the log says it all again."""
+    files = SnapshotFiles(tmp_path, SETTINGS)
+    files.save(0, FitState(7, {"photo": files.new("photo")}, {}))
+    path = tmp_path / "fit-0.snapshot"
+    head, _, body = path.read_bytes().partition(b"\n")[2].partition(b"\n")
+    state = json.loads(body)
+    state["traffic"] = dict.fromkeys(state["traffic"], text)
+    body = json.dumps(state).encode()
+    document = json.loads(head)
+    document["workloads"][0]["bytes"] = len(body)
+    content = json.dumps(document).encode() + b"\n" + body
+    path.write_bytes(sha256(content).hexdigest().encode() + b"\n" + content)
+    assert files.load(0) is None

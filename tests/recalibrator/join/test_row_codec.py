@@ -33,3 +33,11 @@ def test_a_row_takes_less_than_half_of_its_json() -> None:
 def test_a_torn_row_is_an_error(torn: bytes) -> None:
     with pytest.raises((ValueError, zlib.error)):
         decoded(torn)
+
+
+def test_a_row_that_unpacks_without_end_fills_the_memory() -> None:
+    """A damaged row of some kilobytes may hold gigabytes of zeros."""
+    packer = zlib.compressobj(9)
+    bomb = packer.compress(b" " * 20_000_000) + packer.flush()
+    with pytest.raises(zlib.error, match="more than 16000000 bytes"):
+        decoded(bomb)

@@ -182,8 +182,8 @@ def test_a_version_above_the_trials_number_is_adopted_as_ever() -> None:
     active = ActiveVersions(SIGNALS)
     active.offer(b"photo", BASE.to_json(), NOW)
     active.trials.offer(b"photo", trial().to_json())
-    promoted = sealed_version(version=9, uncertainty_threshold=0.2)
-    assert active.offer(b"photo", promoted.to_json(), NOW) == Activated(promoted)
+    promoted = sealed_version(version=9, uncertainty_threshold=0.2, parent_version=7)
+    assert active.offer(b"photo", promoted.to_json(), NOW) == Activated(promoted, "follows")
 
 
 def test_older_router_rejects_a_trial_as_version() -> None:
@@ -305,3 +305,20 @@ def test_the_signature_covers_fields_of_a_later_contract() -> None:
     rejected = ActiveVersions(SIGNALS, [KEY]).offer(b"photo", json.dumps(document).encode(), NOW)
     assert isinstance(rejected, Rejected)
     assert rejected.reason is RejectionReason.BAD_SIGNATURE
+
+
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [
+        (b"k" * 100_000, BASE),
+        (b"photo", sealed_version(version=8, signal=Signal(small_model="m\n" * 50_000))),
+    ],
+)
+def test_a_rejected_record_writes_a_log_line_of_its_own_length(key: bytes, version: CalibrationVersion) -> None:
+    rejected = ActiveVersions(SIGNALS).offer(key, version.to_json(), NOW)
+    assert isinstance(rejected, Rejected)
+    assert len(rejected.error) <= 1_000
+    assert rejected.error.isprintable()
+    change = ActiveVersions(SIGNALS).trials.offer(b"photo", trial(version=version).to_json())
+    assert change is not None
+    assert change.problem is None or len(change.problem) <= 1_000

@@ -1,0 +1,233 @@
+"""A run of the fuzzer: inputs drawn from a corpus, mutated, given to a target; what is new goes into the corpus.
+
+New is an input that ends in another way than all before it, or, among those that are looked at line by line, one that
+reaches a line of the project that none has reached. So the corpus grows towards the code behind the first checks, and
+every draw follows from the seed.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+import time
+import traceback
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from tests.fuzz.mutations import GIANT_BYTES, mutated
+from tests.fuzz.targets import Target
+
+SLOW_S = 0.1
+"""CPU time that no input of at most 1 MB may take."""
+
+_ROOT = str(Path(__file__).parents[2])
+_TRACED_SHARE = 1 / 25
+_MOST_KEPT = 400
+_MOST_KEPT_BYTES = 20_000
+_KEPT_INPUT_BYTES = 50_000
+_AS_IT_IS_SHARE = 1 / 50
+_DIGITS = 1
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One way in which a target broke a promise, and the first input that did it."""
+
+    target: str
+    kind: str
+    where: str
+    message: str
+    input_base64: str
+    input_bytes: int
+
+    def input(self) -> bytes:
+        """Return the input."""
+        return b64decode(self.input_base64)
+
+
+@dataclass(slots=True)
+class TargetReport:
+    """What happened to one target."""
+
+    cases: int = 0
+    outcomes: int = 0
+    lines: int = 0
+    corpus: int = 0
+    seconds: float = 0.0
+    slowest_ms: float = 0.0
+    slowest_bytes: int = 0
+    slow: int = 0
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run did and found."""
+
+    seed: int
+    cases: int = 0
+    seconds: float = 0.0
+    peak_memory_mb: float = 0.0
+    peak_memory_mb_before: float = 0.0
+    targets: dict[str, TargetReport] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class _Progressed:
+    """A target with what its inputs have reached so far."""
+
+    target: Target
+    corpus: list[bytes]
+    outcomes: Counter[str] = field(default_factory=Counter)
+    lines: set[tuple[str, int]] = field(default_factory=set)
+    report: TargetReport = field(default_factory=TargetReport)
+
+
+def run(targets: Sequence[Target], seed: int, cases: int, progress: Progress = lambda _: None) -> Report:
+    """Give so many inputs to the targets; equal arguments give equal inputs.
+
+    Parameters
+    ----------
+    targets : sequence of Target
+    seed : int
+    cases : int
+    progress : callable
+        Given the number of inputs since it was called last.
+    """
+    draw, report, began_s = random.Random(seed), Report(seed, peak_memory_mb_before=_peak_memory_mb()), time.monotonic()
+    under_way = [_Progressed(target, list(target.seeds)) for target in targets]
+    report.targets = {one.target.name: one.report for one in under_way}
+    known: set[tuple[str, str, str]] = set()
+    weights = list(accumulate(one.target.weight for one in under_way))
+    for number in range(cases):
+        one = draw.choices(under_way, cum_weights=weights)[0]
+        data = draw.choice(one.corpus)
+        if draw.random() >= _AS_IT_IS_SHARE:
+            data = mutated(draw, data, one.corpus)
+        found = _case(one, data, traced=draw.random() < _TRACED_SHARE)
+        if found is not None and (place := (found.target, found.kind, found.where)) not in known:
+            known.add(place)
+            report.findings.append(found)
+        report.cases += 1
+        if number % 200 == 199:
+            progress(200)
+    progress(cases % 200)
+    report.seconds, report.peak_memory_mb = round(time.monotonic() - began_s, _DIGITS), _peak_memory_mb()
+    for one in under_way:
+        one.report.outcomes, one.report.lines, one.report.corpus = len(one.outcomes), len(one.lines), len(one.corpus)
+        one.report.seconds = round(one.report.seconds, _DIGITS)
+    return report
+
+
+def _case(one: _Progressed, data: bytes, *, traced: bool) -> Finding | None:
+    """Give one input to a target, and keep it where it is new."""
+    trace = LineTrace() if traced else None
+    outcome, finding, took_s = "", None, time.thread_time()
+    try:
+        if trace is not None:
+            sys.settrace(trace)
+        outcome = one.target.run(data)
+    except Exception as error:  # noqa: BLE001 whatever it is, it is a finding
+        finding = _finding(one.target, data, error)
+        outcome = f"finding {finding.where}"
+    finally:
+        sys.settrace(None)
+        took_s = time.thread_time() - took_s
+    _note(one, data, outcome, None if traced else took_s)
+    is_new = outcome not in one.outcomes
+    one.outcomes[outcome] += 1
+    if trace is not None and not trace.lines <= one.lines:
+        one.lines |= trace.lines
+        is_new = True
+    if is_new and len(data) <= _MOST_KEPT_BYTES:
+        if len(one.corpus) >= _MOST_KEPT:
+            # Seeds stay; of the others the oldest has had the most draws.
+            del one.corpus[len(one.target.seeds)]
+        one.corpus.append(data)
+    return finding
+
+
+def _note(one: _Progressed, data: bytes, outcome: str, took_s: float | None) -> None:
+    report = one.report
+    report.cases += 1
+    if took_s is None:
+        return
+    report.seconds += took_s
+    if took_s * 1_000 > report.slowest_ms:
+        report.slowest_ms, report.slowest_bytes = round(took_s * 1_000, _DIGITS), len(data)
+    if took_s > SLOW_S and len(data) <= GIANT_BYTES:
+        report.slow += 1
+
+
+def _finding(target: Target, data: bytes, error: Exception) -> Finding:
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if "/tests/fuzz/campaign" not in frame.filename]
+    last = own[-1]
+    place = f"{Path(last.filename).name}:{last.name}:{last.lineno}"
+    kept = b64encode(data[:_KEPT_INPUT_BYTES]).decode()
+    # The message of a violation says which promise is broken; its numbers do not.
+    kind = (
+        f"{type(error).__name__} {_without_digits(str(error))[:40]}"
+        if last.name.startswith("require")
+        else type(error).__name__
+    )
+    return Finding(target.name, kind, place, f"{error}"[:500], kept, len(data))
+
+
+def _without_digits(text: str) -> str:
+    return "".join(one for one in text if not one.isdigit())
+
+
+def _peak_memory_mb() -> float:
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024, _DIGITS)
+
+
+class LineTrace:
+    """Remembers which lines of the project run; a trace function of :func:`sys.settrace`."""
+
+    def __init__(self) -> None:
+        self.lines: set[tuple[str, int]] = set()
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> LineTrace | None:
+        """Take one event; None for code that is not the project's, which is then left alone."""
+        code: CodeType = frame.f_code
+        if event == "call" and not _is_ours(code.co_filename):
+            return None
+        self.lines.add((code.co_filename, frame.f_lineno))
+        return self
+
+
+_OURS: dict[str, bool] = {}
+
+
+def _is_ours(filename: str) -> bool:
+    """Return whether a file is the project's and no test."""
+    known = _OURS.get(filename)
+    if known is None:
+        known = filename.startswith(_ROOT) and "/.venv/" not in filename and "/tests/" not in filename
+        _OURS[filename] = known
+    return known
+
+
+def repeated(findings: Sequence[Finding], targets: Sequence[Target]) -> Iterator[tuple[Finding, str | None]]:
+    """Yield each finding of a former run with what its input does now: None where it keeps the promises."""
+    by_name = {target.name: target for target in targets}
+    for finding in findings:
+        try:
+            by_name[finding.target].run(finding.input())
+        except Exception as error:  # noqa: BLE001 as above
+            yield finding, f"{type(error).__name__}: {error}"[:500]
+        else:
+            yield finding, None

@@ -1,0 +1,287 @@
+"""Targets of what lies on disk: configuration, rows, snapshots, kept versions, and files that people hand in."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+from pydantic_core import to_json
+
+from recalibrator.api.http_requests import parse_object
+from recalibrator.core import Recalibrator
+from recalibrator.errors import RequestRefused
+from recalibrator.fit.file_snapshots import SnapshotFiles
+from recalibrator.fit.ports import FitState
+from recalibrator.join.query_state import QueryState
+from recalibrator.join.row_codec import decoded, encoded
+from recalibrator.labelling.label_lines import LabelLinesReader, Line, documents_of, task_line
+from recalibrator.labelling.label_studio import LabelStudioReader
+from recalibrator.labelling.label_tool import InvalidAnnotation
+from schemas.errors import ConfigError, DecodeError
+from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
+from schemas.settings_text import parse_settings, render_settings, settings_warnings
+from stream_router.calibration.active_versions import ActiveVersions, Rejected
+from stream_router.calibration.file_versions import VersionFile
+from tests.fuzz.record_targets import SETTINGS, WORKLOAD, WORKLOADS, drawn
+from tests.fuzz.targets import PART, Target, Violation, generic, parts_of, refused, require_line
+from tests.support.cascade_stream import drive, typo_world
+from tests.support.cascade_stream import settings as cascade_settings
+from tests.support.malformed_bodies import LABEL_STUDIO_HOOK
+from tests.support.recalibrator_events import feedback, routed
+from tests.support.strategies import label_requested, labelled_examples
+from tests.support.versions import sealed_version
+from ucci_stream.offline.bootstrap import bootstrap_events
+from ucci_stream.offline.replay import replay
+from ucci_stream.offline.router_file import read_router_file
+from ucci_stream.topics.feed import FeedStopped, decoded_lines
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+_ROOT = Path(__file__).parents[2]
+_FAULT_CHARS = 2_000
+"""Of one fault of the configuration: it may list every valid key."""
+
+
+def state_targets() -> Iterator[Target]:
+    """Yield the targets."""
+    example = (_ROOT / "deploy" / "ucci.example.toml").read_bytes()
+    yield Target("configuration", (example + PART, *_CONFIGURATIONS), _configuration, 2.0)
+    rows = tuple(encoded(state) for state in _states())
+    plain = tuple(state.model_dump_json().encode() for state in _states())
+    yield Target("join's rows", (*rows, *plain), _row)
+    yield Target("snapshot of the fit", _snapshots(), _Snapshots().load, 0.1)
+    files = _Files()
+    examples = drawn(labelled_examples(workload=WORKLOAD))
+    observations = (examples[0] + b"\n" + examples[1], b'{"kind":"labelled"}\n', b"\n\n" + examples[2])
+    kept = _KeptVersions()
+    yield Target("versions on the router's disk", kept.seeds(), kept.load, 0.3)
+    yield Target("file of feedback", tuple(feedback(n).to_json() for n in range(4)), files.labels, 0.3)
+    yield Target("file to replay", observations, files.replayed, 0.3)
+    yield Target("file to bootstrap from", (*_ROUTER_FILES, *observations), files.bootstrapped, 0.3)
+    yield Target("router.json", _ROUTER_FILES, _router_file)
+    yield Target("folder of labels", _label_lines(), _label_folder)
+    yield Target("Label Studio's documents", _studio_documents(), _label_studio)
+
+
+_ONE = b"[workloads.a]\nfields=['x']\ntarget={micro_f1=0.9}\n"
+_ENVIRONMENTS = (
+    (_ONE, b"UCCI_ROUTER__HTTP_PORT=1\nUCCI_KAFKA__SASL_PASSWORD=s"),
+    (b"", b'UCCI_WORKLOADS={"a":{"fields":["x"],"target":{"micro_f1":0.9}}}\nKAFKA_BOOTSTRAP_SERVERS=b:1'),
+    (b"[kafka]\nbootstrap.servers='x:1'\n[topics]\nprefix='p'\n", b'UCCI_RECALIBRATOR__API_KEYS={"a":{"key":"k"}}'),
+    (_ONE + b"small={base_url='http://u:p@h:1/v1',model='m'}\n", b"UCCI_WORKLOADS__A__SMALL__API_KEY=k"),
+    (_ONE, b'UCCI_WORKLOADS__A__DETECTORS=["river:ADWIN(delta=0.002)"]\nUCCI_WORKLOADS__A__MAX_TOKENS=7'),
+    (b"[calibration]\nsigning_key='0123456789012345678901234567890123'\n", b"UCCI_CALIBRATION__FORMER_KEYS=[]"),
+)
+_CONFIGURATIONS = tuple(text + PART + variables for text, variables in _ENVIRONMENTS)
+
+
+def _configuration(data: bytes) -> str:
+    """Read a configuration and its environment, and render what was read."""
+    text, *variables = data.split(PART)[:50]
+    # As the process would have it: names and values hold no NUL, and bytes that are not UTF-8 come as surrogates.
+    lines = [line for part in variables for line in os.fsdecode(part.replace(b"\x00", b"")).split("\n")]
+    environ = {name: value for name, _, value in (line.partition("=") for line in lines) if name}
+    try:
+        settings = parse_settings(text.decode("utf-8", "replace"), environ)
+    except ConfigError as error:
+        if not error.faults:
+            raise Violation("a configuration is refused without a fault") from None
+        for fault in error.faults:
+            _require_fault(fault)
+        return " ".join(sorted({generic(fault.partition(":")[0]) for fault in error.faults}))[:120]
+    render_settings(settings)
+    for warning in settings_warnings(settings):
+        _require_fault(warning)
+    return "taken"
+
+
+def _require_fault(line: str) -> None:
+    if len(line) > _FAULT_CHARS:
+        raise Violation(f"a fault of the configuration has {len(line)} characters")
+    require_line(line[:500])
+
+
+def _states() -> tuple[QueryState, ...]:
+    return (
+        QueryState(),
+        QueryState(routed=routed(1), asked_at=NOW),
+        QueryState(routed=routed(2), received=2, seen=("f",)),
+    )
+
+
+def _row(data: bytes) -> str:
+    """Read a row as the store does, with what it takes for damage."""
+    try:
+        state = decoded(data)
+    except (ValueError, zlib.error) as error:
+        return type(error).__name__
+    decoded(encoded(state))
+    return "taken"
+
+
+def _snapshots() -> tuple[bytes, ...]:
+    """Return the content of snapshot files, without the checksum that goes before it."""
+    core = Recalibrator(SETTINGS)
+    taught = Recalibrator(cascade_settings(name=WORKLOAD))
+    drive(taught, typo_world(400, 200, seed=3).draw, 400)
+    with tempfile.TemporaryDirectory() as folder:
+        found = []
+        for cores in ({}, {WORKLOAD: core}, {WORKLOAD: taught}):
+            SnapshotFiles(Path(folder), WORKLOADS).save(0, FitState(7, dict(cores), {}))
+            found.append((Path(folder) / "fit-0.snapshot").read_bytes().partition(b"\n")[2])
+    return tuple(found)
+
+
+class _Snapshots:
+    """A directory of snapshots, in memory where the system offers it."""
+
+    def __init__(self) -> None:
+        self._folder = _memory_folder()
+        self._files = SnapshotFiles(Path(self._folder.name), WORKLOADS)
+
+    def load(self, data: bytes) -> str:
+        """Load a snapshot whose checksum fits: of another release, or of a fault of our own."""
+        content = sha256(data).hexdigest().encode() + b"\n" + data
+        (Path(self._folder.name) / "fit-0.snapshot").write_bytes(content)
+        found = self._files.load(0)
+        return "none" if found is None else f"{len(found.cores)} cores"
+
+
+class _KeptVersions:
+    """A router's file of versions; its content is read as it stands, and what it holds is checked as the topic's."""
+
+    def __init__(self) -> None:
+        self._folder = _memory_folder()
+        self._file = VersionFile(Path(self._folder.name), ("router-0", "cluster", "ucci"), WORKLOADS)
+
+    def seeds(self) -> tuple[bytes, ...]:
+        """Return files of one version, and of none."""
+        found = []
+        for number in (1, 2):
+            self._file.keep(WORKLOAD, sealed_version(version=number).to_json())
+            self._file.save()
+            found.append(self._file.path.read_bytes())
+        return (*found, b'{"format":1,"owner":["router-0","cluster","ucci"],"versions":{}}')
+
+    def load(self, data: bytes) -> str:
+        """Load a file and put in force what it holds."""
+        self._file.path.write_bytes(data)
+        outcomes = []
+        for kept in self._file.load():
+            active = ActiveVersions({WORKLOAD: sealed_version().signal})
+            outcome = active.restore(kept.workload.encode(), kept.value, NOW)
+            if isinstance(outcome, Rejected):
+                require_line(outcome.error)
+            outcomes.append(outcome.reason.value if isinstance(outcome, Rejected) else "in force")
+        return " ".join(outcomes) or "none"
+
+
+def _memory_folder() -> tempfile.TemporaryDirectory[str]:
+    shared = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None)
+
+
+class _Files:
+    """What the operator's commands do with a file."""
+
+    def __init__(self) -> None:
+        self._folder = _memory_folder()
+        self._path = Path(self._folder.name) / "f"
+
+    def labels(self, data: bytes) -> str:
+        """Decode a file as ``ucci-stream label`` does."""
+        return self._read(data, lambda: decoded_lines(self._path, _feedback_line))
+
+    def replayed(self, data: bytes) -> str:
+        """Replay a file."""
+        return self._read(data, lambda: replay(SETTINGS, self._path))
+
+    def bootstrapped(self, data: bytes) -> str:
+        """Make a first version of a file."""
+        return self._read(data, lambda: bootstrap_events(self._path, WORKLOAD, SETTINGS.uncertainty, NOW))
+
+    def _read(self, data: bytes, read: Callable[[], Iterable[object]]) -> str:
+        self._path.write_bytes(data)
+        try:
+            return f"{len(list(read())).bit_length()} bits of lines"
+        except FeedStopped as stopped:
+            require_line(str(stopped))
+            return str(stopped).partition(": ")[2][:20]
+
+
+def _feedback_line(line: bytes) -> FeedbackEvent:
+    return FeedbackEvent.from_json(line.strip())
+
+
+_KNOTS = b'"calibrator":{"x":[0.1,0.5,0.9],"y":[0.0,0.3,0.8]}'
+_ROUTER_FILES = (
+    b'{"format":"ucci-router","version":1,' + _KNOTS + b',"theta":0.2,"c_small":1.0,"c_large":3.0,"tau":0.9}',
+    b'{"format":"ucci-router","version":1,"calibrator":{"x":[0.5],"y":[0.5]},"theta":0.5,"c_small":1,"c_large":3}',
+)
+
+
+def _router_file(data: bytes) -> str:
+    try:
+        offline = read_router_file(data.decode("utf-8", "replace"))
+    except DecodeError as error:
+        return refused(error)
+    return f"taken {offline.uncertainty_threshold == offline.error_probability_threshold}"
+
+
+def _label_lines() -> tuple[bytes, ...]:
+    """Return a task's line and an answer's."""
+    request = LabelRequested.from_json(drawn(label_requested, 1)[0]).model_copy(update={"workload": WORKLOAD})
+    task = to_json(task_line(request, NOW, prefill=True))
+    meta = b'"meta":{"query_id":"q-1","workload":"photo"}'
+    spans = b'"text":"canon 5d","spans":[{"start":0,"end":5,"label":"camera"},{"text":"5d","label":"lens"}]'
+    answers = (
+        b'{"answer":"accept","labeler":"ada","labelled_at":"2026-01-31T12:00:00Z",' + spans + b"," + meta + b"}",
+        b'{"answer":"accept","_annotator_id":"bob","_timestamp":1769860800,"entities":{"camera":["x"]},' + meta + b"}",
+        b'{"answer":"reject","labeler":"ada",' + meta + b"}",
+        b'{"retracted":true,"labeler":"ada",' + meta + b"}",
+    )
+    return tuple(task + PART + answer for answer in answers)
+
+
+def _label_folder(data: bytes) -> str:
+    """Read a folder's tasks and answers as the synchronisation does."""
+    tasks, answers = parts_of(data, 2)
+    reader = LabelLinesReader(WORKLOAD)
+    listed = [Line(f"tasks line {n}", "", text) for n, text in enumerate(tasks.split(b"\n")[:50])]
+    given = [Line(f"answers line {n}", "ada", text) for n, text in enumerate(answers.split(b"\n")[:50])]
+    found = [reader.task(document) for document in documents_of(reader, listed, given)]
+    for task in found:
+        for fault in task.faults:
+            require_line(fault)
+        for annotation in task.annotations:
+            annotation.event.to_json()
+    return f"{len(found)} tasks {sum(len(one.annotations) for one in found)} {sum(len(one.faults) for one in found)}"
+
+
+def _studio_documents() -> tuple[bytes, ...]:
+    hook = {**LABEL_STUDIO_HOOK, "project": {"id": 3}}
+    deleted = {"action": "ANNOTATIONS_DELETED", "project": {"id": 3}, "annotations": [{"id": 7}]}
+    return tuple(to_json(document) for document in (hook, deleted))
+
+
+def _label_studio(data: bytes) -> str:
+    """Read a webhook's object, as far as the API lets it come."""
+    try:
+        hook = parse_object(data)
+    except RequestRefused as error:
+        require_line(str(error), error.field)
+        return error.code
+    reader = LabelStudioReader()
+    try:
+        event, deleted = reader.feedback(hook), reader.deleted(hook)
+    except InvalidAnnotation as fault:
+        require_line(str(fault), fault.field)
+        return f"{fault.reason} {generic(fault.field)}"
+    if event is not None:
+        event.to_json()
+    return f"{event is None} {len(deleted)}"

@@ -1,0 +1,132 @@
+"""Errors are read in logs, on terminals and in headers: whatever a sender writes, each is one short line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalibrator.api.http_requests import parse_feedback
+from recalibrator.labelling.label_lines import LabelLinesReader, Line, documents_of
+from schemas.command import Command
+from schemas.errors import MAX_ERROR_CHARS, ConfigError, DecodeError, one_line
+from schemas.feedback import FeedbackEvent
+from schemas.query import QueryEvent
+from schemas.settings_text import parse_settings
+from stream_router.errors import MalformedReplyError
+from stream_router.model_client.answer import parse_answer
+from stream_router.model_client.reply import read_reply
+from stream_router.model_client.uncertainty import TOKEN_MARGIN
+
+FORGED = "x\r\n2026-01-31T12:00:00Z [info] all is well\x1b[2J\u2028\x85\x00"
+
+
+@pytest.fixture(params=[FORGED, "k" * 100_000, "\ud800", "\u202e"], ids=["line break", "long", "surrogate", "override"])
+def hostile(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def require_line(text: str) -> None:
+    assert text.isprintable()
+    assert 0 < len(text) <= MAX_ERROR_CHARS
+
+
+@given(st.text(), st.integers(10, 50))
+def test_any_text_becomes_one_printable_line(text: str, limit: int) -> None:
+    line = one_line(text, limit)
+    assert line.isprintable()
+    assert len(line) <= limit
+    assert one_line(line, limit) == line
+
+
+def _decoded(kind: type[QueryEvent | FeedbackEvent | Command], document: str) -> DecodeError:
+    with pytest.raises(DecodeError) as caught:
+        kind.from_json(document.encode("utf-8", "surrogatepass"))
+    return caught.value
+
+
+def test_a_key_given_twice_forges_a_log_line(hostile: str) -> None:
+    key = json.dumps(hostile)
+    error = _decoded(QueryEvent, f'{{"query_id":"q","text":"t",{key}:1,{key}:2}}')
+    require_line(str(error))
+    assert error.field is None or error.field in str(error)
+
+
+def test_an_entitys_name_forges_a_log_line(hostile: str) -> None:
+    error = _decoded(FeedbackEvent, f'{{"query_id":"q","entities":{{{json.dumps(hostile[:200])}:5}}}}')
+    require_line(str(error))
+    assert error.field is None or error.field in str(error)
+
+
+def test_a_value_forges_a_log_line(hostile: str) -> None:
+    require_line(str(_decoded(Command, json.dumps({"workload": "w", "action": hostile, "issued_by": "x"}))))
+
+
+def test_a_refusal_over_http_is_one_line(hostile: str) -> None:
+    body = f'{{"query_id":"q","entities":{{{json.dumps(hostile[:200])}:5}}}}'
+    with pytest.raises(Exception, match=r"entities|JSON") as caught:
+        parse_feedback(body.encode("utf-8", "surrogatepass"))
+    require_line(str(caught.value))
+
+
+def test_a_line_of_answers_forges_a_log_line(hostile: str) -> None:
+    answer = json.dumps({"answer": hostile, "labeler": "ada", "meta": {"query_id": "q", "workload": "w"}})
+    found = documents_of(LabelLinesReader("w"), [], [Line("answers.jsonl line 1", "", answer.encode())])
+    for fault in (fault for document in found for fault in document["faults"]):
+        require_line(fault)
+    assert found
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        lambda text: {"choices": [{"text": "{}", "finish_reason": text, "logprobs": {"top_logprobs": [{"a": 0.0}]}}]},
+        lambda text: {
+            "choices": [{"text": "{}", "finish_reason": "stop", "logprobs": {"top_logprobs": [{"a": text}]}}]
+        },
+        lambda text: {"choices": [{"text": text, "finish_reason": "stop", "logprobs": {"top_logprobs": [{"a": 0.0}]}}]},
+    ],
+)
+def test_a_models_reply_forges_a_log_line(reply: Callable[[str], object], hostile: str) -> None:
+    """And its end, which goes into every result, stays a word."""
+    try:
+        found = read_reply(json.dumps(reply(hostile)).encode(), TOKEN_MARGIN)
+    except MalformedReplyError as error:
+        require_line(str(error))
+        return
+    run = parse_answer("small", found, ("camera",), 0.1)
+    require_line(run.error or "")
+    assert len(run.finish_reason or "") <= 64
+
+
+def _faults(text: str, environ: dict[str, str]) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        parse_settings(text, environ)
+    return caught.value.faults
+
+
+def test_a_name_in_the_configuration_forges_a_log_line(hostile: str) -> None:
+    name = "".join(one for one in hostile if one != "\x00")
+    for faults in (
+        _faults(f"[router]\n{json.dumps(name.encode('utf-8', 'ignore').decode() + '!')} = 1\n", {}),
+        _faults("", {f"UCCI_{name}__X": "1"}),
+        _faults("", {"UCCI_ROUTER__LARGE_OUTAGE": name}),
+    ):
+        for fault in faults:
+            require_line(fault)
+
+
+def test_a_number_of_5000_digits_is_a_traceback() -> None:
+    """The TOML parser leaves the limit of digits to Python, whose error is not the parser's."""
+    (fault,) = _faults(f"[router]\nhttp_port = {'9' * 5_000}\n", {})
+    require_line(fault)
+    assert "digits" in fault
+
+
+def test_thousands_of_unknown_keys_are_told_in_a_hundred_lines() -> None:
+    faults = _faults("\n".join(f"k{number} = 1" for number in range(500)), {})
+    assert len(faults) == 101
+    assert faults[-1] == "400 more faults; mend these first"

@@ -1,0 +1,132 @@
+"""The router's status server: callers need no key, and none of them may keep it from others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from schemas.status import RouterStatus
+from stream_router import http_status
+from stream_router.http_status import StatusServer
+from ucci_runtime.browser_safety import RequestHosts
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+PATIENCE_S = 30.0
+PATHS = ("/healthz", "/readyz", "/metrics", "/v1/status", "/nowhere")
+ASK = b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+def status() -> RouterStatus:
+    return RouterStatus(instance_id="router-0", started_at=NOW, updated_at=NOW, ready=True)
+
+
+def failing() -> RouterStatus:
+    raise RuntimeError("secret of the inside")
+
+
+@asynccontextmanager
+async def serving(made: Callable[[], RouterStatus] = status, *allowed: str) -> AsyncIterator[StatusServer]:
+    hosts, registry = RequestHosts.of("127.0.0.1", allowed), CollectorRegistry()
+    server = StatusServer("127.0.0.1", 0, hosts=hosts, status=made, missing=lambda: (), registry=registry)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+async def asked(
+    made: Callable[[], RouterStatus], path: str, expected: int | None = None
+) -> tuple[Mapping[str, str], str]:
+    """Return the headers and the body of an answer."""
+    async with (
+        serving(made) as server,
+        aiohttp.ClientSession() as http,
+        http.get(f"http://127.0.0.1:{server.port}{path}") as answer,
+    ):
+        assert expected in (None, answer.status)
+        return answer.headers, await answer.text()
+
+
+async def until_ended(port: int, sent: bytes = b"") -> bytes:
+    """Send, and read until the server ends the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    try:
+        return await asyncio.wait_for(reader.read(), PATIENCE_S)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_every_answer_carries_the_headers_browsers_go_by(path: str) -> None:
+    headers, _ = await asked(status, path)
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert headers["Referrer-Policy"] == "same-origin"
+    assert "aiohttp" not in headers["Server"]
+    assert "Python" not in headers["Server"]
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/v1/status"])
+async def test_a_fault_of_the_service_shows_nothing_of_its_insides(path: str) -> None:
+    _, text = await asked(failing, path, 500)
+    assert json.loads(text)["error"]["code"] == "internal"
+    assert "secret" not in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_dns_rebinding_is_refused_on_loopback(path: str) -> None:
+    async with serving(status, "router.example") as server, aiohttp.ClientSession() as http:
+        url = f"http://127.0.0.1:{server.port}{path}"
+        async with http.get(url, headers={"Host": "rebound.example"}) as answer:
+            assert answer.status == 403
+            assert "router.allowed_hosts" in (await answer.json())["error"]["message"]
+        async with http.get(url, headers={"Host": "router.example:8081"}) as answer:
+            assert answer.status == (404 if path == "/nowhere" else 200)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTT", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])
+async def test_a_request_that_never_ends_keeps_its_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_status, "LIFETIME_S", 0.2)
+    async with serving() as server:
+        assert await until_ended(server.port, sent) == b""
+
+
+async def test_an_answer_that_nobody_reads_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_status, "LIFETIME_S", 0.3)
+    async with serving() as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1_024)
+        with pytest.raises(ConnectionError):
+            await send_for_ever(writer)
+        writer.close()
+
+
+async def send_for_ever(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(ASK * 1_000)
+        await asyncio.wait_for(writer.drain(), PATIENCE_S)
+
+
+async def test_silent_connections_shut_out_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit the oldest connection makes room."""
+    monkeypatch.setattr(http_status, "MAX_CONNECTIONS", 4)
+    async with serving() as server:
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(ASK)
+        assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"HTTP/1.1 200")
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(silent[0][0].read(), PATIENCE_S) == b""
+        for _, other in (*silent, (reader, writer)):
+            other.close()
