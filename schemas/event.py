@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
+from itertools import islice
 from math import isfinite
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
@@ -291,7 +292,7 @@ def decode_error(error: ValidationError) -> DecodeError:
     field = ".".join(str(part)[:_SHOWN_CHARS] for part in first["loc"]) or None
     if first["type"] == "json_invalid":
         return DecodeError("not_json", f"not valid JSON: {first.get('ctx', {}).get('error', first['msg'])}")
-    shown = repr(first["input"])
+    shown = repr(_beginning(first["input"]))
     if len(shown) > _SHOWN_CHARS:
         shown = shown[:_SHOWN_CHARS] + "…"
     if first["type"] == "missing":
@@ -300,6 +301,13 @@ def decode_error(error: ValidationError) -> DecodeError:
     if first["type"] == "digest":
         return DecodeError("digest", message, "digest")
     return DecodeError("invalid_field", f"{field or 'record'}: {message} (got {shown})", field)
+
+
+def _beginning(value: Any) -> Any:
+    """Return as much of a value as is shown of it: the whole may be a megabyte."""
+    if isinstance(value, dict):
+        return dict(islice(value.items(), _SHOWN_CHARS))
+    return value[: _SHOWN_CHARS + 1] if isinstance(value, str | list | tuple) else value
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
