@@ -29,10 +29,19 @@ def settings_of(config: Path | None) -> Settings:
     ------
     ConfigError
     """
-    if config is None:
-        started = STACK_DIRECTORY / "ucci.toml"
-        config = started if not Path("ucci.toml").exists() and started.exists() else Path("ucci.toml")
-    return load_settings(config, os.environ)
+    return load_settings(_path(config), os.environ)
+
+
+def has_settings(config: Path | None) -> bool:
+    """Return whether a file was named, or lies where it is looked for."""
+    return config is not None or _path(config).exists()
+
+
+def _path(config: Path | None) -> Path:
+    if config is not None:
+        return config
+    started = STACK_DIRECTORY / "ucci.toml"
+    return started if not Path("ucci.toml").exists() and started.exists() else Path("ucci.toml")
 
 
 def workload_of(settings: Settings, name: str | None) -> str:

@@ -267,6 +267,9 @@ class FitStage(Stage):
             self._count("observations", workload=event.workload, kind=event.kind)
         if version is None and event.kind != "command":
             return
+        if event.kind == "command":
+            # Somebody waits for the outcome.
+            self._status_due_s.pop(event.workload, None)
         kept, most = fold.history.setdefault(event.workload, []), self._limits.kept_versions
         topics = self._topics
         # Signed as they leave: the fold, and so its snapshots, know of no key.

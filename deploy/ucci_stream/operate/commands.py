@@ -1,0 +1,223 @@
+"""``ucci-stream versions``, ``rollback``, ``pin`` and the other acts of the page, over the recalibrator's HTTP API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from schemas.command import Action
+from schemas.errors import ConfigError
+from schemas.settings import Settings
+from ucci_stream.operate.http_api import KEY_VARIABLE, URL_VARIABLE, RecalibratorApi, place_of
+from ucci_stream.options import ConfigOption, JsonFlag, has_settings, settings_of, workload_of
+
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", envvar=URL_VARIABLE, help="Address of the recalibrator's API; by default as configured."),
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key", envvar=KEY_VARIABLE, help="Key of the scope admin; better given by the variable than on the line."
+    ),
+]
+WorkloadOption = Annotated[str | None, typer.Option(help="Needed where several are configured.")]
+ReasonOption = Annotated[str, typer.Option(help="One line, kept with the command.")]
+WaitOption = Annotated[
+    float, typer.Option("--wait", min=0.0, max=30.0, help="Seconds to wait until the fit has applied it.")
+]
+DEFAULT_WAIT_S = 10.0
+out = Console()
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the acts to the operator's command."""
+    for name, command in (
+        ("versions", versions),
+        ("rollback", rollback),
+        ("pin", pin),
+        ("unpin", unpin),
+        ("pause", pause),
+        ("resume", resume),
+        ("refit", refit),
+        ("shadow", shadow),
+        ("canary", canary),
+        ("promote", promote),
+        ("stop-trial", stop_trial),
+    ):
+        app.command(name)(command)
+
+
+def versions(
+    config: ConfigOption = None,
+    workload: WorkloadOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="Versions to show.")] = 20,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List a workload's versions, newest first, the one in force marked.
+
+    Example: ucci-stream versions --json | jq '.versions[0]'
+    """
+    from ucci_stream.operate.acts import show_versions
+
+    async def read(api: RecalibratorApi, chosen: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        return await api.status(chosen), await api.versions(chosen)
+
+    status, found = _with_api(config, workload, url, key, read)
+    show_versions(status, found[:limit], out, as_json=as_json)
+
+
+def rollback(
+    version: Annotated[int | None, typer.Argument(min=1, help="By default the one before that in force.")] = None,
+    until_refit: Annotated[
+        bool, typer.Option("--until-refit", help="Let the next fit replace it; by default it holds until unpinned.")
+    ] = False,
+    reason: ReasonOption = "",
+    config: ConfigOption = None,
+    workload: WorkloadOption = None,
+    wait: WaitOption = DEFAULT_WAIT_S,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Put an earlier version in force again, under a new number; it holds until unpinned.
+
+    Example: ucci-stream rollback 7 --reason "F1 fell after 14:00"
+    """
+    from ucci_stream.operate.acts import Act
+
+    act = Act("activate", reason, wait, version, hold=not until_refit)
+    _act(config, workload, url, key, act, as_json=as_json)
+
+
+def pin(
+    version: Annotated[int | None, typer.Argument(min=1, help="By default the one in force.")] = None,
+    reason: ReasonOption = "",
+    config: ConfigOption = None,
+    workload: WorkloadOption = None,
+    wait: WaitOption = DEFAULT_WAIT_S,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Keep a version in force through all refits, until unpinned.
+
+    Example: ucci-stream pin --reason "before the launch"
+    """
+    from ucci_stream.operate.acts import Act
+
+    _act(config, workload, url, key, Act("pin", reason, wait, version), as_json=as_json)
+
+
+def shadow(
+    version: Annotated[int, typer.Argument(min=1, help="The version to try.")],
+    reason: ReasonOption = "",
+    config: ConfigOption = None,
+    workload: WorkloadOption = None,
+    wait: WaitOption = DEFAULT_WAIT_S,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Have routers report what a version would decide, and act on none of it.
+
+    Example: ucci-stream shadow 9
+    """
+    from ucci_stream.operate.acts import Act
+
+    _act(config, workload, url, key, Act("shadow", reason, wait, version), as_json=as_json)
+
+
+def canary(
+    version: Annotated[int, typer.Argument(min=1, help="The version to try.")],
+    share: Annotated[float, typer.Option(help="Share of queries that it decides, above 0 and up to 1.")],
+    reason: ReasonOption = "",
+    config: ConfigOption = None,
+    workload: WorkloadOption = None,
+    wait: WaitOption = DEFAULT_WAIT_S,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Have a version decide a share of queries.
+
+    Example: ucci-stream canary 9 --share 0.1
+    """
+    from ucci_stream.operate.acts import Act
+
+    if not 0.0 < share <= 1.0:
+        raise ConfigError([f"--share: must be above 0 and up to 1 (got {share:g})"])
+    _act(config, workload, url, key, Act("canary", reason, wait, version, share), as_json=as_json)
+
+
+def _plain(action: Action, text: str) -> Callable[..., None]:
+    """Return the command of an act that takes no version."""
+
+    def command(
+        reason: ReasonOption = "",
+        config: ConfigOption = None,
+        workload: WorkloadOption = None,
+        wait: WaitOption = DEFAULT_WAIT_S,
+        url: UrlOption = None,
+        key: KeyOption = None,
+        as_json: JsonFlag = False,
+    ) -> None:
+        from ucci_stream.operate.acts import Act
+
+        _act(config, workload, url, key, Act(action, reason, wait), as_json=as_json)
+
+    command.__doc__ = f'{text}\n\n    Example: ucci-stream {action.replace("_", "-")} --reason "why"\n    '
+    return command
+
+
+unpin = _plain("unpin", "Let new fits decide again, after a pin or a roll-back.")
+pause = _plain("pause", "Publish no new version until resumed; the one in force stays.")
+resume = _plain("resume", "Publish new fits again.")
+refit = _plain("refit", "Fit a version on the labels so far and publish it at once.")
+promote = _plain("promote", "Put the version on trial in force, under a new number.")
+stop_trial = _plain("stop_trial", "End the trial; the version in force decides every query.")
+
+
+def _act(
+    config: Path | None, workload: str | None, url: str | None, key: str | None, act: Any, *, as_json: bool
+) -> None:
+    from ucci_stream.operate.acts import perform, show_outcome
+
+    answer = _with_api(config, workload, url, key, lambda api, chosen: perform(api, chosen, act))
+    show_outcome(answer, out, as_json=as_json)
+
+
+def _with_api(
+    config: Path | None,
+    workload: str | None,
+    url: str | None,
+    key: str | None,
+    use: Callable[[RecalibratorApi, str], Awaitable[Any]],
+) -> Any:
+    """Call the API about one workload: as given, or the only one configured, or the only one that the API has."""
+    settings = None if url is not None and not has_settings(config) else settings_of(config)
+    place = place_of(settings, url, key)
+
+    async def run() -> Any:
+        async with RecalibratorApi(place) as api:
+            return await use(api, await _workload_meant(api, settings, workload))
+
+    return asyncio.run(run())
+
+
+async def _workload_meant(api: RecalibratorApi, settings: Settings | None, workload: str | None) -> str:
+    if settings is not None:
+        return workload_of(settings, workload)
+    if workload is not None:
+        return workload
+    known = await api.workloads()
+    if len(known) != 1:
+        raise ConfigError([f"--workload: several are configured; give one of {', '.join(known)}"])
+    return known[0]
