@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib.metadata import version
 
 import structlog
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recalibrator.api.http_answers import JSON, document_of, error_body, json_answer, refusal
 from recalibrator.api.http_context import Context
 from recalibrator.api.http_requests import drain, segmented_path
+from recalibrator.api.prometheus_status import StatusMetrics
 from recalibrator.api.routes_commands import CommandRoutes
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
 from recalibrator.api.routes_page import PageRoutes
@@ -131,6 +133,8 @@ class _CountRequests:
 
 
 def _add_probes(app: FastAPI, context: Context) -> None:
+    statuses = StatusMetrics(context.cache.workloads, context.documents, context.clock.now)
+
     @app.get("/healthz", tags=["probes"])
     async def healthz() -> Response:
         """Answer as long as the process runs; the broker is never asked."""
@@ -151,7 +155,9 @@ def _add_probes(app: FastAPI, context: Context) -> None:
     @app.get("/metrics", tags=["probes"], response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Return the metrics in Prometheus' text format."""
-        return Response(generate_latest(context.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        # Many workloads take tens of milliseconds; other requests do not wait for them.
+        workloads = await asyncio.to_thread(statuses.text)
+        return Response(generate_latest(context.metrics.registry) + workloads, media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_handlers(app: FastAPI) -> None:
