@@ -35,8 +35,40 @@ DEFAULT_WAIT_S = 10.0
 out = Console()
 
 
+notify_app = typer.Typer(help="Notifications. Example: ucci-stream notify test", no_args_is_help=True)
+
+
+@notify_app.callback()
+def _notify() -> None:
+    """Keep ``test`` a command of its own."""
+
+
+@notify_app.command("test")
+def notify_test(
+    webhook: Annotated[str | None, typer.Option(help="Only this one of [notify.webhooks].")] = None,
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Send a test message to each configured webhook; exit code 1 where one does not take it.
+
+    Example: ucci-stream notify test --webhook ops
+    """
+    from ucci_stream.operate.webhook_check import send_tests
+
+    attempts = send_tests(settings_of(config), webhook)
+    if as_json:
+        out.print_json(data={name: attempt._asdict() for name, attempt in attempts.items()})
+    else:
+        for name, attempt in attempts.items():
+            taken = "delivered" if attempt.outcome == "delivered" else "not delivered"
+            out.print(f"{name}: {taken} ({attempt.detail})", highlight=False, markup=False, soft_wrap=True)
+    if any(attempt.outcome != "delivered" for attempt in attempts.values()):
+        raise typer.Exit(1)
+
+
 def add_commands(app: typer.Typer) -> None:
-    """Add the acts to the operator's command."""
+    """Add the acts, and ``notify``, to the operator's command."""
+    app.add_typer(notify_app, name="notify")
     for name, command in (
         ("versions", versions),
         ("rollback", rollback),

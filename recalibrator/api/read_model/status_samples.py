@@ -157,9 +157,9 @@ def _routers(status: WorkloadStatus) -> Iterator[Sample]:
         if router.silent:
             continue
         elsewhere += router.version != status.calibration_version
-        for role, model in router.models.items():
-            servers[role, model.state] += 1
-            overloaded[role] += model.overloaded
+        for served_as, model in router.models.items():
+            servers[served_as, model.state] += 1
+            overloaded[served_as] += model.overloaded
     for state in _ROUTER_STATES:
         yield Sample("routers", (state,), states[state])
     yield Sample("routers_on_other_version", (), elsewhere)
