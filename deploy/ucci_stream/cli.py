@@ -21,6 +21,7 @@ from ucci_runtime.cli import version_option
 from ucci_runtime.extras import require_extra
 from ucci_stream.label_tools.commands import files_app, studio_app
 from ucci_stream.operate.commands import add_commands
+from ucci_stream.operate.letter_commands import letters_app
 from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ topics_app = typer.Typer(help="Create or check the topics. Example: ucci-stream 
 app.add_typer(topics_app, name="topics")
 app.add_typer(studio_app, name="label-studio")
 app.add_typer(files_app, name="label-files")
+app.add_typer(letters_app, name="dead-letters")
 add_commands(app)
 
 PlotOption = Annotated[
