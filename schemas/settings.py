@@ -665,6 +665,17 @@ class Settings(Section):
             )
         return value
 
+    @model_validator(mode="after")
+    def _notifies_of_configured_workloads(self) -> Self:
+        for name, webhook in self.notify.webhooks.items():
+            unknown = [workload for workload in webhook.workloads if workload not in self.workloads]
+            if unknown:
+                raise ValueError(
+                    f"notify.webhooks.{name}.workloads: {', '.join(unknown)} is not configured; give one of "
+                    f"{', '.join(self.workloads) or 'the workloads (there are none)'}"
+                )
+        return self
+
     @property
     def workload_of_unnamed(self) -> str | None:
         """The workload of queries that name none, or None where such queries are dead letters."""

@@ -397,6 +397,7 @@ def test_no_address_or_secret_of_a_webhook_is_shown() -> None:
         ('url = "file:///etc/passwd"', "notify.webhooks.ops.url: is not an address"),
         ('url = "https://h/tok"\nsecret = "tok"', "notify.webhooks.ops.secret: is empty or too short"),
         ('url = "https://h/tok"\nkinds = ["weather"]', "notify.webhooks.ops.kinds"),
+        ('url = "https://h/tok"\nworkloads = ["nobody"]', "notify.webhooks.ops.workloads: nobody is not configured"),
     ],
 )
 def test_a_faulty_webhook_is_named_and_its_token_is_not(line: str, fault: str) -> None:
