@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from schemas.command import Action
 from schemas.errors import ConfigError
 from schemas.settings import Settings
 from ucci_stream.operate.http_api import KEY_VARIABLE, URL_VARIABLE, RecalibratorApi, place_of
-from ucci_stream.options import ConfigOption, JsonFlag, has_settings, settings_of, workload_of
+from ucci_stream.options import ConfigOption, JsonFlag, has_settings, moment_of, settings_of, workload_of
 
 UrlOption = Annotated[
     str | None,
@@ -81,6 +82,7 @@ def add_commands(app: typer.Typer) -> None:
         ("canary", canary),
         ("promote", promote),
         ("stop-trial", stop_trial),
+        ("explain", explain),
     ):
         app.command(name)(command)
 
@@ -187,6 +189,25 @@ def canary(
     if not 0.0 < share <= 1.0:
         raise ConfigError([f"--share: must be above 0 and up to 1 (got {share:g})"])
     _act(config, workload, url, key, Act("canary", reason, wait, version, share), as_json=as_json)
+
+
+def explain(
+    query_id: Annotated[str, typer.Argument(help="The query's id.")],
+    since: Annotated[
+        str | None, typer.Option(help="RFC 3339 time from which its result is looked for; by default a day ago.")
+    ] = None,
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show why a query was answered as it was, and what became of its label; reads the topics.
+
+    Example: ucci-stream explain q-17 --since 2026-01-31T12:00:00Z --json
+    """
+    from ucci_stream.operate.kafka_traces import explain as explain_query
+    from ucci_stream.operate.kafka_traces import show_explanation
+
+    start = moment_of(since) or datetime.now(UTC) - timedelta(days=1)
+    show_explanation(explain_query(settings_of(config), query_id, start), out, as_json=as_json)
 
 
 def _plain(action: Action, text: str) -> Callable[..., None]:

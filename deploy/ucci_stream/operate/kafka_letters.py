@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from schemas.errors import UcciError
@@ -23,8 +23,8 @@ from schemas.settings import Settings
 from schemas.topics import DEAD_LETTERS, FEEDBACK, QUERIES, RESULTS, ROOMY_MAX_MESSAGE_BYTES
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_properties import admin_properties, reader_properties
-from ucci_runtime.broker.kafka_records import record_of
 from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
+from ucci_stream.operate.kafka_scan import partitions_of, records_since
 from ucci_stream.operate.letters import (
     Letter,
     Past,
@@ -43,7 +43,8 @@ _MOST_BATCH = 500
 _CLOCKS_DIFFER = timedelta(hours=1)
 """How far the clocks of services, of this machine and of the broker may be apart."""
 
-_POLL_S, _MILLISECONDS, _SCAN_SILENCE_S = 0.5, 1_000, 30.0
+_MILLISECONDS = 1_000
+_GROUP = "dead-letters"
 
 
 class ReplayFailed(UcciError):
@@ -63,11 +64,11 @@ def read_letters(settings: Settings, selection: Selection) -> Iterator[Letter]:
     reader = KafkaTopicReader(
         "dead-letters",
         [topic],
-        reader_properties(settings, f"{settings.topics.prefix}-dead-letters") | {"log_level": 2},
+        reader_properties(settings, f"{settings.topics.prefix}-{_GROUP}") | {"log_level": 2},
         _count_nothing,
         on_final=_raise,
         closing=Event(),
-        partitions=_partitions(settings, topic),
+        partitions=partitions_of(settings, topic),
     )
     try:
         for record in reader.up_to_end():
@@ -215,15 +216,14 @@ def _past(settings: Settings, letters: Sequence[Letter]) -> Past:
     replayed: set[str] = set()
     answered: set[str] = set()
     for source in sources:
-        for message in _records_since(settings, source, since):
-            found = replayed_from(record_of(message).headers)
+        for record in records_since(settings, source, since, _GROUP):
+            found = replayed_from(record.headers)
             if found is not None:
                 replayed.add(found)
     if QUERIES.name(prefix) in sources:
-        for message in _records_since(settings, RESULTS.name(prefix), since):
-            key = message.key()
-            if key is not None:
-                answered.add(key.decode("utf-8", "replace"))
+        for record in records_since(settings, RESULTS.name(prefix), since, _GROUP):
+            if record.key is not None:
+                answered.add(record.key.decode("utf-8", "replace"))
     return Past(frozenset(replayed), frozenset(answered), _oldest(settings, sources))
 
 
@@ -237,47 +237,6 @@ def _oldest(settings: Settings, topics: Sequence[str]) -> datetime | None:
     kept = [int(future.result()["retention.ms"].value or -1) for future in described.values()]
     limited = [milliseconds for milliseconds in kept if milliseconds >= 0]
     return datetime.now(UTC) - timedelta(milliseconds=min(limited)) + _CLOCKS_DIFFER if limited else None
-
-
-def _records_since(settings: Settings, topic: str, since: datetime) -> Iterator[Message]:
-    """Yield the committed records of a topic from a time on, up to its end as of now."""
-    consumer = Consumer(
-        client_properties(
-            settings,
-            group_id=f"{settings.topics.prefix}-dead-letters",
-            enable_auto_commit="false",
-            enable_partition_eof="true",
-            isolation_level="read_committed",
-        )
-    )
-    try:
-        since_ms = max(0, int(since.timestamp() * _MILLISECONDS))
-        places = [TopicPartition(topic, number, since_ms) for number in range(_partitions(settings, topic))]
-        starts = consumer.offsets_for_times(places, timeout=ANSWER_TIMEOUT_S)
-        consumer.assign(starts)
-        left, seen_s = {place.partition for place in starts}, time.monotonic()
-        while left:
-            if time.monotonic() - seen_s > _SCAN_SILENCE_S:
-                raise ReplayFailed(
-                    f"{topic}: not read to its end: nothing came for {_SCAN_SILENCE_S:g} s; run this again"
-                )
-            for message in consumer.consume(num_messages=1_000, timeout=_POLL_S):
-                seen_s, error = time.monotonic(), message.error()
-                if error is None:
-                    yield message
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
-                    left.discard(message.partition())
-                else:
-                    raise KafkaException(error)
-    finally:
-        consumer.close()
-
-
-def _partitions(settings: Settings, topic: str) -> int:
-    counts = partition_counts(settings)
-    if topic not in counts:
-        raise ReplayFailed(f"{topic}: does not exist; run `ucci-stream topics create`")
-    return counts[topic]
 
 
 def _count_nothing(name: str, amount: float = 1.0, **labels: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from schemas.errors import ConfigError, UcciError
-from ucci_stream.options import ConfigOption, JsonFlag, settings_of
+from ucci_stream.options import ConfigOption, JsonFlag, moment_of, settings_of
 
 letters_app = typer.Typer(
     help="Records that were set aside. Example: ucci-stream dead-letters list", no_args_is_help=True
@@ -52,7 +51,7 @@ def list_letters(
     from ucci_stream.operate.letters import Selection, grouped
 
     settings = settings_of(config)
-    groups = grouped(read_letters(settings, Selection(stage, reason, topic, _moment(since))))
+    groups = grouped(read_letters(settings, Selection(stage, reason, topic, moment_of(since))))
     if as_json:
         _print_json({"groups": [group.document() for group in groups]})
         return
@@ -112,7 +111,7 @@ def replay_letters(
     from ucci_stream.operate.kafka_letters import replay_letters as replay
     from ucci_stream.operate.letters import Selection
 
-    selection = Selection(stage, reason, topic, _moment(since), frozenset(places or ()))
+    selection = Selection(stage, reason, topic, moment_of(since), frozenset(places or ()))
     if selection == Selection() and not everything:
         raise ConfigError(["dead-letters replay: name letters, or --reason, --stage, --topic, --since, or --all"])
     done = replay(settings_of(config), selection, rate=rate, dry_run=dry_run)
@@ -133,17 +132,6 @@ _WHY = {
     "too_old": "older than what their topic keeps, so that nobody can tell whether they were replayed",
     "answered": "the query has a result",
 }
-
-
-def _moment(given: str | None) -> datetime | None:
-    if given is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(given)
-    except ValueError:
-        fault = f"--since: {given!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
-        raise ConfigError([fault]) from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def _print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
