@@ -35,7 +35,6 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(studio_app, name="label-studio")
 app.add_typer(files_app, name="label-files")
 app.add_typer(letters_app, name="dead-letters")
-add_commands(app)
 
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw it to this file as well, PNG or SVG by its ending.")
@@ -316,6 +315,10 @@ def check_config(config: ConfigOption = None) -> None:
     for warning in settings_warnings(settings):
         err.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     sys.stdout.write(render_settings(settings))
+
+
+# Last, so that `--help` lists what one begins with first.
+add_commands(app)
 
 
 def main() -> None:

@@ -67,26 +67,16 @@ def notify_test(
         raise typer.Exit(1)
 
 
+acts_app = typer.Typer()
+
+
 def add_commands(app: typer.Typer) -> None:
-    """Add the acts, and ``notify``, to the operator's command."""
+    """Add the acts, ``explain`` and ``notify`` to the operator's command."""
     app.add_typer(notify_app, name="notify")
-    for name, command in (
-        ("versions", versions),
-        ("rollback", rollback),
-        ("pin", pin),
-        ("unpin", unpin),
-        ("pause", pause),
-        ("resume", resume),
-        ("refit", refit),
-        ("shadow", shadow),
-        ("canary", canary),
-        ("promote", promote),
-        ("stop-trial", stop_trial),
-        ("explain", explain),
-    ):
-        app.command(name)(command)
+    app.registered_commands += acts_app.registered_commands
 
 
+@acts_app.command("versions")
 def versions(
     config: ConfigOption = None,
     workload: WorkloadOption = None,
@@ -108,6 +98,7 @@ def versions(
     show_versions(status, found[:limit], out, as_json=as_json)
 
 
+@acts_app.command("rollback")
 def rollback(
     version: Annotated[int | None, typer.Argument(min=1, help="By default the one before that in force.")] = None,
     until_refit: Annotated[
@@ -131,6 +122,7 @@ def rollback(
     _act(config, workload, url, key, act, as_json=as_json)
 
 
+@acts_app.command("pin")
 def pin(
     version: Annotated[int | None, typer.Argument(min=1, help="By default the one in force.")] = None,
     reason: ReasonOption = "",
@@ -150,6 +142,7 @@ def pin(
     _act(config, workload, url, key, Act("pin", reason, wait, version), as_json=as_json)
 
 
+@acts_app.command("shadow")
 def shadow(
     version: Annotated[int, typer.Argument(min=1, help="The version to try.")],
     reason: ReasonOption = "",
@@ -169,6 +162,7 @@ def shadow(
     _act(config, workload, url, key, Act("shadow", reason, wait, version), as_json=as_json)
 
 
+@acts_app.command("canary")
 def canary(
     version: Annotated[int, typer.Argument(min=1, help="The version to try.")],
     share: Annotated[float, typer.Option(help="Share of queries that it decides, above 0 and up to 1.")],
@@ -191,6 +185,7 @@ def canary(
     _act(config, workload, url, key, Act("canary", reason, wait, version, share), as_json=as_json)
 
 
+@acts_app.command("explain")
 def explain(
     query_id: Annotated[str, typer.Argument(help="The query's id.")],
     since: Annotated[
@@ -230,12 +225,16 @@ def _plain(action: Action, text: str) -> Callable[..., None]:
     return command
 
 
-unpin = _plain("unpin", "Let new fits decide again, after a pin or a roll-back.")
-pause = _plain("pause", "Publish no new version until resumed; the one in force stays.")
-resume = _plain("resume", "Publish new fits again.")
-refit = _plain("refit", "Fit a version on the labels so far and publish it at once.")
-promote = _plain("promote", "Put the version on trial in force, under a new number.")
-stop_trial = _plain("stop_trial", "End the trial; the version in force decides every query.")
+_PLAIN: tuple[tuple[Action, str], ...] = (
+    ("unpin", "Let new fits decide again, after a pin or a roll-back."),
+    ("pause", "Publish no new version until resumed; the one in force stays."),
+    ("resume", "Publish new fits again."),
+    ("refit", "Fit a version on the labels so far and publish it at once."),
+    ("promote", "Put the version on trial in force, under a new number."),
+    ("stop_trial", "End the trial; the version in force decides every query."),
+)
+for _action, _text in _PLAIN:
+    acts_app.command(_action.replace("_", "-"))(_plain(_action, _text))
 
 
 def _act(
