@@ -250,7 +250,10 @@ ALERTS = (
         "The version in force is a week old",
         "time() - max by (workload) (ucci_workload_calibration_timestamp_seconds) > 604800",
     ),
-    AlertSpec("The fit no longer reports", "time() - max by (workload) (ucci_workload_status_timestamp_seconds) > 900"),
+    AlertSpec(
+        "The fit no longer reports, though there is traffic to report on",
+        "time() - max by (workload) (ucci_workload_status_timestamp_seconds) > 900",
+    ),
     AlertSpec("A stage falls behind", "max by (topic) (ucci_backlog_seconds) > 60"),
     AlertSpec("A router decides by an old version", "min_over_time(ucci_workload_routers_on_other_version[5m]) > 0"),
     AlertSpec("A router is silent", 'max by (workload) (ucci_workload_routers{state="silent"}) > 0'),
@@ -258,7 +261,8 @@ ALERTS = (
     AlertSpec("Model calls fail", "max by (workload, role) (ucci_workload_model_failing) > 0"),
     AlertSpec("Records are set aside", "max by (workload, stage, reason) (ucci_workload_dead_letters) > 0"),
     AlertSpec(
-        "A notification was given up", 'increase(ucci_recalibrator_notifications_total{outcome!="delivered"}[1h]) > 0'
+        "A notification was given up",
+        'increase(ucci_recalibrator_notifications_total{outcome=~"refused|given_up|dropped"}[1h]) > 0',
     ),
 )
 """What operators want to be alerted of, in one place for the rules of Prometheus and for the documents."""
