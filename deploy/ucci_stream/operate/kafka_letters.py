@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -45,6 +45,8 @@ _CLOCKS_DIFFER = timedelta(hours=1)
 
 _MILLISECONDS = 1_000
 _GROUP = "dead-letters"
+_BY_KEY = -1
+"""In place of a partition: the client chooses one by the record's key."""
 
 
 class ReplayFailed(UcciError):
@@ -186,7 +188,7 @@ def _write(settings: Settings, producer: Producer, topic: str, batch: Sequence[L
                 headers=replay_headers(topic, letter),
                 # Never before the letter: a later replay looks for it from the letter's time on.
                 timestamp=max(now_ms, record.timestamp_ms),
-                **_partition_of(letter, counts),
+                partition=_partition_of(letter, counts),
             )
         producer.commit_transaction(ANSWER_TIMEOUT_S)
     except (KafkaException, BufferError) as error:
@@ -200,10 +202,10 @@ def _write(settings: Settings, producer: Producer, topic: str, batch: Sequence[L
         ) from None
 
 
-def _partition_of(letter: Letter, counts: dict[str, int]) -> dict[str, int]:
+def _partition_of(letter: Letter, counts: Mapping[str, int]) -> int:
     """Return the partition that the record had, so that a query's result and feedback stay side by side."""
     known = letter.partition.isascii() and letter.partition.isdigit() and int(letter.partition) < counts[letter.topic]
-    return {"partition": int(letter.partition)} if known else {}
+    return int(letter.partition) if known else _BY_KEY
 
 
 def _past(settings: Settings, letters: Sequence[Letter]) -> Past:

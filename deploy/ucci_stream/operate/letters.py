@@ -208,7 +208,7 @@ def identity(topic: str, letter: Letter) -> str:
     return f"{topic}/{letter.place}"
 
 
-def replay_headers(topic: str, letter: Letter) -> list[Header]:
+def replay_headers(topic: str, letter: Letter) -> list[tuple[str, str | bytes | None]]:
     """Return the headers of the record when it is written again: its own, and the letter's identity."""
     return [*kept_headers(letter.record.headers), (REPLAY_OF, identity(topic, letter).encode())]
 
