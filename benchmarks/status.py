@@ -246,7 +246,7 @@ def measure_roll_backs(count: int) -> dict[str, Any]:
             for n in range(count):
                 time.sleep(_PAUSE_S)
                 began_s = time.perf_counter()
-                api.request("POST", f"/v1/calibrations/{WORKLOAD}/{n % 2 + 1}:activate")
+                api.request("POST", f"/v1/calibrations/{WORKLOAD}/{n % 2 + 1}:activate?wait_s=0")
                 answer = api.getresponse()
                 assert answer.read()
                 assert answer.status == 202, answer.status

@@ -27,6 +27,8 @@ from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from recalibrator.join.stage import JoinLimits, JoinStage
+from recalibrator.notify.delivery_thread import DeliveryThread
+from recalibrator.notify.file_outbox import OutboxFile
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import Stage, recalibrator_status
 from recalibrator.stage_thread import StageThread
@@ -100,6 +102,7 @@ class Service:
         self._sessions: list[TransactionSession] = []
         self._threads: list[StageThread] = []
         self._heartbeat: HeartbeatThread | None = None
+        self._notifier: DeliveryThread | None = None
 
     @property
     def hangs(self) -> bool:
@@ -187,16 +190,29 @@ class Service:
             StageName.FIT: lambda: self._fit_stage(broker, checked, state),
             StageName.API: lambda: self._api_stage(broker, checked),
         }
+        if self._settings.notify.webhooks and StageName.FIT in self._stages:
+            self._notifier = self._new_notifier(state.of_cluster(checked.cluster_id, self._settings.topics.prefix))
+            self._notifier.start()
         for name, build in builders.items():
             if name in self._stages:
                 self._threads.append(
-                    StageThread(name.value, build, closing=self._closing, on_failure=self._fail, metrics=self.metrics)
+                    StageThread(
+                        name.value,
+                        build,
+                        closing=self._closing,
+                        on_failure=self._fail,
+                        metrics=self.metrics,
+                        on_status=None if self._notifier is None else self._notifier.announce,
+                    )
                 )
         if RECALIBRATORS not in checked.missing:
             self._heartbeat = self._new_heartbeat(broker, state)
             self._heartbeat.start()
         for thread in self._threads:
             thread.start()
+
+    def _new_notifier(self, directory: Path) -> DeliveryThread:
+        return DeliveryThread(self._settings.notify, OutboxFile(directory), clock=self._clock, count=self.metrics.count)
 
     def _new_heartbeat(self, broker: Broker, state: StateDirectory) -> HeartbeatThread:
         # Processes that share a state directory, one for each stage, each have a status of their own.
@@ -213,6 +229,9 @@ class Service:
         began_s = time.monotonic()
         for thread in self._threads:
             thread.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
+        if self._notifier is not None:
+            self._notifier.end()
+            self._notifier.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
         if self._heartbeat is not None:
             self._heartbeat.join(max(began_s + END_TIMEOUT_S - time.monotonic(), 0.0))
         _log.info(

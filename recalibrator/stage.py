@@ -14,7 +14,7 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from schemas.errors import UcciError
-from schemas.status import LabelerStatus, RecalibratorStatus, StageStatus, TopicLag
+from schemas.status import LabelerStatus, RecalibratorStatus, StageStatus, TopicLag, WorkloadStatus
 from ucci_runtime.broker.ports import Committed, TransactionSession
 from ucci_runtime.broker.records import Input, Lag, OffsetCommit, OutputRecord
 
@@ -106,6 +106,10 @@ class Stage(Protocol):
     def labelers(self) -> Mapping[str, tuple[LabelerStatus, ...]]:
         """Return what labelers have said, by workload."""
         return {}
+
+    def statuses(self) -> Sequence[WorkloadStatus]:
+        """Return the statuses of workloads that were committed since the last call, oldest first."""
+        return ()
 
     def news(self) -> Sequence[News]:
         """Return what has happened since the last call."""

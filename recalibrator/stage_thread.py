@@ -10,6 +10,7 @@ import structlog
 
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import NotCommitted, Stage, StageReport
+from schemas.status import WorkloadStatus
 from ucci_runtime.broker.errors import AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall
 from ucci_runtime.tally import Tally
 
@@ -32,6 +33,8 @@ class StageThread(Thread):
     on_failure : callable
         Called with the error that ended this thread.
     metrics : Metrics
+    on_status : callable, optional
+        Called with every status that the stage has committed; must not wait.
     """
 
     def __init__(
@@ -42,12 +45,14 @@ class StageThread(Thread):
         closing: Event,
         on_failure: Callable[[BaseException], None],
         metrics: Metrics,
+        on_status: Callable[[WorkloadStatus], None] | None = None,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._build = build
         self._closing = closing
         self._on_failure = on_failure
         self._metrics = metrics
+        self._on_status = on_status
         self._dead_letters = Tally()
         self.is_ready = False
         self.report = StageReport()
@@ -85,6 +90,9 @@ class StageThread(Thread):
         for name, value in stage.gauges().items():
             self._metrics.gauge(name, value)
         self._log_news(stage)
+        if self._on_status is not None:
+            for status in stage.statuses():
+                self._on_status(status)
 
     def _log_news(self, stage: Stage) -> None:
         if grown := self._dead_letters.grown(

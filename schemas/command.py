@@ -12,6 +12,7 @@ from schemas.event import (
     MAX_NAME_CHARS,
     Count,
     Event,
+    Flag,
     Ordinal,
     Probability,
     Real,
@@ -43,12 +44,16 @@ class Command(Event):
     action : str
         ``bootstrap`` publishes a first version: of ``map`` and ``uncertainty_threshold`` where they are given, else
         fitted on the labelled examples before it in the log. ``activate`` publishes version ``version`` anew under
-        a new number. ``pin`` does so too and keeps it through refits until ``unpin``. ``pause`` stops publishing
+        a new number, with ``hold`` until ``unpin``, else until a refit replaces it. ``pin`` keeps a version until
+        ``unpin``, and publishes it anew unless it is the one in force. ``pause`` stops publishing
         until ``resume``. ``refit`` fits and publishes at once. ``shadow`` and ``canary`` begin a trial of version
         ``version``: routers report what it would decide, or decide a ``share`` of queries by it. ``promote`` publishes
         the version on trial under a new number, ``stop_trial`` ends the trial.
     version : int, optional
         For ``activate``, ``pin``, ``shadow`` and ``canary``; ``pin`` without one pins the version in force.
+    hold : bool, optional
+        For ``activate``: whether refits are held back until ``unpin``. The HTTP API holds unless asked not to;
+        commands of earlier releases, which lack it, do not.
     share : float, optional
         For ``canary``: of queries, in (0, 1].
     map, uncertainty_threshold, error_probability_threshold : optional
@@ -58,12 +63,15 @@ class Command(Event):
         How u of ``map`` is measured; a map of another signal than the workload's is refused.
     issued_by, reason : str
         Who, and why.
+    command_id : str, optional
+        By which the status names what became of the command.
     """
 
     kind: Literal["command"] = "command"
     workload: WorkloadName
     action: Action
     version: Ordinal | None = None
+    hold: Flag | None = None
     share: Annotated[Real, Field(gt=0.0, le=1.0)] | None = None
     map: CalibrationMap | None = None
     uncertainty_threshold: Annotated[Real, Field(ge=ESCALATE_ALL, le=ESCALATE_NONE)] | None = None
@@ -73,6 +81,7 @@ class Command(Event):
     issued_by: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
     issued_at: Timestamp
     reason: Annotated[str, Field(max_length=4_096)] = ""
+    command_id: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
@@ -322,6 +322,82 @@ class CalibrationSettings(Section):
         return tuple(key.get_secret_value().encode() for key in present)
 
 
+NoticeKind = Literal["state", "drift", "labels", "outage"]
+WebhookFormat = Literal["json", "slack", "alertmanager"]
+
+
+class Webhook(Section):
+    """One address that is notified of changes.
+
+    Parameters
+    ----------
+    url : str
+        Where notifications are posted to; never shown, since it may hold a token.
+    format : str
+        Body: ``json``, a message for an incoming webhook of ``slack``, or what ``alertmanager`` posts to its webhooks.
+    secret : str, optional
+        Signs each notification (Standard Webhooks: ``webhook-id``, ``webhook-timestamp``, ``webhook-signature``); at
+        least 16 characters, or base64 after ``whsec_``.
+    kinds : list of str
+        Changes to be notified of: of the workload's ``state``, of ``drift``, of suspected ``labels`` or labelers set
+        aside, of an ``outage`` of a model server.
+    workloads : list of str
+        Whose changes; by default those of all.
+    timeout_s : float
+        For one attempt.
+    """
+
+    url: SecretStr
+    format: WebhookFormat = "json"
+    secret: SecretStr | None = None
+    kinds: frozenset[NoticeKind] = frozenset(get_args(NoticeKind))
+    workloads: tuple[KeyName, ...] = ()
+    timeout_s: Seconds = 10.0
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, value: SecretStr) -> SecretStr:
+        try:
+            parts = urlsplit(value.get_secret_value())
+            is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address:
+            raise ValueError("is not an address such as https://hooks.example.com/services/…")
+        return value
+
+    @field_validator("secret")
+    @classmethod
+    def _signs(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value().strip()) < MIN_KEY_CHARS:
+            raise ValueError(f"is empty or too short: give a random secret of at least {MIN_KEY_CHARS} characters")
+        return value
+
+
+class NotifySettings(Section):
+    """``[notify]``: whom the fit notifies of changes.
+
+    Parameters
+    ----------
+    webhooks : table
+        Addresses by name.
+    page_url : str, optional
+        Where people reach the page, for links in notifications.
+    queue_max : int
+        Notifications that wait for one webhook; beyond it the oldest is dropped.
+    first_retry_s : float
+        Time before the second attempt; it doubles up to 300 s.
+    retry_for_s : float
+        How long one notification is tried.
+    """
+
+    webhooks: dict[KeyName, Webhook] = Field(default_factory=dict)
+    page_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+")] | None = None
+    queue_max: Annotated[Integer, Field(ge=1, le=10_000)] = 100
+    first_retry_s: Seconds = 1.0
+    retry_for_s: Annotated[Number, Field(ge=0.0, le=7 * 24 * 3600.0)] = 3_600.0
+
+
 class ModelEndpoint(Section):
     """One model server; a router needs both, ``small`` and ``large``.
 
@@ -589,6 +665,7 @@ class Settings(Section):
     router: RouterSettings = RouterSettings()
     recalibrator: RecalibratorSettings = RecalibratorSettings()
     calibration: CalibrationSettings = CalibrationSettings()
+    notify: NotifySettings = NotifySettings()
     workloads: dict[str, WorkloadSettings] = Field(default_factory=dict)
     default_workload: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
 
@@ -632,6 +709,17 @@ class Settings(Section):
                 f"is not configured; give one of {', '.join(workloads) or 'the workloads (there are none)'}"
             )
         return value
+
+    @model_validator(mode="after")
+    def _notifies_of_configured_workloads(self) -> Self:
+        for name, webhook in self.notify.webhooks.items():
+            unknown = [workload for workload in webhook.workloads if workload not in self.workloads]
+            if unknown:
+                raise ValueError(
+                    f"notify.webhooks.{name}.workloads: {', '.join(unknown)} is not configured; give one of "
+                    f"{', '.join(self.workloads) or 'the workloads (there are none)'}"
+                )
+        return self
 
     @property
     def workload_of_unnamed(self) -> str | None:

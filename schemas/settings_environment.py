@@ -18,7 +18,7 @@ from schemas.settings import BOOTSTRAP_KEY, Settings, dotted_properties
 
 ENVIRONMENT_PREFIX = "UCCI_"
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
-NOT_SETTINGS = frozenset({"UCCI_CACHE_DIR"})
+NOT_SETTINGS = frozenset({"UCCI_CACHE_DIR", "UCCI_API_KEY", "UCCI_API_URL"})
 """Variables with the prefix that other parts read and that name no key of the file."""
 
 _LEVEL = "__"

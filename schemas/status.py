@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, JsonValue
 
 from schemas.calibration import Interval, Target
+from schemas.command import Action
 from schemas.costs import CostRate
 from schemas.event import (
     Count,
@@ -256,11 +257,36 @@ class OutageStatus(Part):
     large_failing: Probability = 0.0
 
 
+class CommandOutcome(Part):
+    """What became of an operator's command.
+
+    Parameters
+    ----------
+    command_id : str or None
+        As the command names itself.
+    is_refused : bool
+        Whether nothing was done, for the reason in ``note``.
+    version : int or None
+        In force after the command; of ``shadow`` and ``canary``, the one on trial.
+    note : str
+        In a few words, for people.
+    """
+
+    command_id: str | None = None
+    action: Action
+    is_refused: Flag = False
+    version: Count | None = None
+    note: str
+    issued_by: str
+    issued_at: Timestamp
+
+
 class WorkloadStatus(Event):
     """How one workload keeps its promise, in one word, one sentence and numbers (key: workload).
 
     ``version``, ``routers``, ``dead_letters``, ``labels.by_labeler``, ``lag.records`` and ``lag.seconds`` come from
     other topics than the rest: they are null or empty on ``status``, and filled in where the status is served.
+    ``commands`` holds the outcomes of the latest commands, oldest first.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -291,6 +317,7 @@ class WorkloadStatus(Event):
     dead_letters: DeadLetterStatus | None = None
     trial: TrialStatus | None = None
     outage: OutageStatus | None = None
+    commands: tuple[CommandOutcome, ...] = ()
 
     @classmethod
     def cold_start(cls, workload: str, target: Target) -> Self:

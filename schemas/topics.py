@@ -214,3 +214,6 @@ DLQ_STAGE = "dlq.stage"
 DLQ_ERROR = "dlq.error"
 DLQ_REASON = "dlq.reason"
 DLQ_TRUNCATED = "dlq.truncated"
+
+REPLAY_OF = "replay.of"
+"""Header of a record that was replayed from a dead letter: that letter's topic, partition and offset."""

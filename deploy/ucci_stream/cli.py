@@ -20,6 +20,8 @@ from schemas.settings_text import render_settings, settings_warnings
 from ucci_runtime.cli import version_option
 from ucci_runtime.extras import require_extra
 from ucci_stream.label_tools.commands import files_app, studio_app
+from ucci_stream.operate.commands import add_commands
+from ucci_stream.operate.letter_commands import letters_app
 from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
 
 app = typer.Typer(
@@ -32,6 +34,7 @@ topics_app = typer.Typer(help="Create or check the topics. Example: ucci-stream 
 app.add_typer(topics_app, name="topics")
 app.add_typer(studio_app, name="label-studio")
 app.add_typer(files_app, name="label-files")
+app.add_typer(letters_app, name="dead-letters")
 
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw it to this file as well, PNG or SVG by its ending.")
@@ -315,6 +318,10 @@ def check_config(config: ConfigOption = None) -> None:
     for warning in settings_warnings(settings):
         err.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     sys.stdout.write(render_settings(settings))
+
+
+# Last, so that `--help` lists what one begins with first.
+add_commands(app)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -29,10 +30,19 @@ def settings_of(config: Path | None) -> Settings:
     ------
     ConfigError
     """
-    if config is None:
-        started = STACK_DIRECTORY / "ucci.toml"
-        config = started if not Path("ucci.toml").exists() and started.exists() else Path("ucci.toml")
-    return load_settings(config, os.environ)
+    return load_settings(_path(config), os.environ)
+
+
+def has_settings(config: Path | None) -> bool:
+    """Return whether a file was named, or lies where it is looked for."""
+    return config is not None or _path(config).exists()
+
+
+def _path(config: Path | None) -> Path:
+    if config is not None:
+        return config
+    started = STACK_DIRECTORY / "ucci.toml"
+    return started if not Path("ucci.toml").exists() and started.exists() else Path("ucci.toml")
 
 
 def workload_of(settings: Settings, name: str | None) -> str:
@@ -49,3 +59,19 @@ def workload_of(settings: Settings, name: str | None) -> str:
     if name not in settings.workloads:
         raise ConfigError([f"--workload: {name} is not configured; give one of {', '.join(settings.workloads)}"])
     return name
+
+
+def moment_of(since: str | None) -> datetime | None:
+    """Return the time that ``--since`` gives; without an offset it is UTC.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if since is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(since)
+    except ValueError:
+        raise ConfigError([f"--since: {since!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"]) from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

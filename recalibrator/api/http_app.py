@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from importlib.metadata import version
 
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recalibrator.api.http_answers import JSON, document_of, error_body, json_answer, refusal
 from recalibrator.api.http_context import Context
 from recalibrator.api.http_requests import drain, segmented_path
+from recalibrator.api.prometheus_status import StatusMetrics
 from recalibrator.api.routes_commands import CommandRoutes
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
 from recalibrator.api.routes_page import PageRoutes
@@ -39,7 +41,8 @@ def create_app(context: Context) -> FastAPI:
     labels = LabelRoutes(context)
     for routes in (StatusRoutes(context), labels, FeedbackRoutes(context), commands, PageRoutes(context, commands)):
         app.include_router(routes.router)
-    _add_probes(app, context.missing, context.metrics)
+    statuses = StatusMetrics(context.cache.workloads, context.documents, context.clock.now)
+    _add_probes(app, context.missing, context.metrics, statuses.text)
     _add_handlers(app)
     app.openapi = document_of(app, has_keys=bool(context.settings.recalibrator.api_keys))  # type: ignore[method-assign]
 
@@ -184,7 +187,9 @@ class _CountRequests:
         self._metrics.count("http_requests", route=route, status=str(status))
 
 
-def _add_probes(app: FastAPI, missing: Callable[[], list[str]], metrics: Metrics) -> None:
+def _add_probes(
+    app: FastAPI, missing: Callable[[], list[str]], metrics: Metrics, statuses: Callable[[], bytes] = bytes
+) -> None:
     @app.get("/healthz", tags=["probes"])
     async def healthz() -> Response:
         """Answer as long as the process runs; the broker is never asked."""
@@ -204,7 +209,9 @@ def _add_probes(app: FastAPI, missing: Callable[[], list[str]], metrics: Metrics
     @app.get("/metrics", tags=["probes"], response_class=PlainTextResponse)
     async def exposed() -> Response:
         """Return the metrics in Prometheus' text format."""
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        # Many workloads take tens of milliseconds; other requests do not wait for them.
+        workloads = await asyncio.to_thread(statuses)
+        return Response(generate_latest(metrics.registry) + workloads, media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_handlers(app: FastAPI) -> None:

@@ -1,13 +1,15 @@
 """Commands of operators: roll back, pin, pause, try a version. Each becomes a record in the log of observations.
 
 Nothing is done here: the fit applies the command when it reads it, so that a version always has its place in one order,
-and who asked, when and why stays on record.
+and who asked, when and why stays on record. An answer waits, within bounds, until the fit has said what became of it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
+from uuid import uuid4
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -27,6 +29,7 @@ from recalibrator.api.http_requests import (
 from recalibrator.errors import RequestRefused
 from schemas.calibration import CalibrationVersion
 from schemas.command import Action, Command
+from schemas.status import CommandOutcome
 from schemas.topics import OBSERVATIONS
 
 _ON_VERSION: tuple[Action, ...] = ("activate", "pin", "shadow")
@@ -35,19 +38,45 @@ _NEEDING_VERSION: tuple[Action, ...] = ("activate", "shadow", "canary")
 _ACCEPTED, _CONFLICT, _UNPROCESSABLE = 202, 409, 422
 _MAX_BODY_BYTES = 20_000
 _MAX_REASON_CHARS = 4_096
+DEFAULT_WAIT_S, MAX_WAIT_S = 5.0, 30.0
+"""How long an answer waits for the fit's outcome, unless asked otherwise, and at most."""
+
+_LOOK_S = 0.02
 _REASON_MEANING = "One line, kept with the command; in the body or in the address."
 _REASON = {"type": "string", "maxLength": _MAX_REASON_CHARS, "description": _REASON_MEANING}
-_OPTIONAL_BODY = {
-    "requestBody": {
-        "required": False,
-        "content": {
-            "application/json": {"schema": {"type": "object", "properties": {"reason": _REASON}}},
-        },
-    },
-    "parameters": [
-        {"name": "reason", "in": "query", "required": False, "description": _REASON_MEANING, "schema": _REASON}
-    ],
+_HOLD = {
+    "type": "boolean",
+    "default": True,
+    "description": "Whether the version stays in force until the workload is unpinned; else a refit may replace it.",
 }
+_REASON_IN_ADDRESS = {
+    "name": "reason",
+    "in": "query",
+    "required": False,
+    "description": _REASON_MEANING,
+    "schema": _REASON,
+}
+
+
+class CommandAnswer(Command):
+    """The command as it stands in the log, and its outcome; null where no fit gave one in time."""
+
+    outcome: CommandOutcome | None = None
+
+
+class Order(NamedTuple):
+    """What a caller wants done: an action and its arguments."""
+
+    action: Action
+    version: int | None = None
+    share: float | None = None
+    hold: bool | None = None
+
+
+WaitSeconds = Annotated[
+    float,
+    Query(ge=0.0, le=MAX_WAIT_S, description="Longest wait for the outcome, where a fit is known to run."),
+]
 
 
 class CommandRoutes:
@@ -68,21 +97,13 @@ class CommandRoutes:
         for action in _ON_WORKLOAD:
             self._add(f"/v1/calibrations/{{workload:segment}}:{action.replace('_', '-')}", self._on_workload(action))
 
-    async def issue(
-        self,
-        workload: str,
-        action: Action,
-        version: int | None,
-        caller: str,
-        reason: str,
-        share: float | None = None,
-    ) -> Command:
-        """Put a command in the log and wait until the broker has it.
+    async def issue(self, workload: str, order: Order, caller: str, reason: str, wait_s: float = 0.0) -> CommandAnswer:
+        """Put a command in the log, and wait until the broker has it and, for a while, until the fit has applied it.
 
         Parameters
         ----------
-        share : float, optional
-            Of queries, in (0, 1]; for a canary.
+        wait_s : float
+            Longest wait for the fit, in seconds.
 
         Raises
         ------
@@ -92,6 +113,7 @@ class CommandRoutes:
         BrokerUnreachable
         """
         self._context.require_workload(workload)
+        action, version = order.action, order.version
         content = None
         if action == "promote":
             self._require_trial(workload)
@@ -104,9 +126,7 @@ class CommandRoutes:
             content = CalibrationVersion.from_json(record)
         command = Command(
             workload=workload,
-            action=action,
-            version=version,
-            share=share,
+            **order._asdict(),
             # The history holds more versions than the fit keeps.
             map=None if content is None else content.map,
             uncertainty_threshold=None if content is None else content.uncertainty_threshold,
@@ -114,10 +134,26 @@ class CommandRoutes:
             issued_by=caller,
             issued_at=self._context.clock.now(),
             reason=reason,
+            command_id=uuid4().hex,
         )
         await self._context.producer.send(self._topic, workload.encode(), command.to_json())
         self._context.metrics.count("commands", action=action)
-        return command
+        outcome = await self._outcome(command, wait_s)
+        return CommandAnswer.model_validate(command.model_dump() | {"outcome": outcome})
+
+    async def _outcome(self, command: Command, wait_s: float) -> CommandOutcome | None:
+        """Return what the status says of a command, once it does; at once where no fit is known to run."""
+        context, loop = self._context, asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        while context.documents.has_running("fit", context.clock.now()):
+            status = context.cache.status(command.workload)
+            for outcome in () if status is None else status.commands:
+                if outcome.command_id == command.command_id:
+                    return outcome
+            if loop.time() >= until:
+                break
+            await asyncio.sleep(_LOOK_S)
+        return None
 
     def _require_trial(self, workload: str) -> None:
         status = self._context.cache.status(workload)
@@ -127,41 +163,52 @@ class CommandRoutes:
             raise RequestRefused(_CONFLICT, "no_trial", message)
 
     async def canary(
-        self, request: Request, workload: str, version: str, share: Annotated[str, Query(max_length=20)]
+        self,
+        request: Request,
+        workload: str,
+        version: str,
+        share: Annotated[str, Query(max_length=20)],
+        wait_s: WaitSeconds = DEFAULT_WAIT_S,
     ) -> Response:
         """Command the fit to have this version decide a share of queries."""
-        caller, reason = await self._caller_and_reason(request)
-        number = version_number(version)
-        return _answer(await self.issue(workload, "canary", number, caller, reason, checked_share(share)))
+        caller, reason, _ = await self._given(request)
+        order = Order("canary", version_number(version), checked_share(share))
+        return _answer(await self.issue(workload, order, caller, reason, wait_s))
 
     def _on_version(self, action: Action) -> Any:
-        async def act(request: Request, workload: str, version: VersionInPath) -> Response:
-            caller, reason = await self._caller_and_reason(request)
-            return _answer(await self.issue(workload, action, version_number(version), caller, reason))
+        async def act(
+            request: Request, workload: str, version: VersionInPath, wait_s: WaitSeconds = DEFAULT_WAIT_S
+        ) -> Response:
+            caller, reason, body = await self._given(request)
+            hold = checked_hold(body.get("hold", True)) if action == "activate" else None
+            order = Order(action, version_number(version), hold=hold)
+            return _answer(await self.issue(workload, order, caller, reason, wait_s))
 
         act.__doc__ = f"Command the fit to {action} this version."
         act.__name__ = f"{action}_version"
         return act
 
     def _on_workload(self, action: Action) -> Any:
-        async def act(request: Request, workload: str) -> Response:
-            caller, reason = await self._caller_and_reason(request)
-            return _answer(await self.issue(workload, action, None, caller, reason))
+        async def act(request: Request, workload: str, wait_s: WaitSeconds = DEFAULT_WAIT_S) -> Response:
+            caller, reason, _ = await self._given(request)
+            return _answer(await self.issue(workload, Order(action), caller, reason, wait_s))
 
         act.__doc__ = f"Command the fit to {action.replace('_', ' ')} this workload."
         act.__name__ = f"{action}_workload"
         return act
 
-    async def _caller_and_reason(self, request: Request) -> tuple[str, str]:
+    async def _given(self, request: Request) -> tuple[str, str, dict[str, Any]]:
+        """Return the caller, the reason and the body of a request."""
         caller = self._context.authorise(request, "admin")
         require_type(request, JSON_TYPES)
-        body = await read_body(request, _MAX_BODY_BYTES)
-        given = [parse_object(body).get("reason")] if body else []
-        given = [*request.query_params.getlist("reason"), *(one for one in given if one is not None)]
+        data = await read_body(request, _MAX_BODY_BYTES)
+        body = parse_object(data) if data else {}
+        inside = body.get("reason")
+        given = [*request.query_params.getlist("reason"), *([] if inside is None else [inside])]
         if len(given) > 1:
             message = "reason: is given more than once: send it in the body or in the address"
             raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "reason")
-        return caller, checked_reason(given[0] if given else "")
+        return caller, checked_reason(given[0] if given else ""), body
 
     def _add(self, path: str, endpoint: Any) -> None:
         self.router.add_api_route(
@@ -169,10 +216,30 @@ class CommandRoutes:
             endpoint,
             methods=["POST"],
             status_code=_ACCEPTED,
-            response_model=Command,
+            response_model=CommandAnswer,
             responses=documented(400, 401, 403, 404, 408, 409, 413, 415, 422, 503),
-            openapi_extra=_OPTIONAL_BODY,
+            openapi_extra=_optional_body(holds=path.endswith(":activate")),
         )
+
+
+def _optional_body(*, holds: bool) -> dict[str, Any]:
+    properties = {"reason": _REASON} | ({"hold": _HOLD} if holds else {})
+    content = {"application/json": {"schema": {"type": "object", "properties": properties}}}
+    return {"requestBody": {"required": False, "content": content}, "parameters": [_REASON_IN_ADDRESS]}
+
+
+def checked_hold(given: object) -> bool:
+    """Return whether a roll-back holds.
+
+    Raises
+    ------
+    RequestRefused
+        422.
+    """
+    if not isinstance(given, bool):
+        message = f"hold: must be true or false (got {str(given)[:60]!r})"
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "hold")
+    return given
 
 
 def checked_reason(given: object) -> str:
@@ -207,5 +274,5 @@ def checked_share(given: str) -> float:
     return share
 
 
-def _answer(command: Command) -> Response:
-    return json_answer(command.to_json(), _ACCEPTED)
+def _answer(answer: CommandAnswer) -> Response:
+    return json_answer(answer.to_json(), _ACCEPTED)

@@ -17,8 +17,8 @@ from recalibrator.api.http_answers import tagged
 from recalibrator.api.http_context import Context
 from recalibrator.api.http_requests import read_body, require_type, version_number
 from recalibrator.api.keys import require_same_site
-from recalibrator.api.pages.html_page import ACTIONS, Page
-from recalibrator.api.routes_commands import CommandRoutes, checked_reason, checked_share
+from recalibrator.api.pages.html_page import ACTIONS, UNTIL_REFIT, Page
+from recalibrator.api.routes_commands import CommandRoutes, Order, checked_reason, checked_share
 from recalibrator.errors import RequestRefused
 from schemas.command import Action
 
@@ -111,8 +111,9 @@ class PageRoutes:
             caller = self._context.keys.authorise(_credentials(request, form.get("key", "")), "admin")
             number = version_number(version) if version else None
             share = checked_share(form.get("share", "")) if action == "canary" else None
+            hold = form.get("hold") != UNTIL_REFIT if action == "activate" else None
             reason = checked_reason(form.get("reason", ""))
-            await self._commands.issue(workload, action, number, caller, reason, share)
+            await self._commands.issue(workload, Order(action, number, share, hold), caller, reason)
         except RequestRefused as error:
             return self._form(workload, form.get("action", ""), version, str(error), error.status)
         query = urlencode({"asked": action} | ({} if number is None else {"version": number}))

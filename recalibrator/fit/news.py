@@ -15,6 +15,7 @@ Facts = dict[str, JsonValue]
 
 _BAD_STATES: frozenset[WorkloadState] = frozenset({"bad_labels_suspected", "infeasible", "label_starved", "stale"})
 _BAD_DRIFT = frozenset({"suspected", "drifted"})
+_MOST_NAMED = 20
 
 
 class PublishedVersions:
@@ -56,6 +57,9 @@ def status_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]
         facts = {"workload": workload, "state": after.drift.state, "before": before.drift.state, "detectors": alarmed}
         yield News("drift state", facts, is_bad=after.drift.state in _BAD_DRIFT)
     yield from _label_news(before, after)
+    yield from _labeler_news(before, after)
+    yield from _outage_news(before, after)
+    yield from _command_news(before, after)
 
 
 def _label_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]:
@@ -70,6 +74,43 @@ def _label_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]
     if (last := audit.get("last")) is not None and was.get("last") != last and isinstance(last, dict):
         facts = {"workload": after.workload, **last, "quarantined": audit.get("quarantined")}
         yield News("suspected labels judged", facts, is_bad=last.get("verdict") == "refuted")
+
+
+def _labeler_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]:
+    """Yield whose labels are set aside from now on, and whose count again."""
+    was, now = (one.details.get("labelers_set_aside") for one in (before, after))
+    names_before, names = (set(one) if isinstance(one, dict) else set[str]() for one in (was, now))
+    for name in sorted(names - names_before)[:_MOST_NAMED]:
+        yield News("labels of a labeler set aside", {"workload": after.workload, "labeler": name}, is_bad=True)
+    for name in sorted(names_before - names)[:_MOST_NAMED]:
+        yield News("labels of a labeler count again", {"workload": after.workload, "labeler": name})
+
+
+def _outage_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]:
+    if (before.outage is None) is (after.outage is None):
+        return
+    outage = after.outage
+    facts: Facts = {"workload": after.workload}
+    if outage is None:
+        yield News("model outage over", facts)
+    else:
+        shares: Facts = {"small_failing": outage.small_failing, "large_failing": outage.large_failing}
+        yield News("model outage", facts | shares, is_bad=True)
+
+
+def _command_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]:
+    """Yield what became of operators' commands, with who issued them."""
+    for one in after.commands:
+        if one in before.commands:
+            continue
+        facts: Facts = {
+            "workload": after.workload,
+            "action": one.action,
+            "note": one.note,
+            "version": one.version,
+            "issued_by": one.issued_by,
+        }
+        yield News("command refused" if one.is_refused else "command applied", facts, is_bad=one.is_refused)
 
 
 def number_ignored(workload: str, number: int) -> News:

@@ -37,7 +37,7 @@ from schemas.command import Command
 from schemas.event import DEFAULT_SIGNAL, to_us
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
-from schemas.status import WorkloadStatus
+from schemas.status import CommandOutcome, WorkloadStatus
 from schemas.traffic import TrafficSummary
 from schemas.trial import CalibrationTrial
 
@@ -322,30 +322,43 @@ class Recalibrator:
         on_trial = self._trials.running
         act = interpret(command, self._published, self._holds, None if on_trial is None else on_trial.version.version)
         self._holds = act.holds
-        self._counters.last_command = act.note
         if act.ends_trial:
             self._trials.end(command.action, self._now_us)
         if act.deed == "fit":
             version = self._refit(commanded=command.action)
-            if version is None:
-                least = self.constants.support.minimum_bootstrap_labels
-                self._counters.last_command = (
-                    f"{command.action} refused: needs {least} labels, some with both models run; "
-                    f"{len(self._labels)} are known"
-                )
+            least, known = self.constants.support.minimum_bootstrap_labels, len(self._labels)
+            refusal = f"{command.action} refused: needs {least} labels, some with both models run; {known} are known"
+            self._conclude(command, refusal if version is None else act.note, is_refused=version is None)
             return version
         former = None if act.of is None else self._published.find(act.of)
         if former is None and on_trial is not None and act.of == on_trial.version.version:
             former = on_trial.version
         if act.deed == "nothing" or (content := content_of(command, act.of, former)) is None:
+            self._conclude(command, act.note, is_refused=act.is_refused)
             return None
         is_tried = act.deed == "try"
         model_costs = costs(self.settings, self._traffic)
         version = self._published.publish(self._now_us, content, model_costs, audit=self._audit, on_trial=is_tried)
         if is_tried:
             self._trials.begin(command, version, self._now_us)
-            return None
-        return version
+        self._conclude(command, act.note)
+        return None if is_tried else version
+
+    def _conclude(self, command: Command, note: str, *, is_refused: bool = False) -> None:
+        """Note what became of a command, for whoever issued it."""
+        trial = self._trials.running if command.action in ("shadow", "canary") else None
+        shown = self.current if trial is None else trial.version
+        self._counters.on_command(
+            CommandOutcome(
+                command_id=command.command_id,
+                action=command.action,
+                is_refused=is_refused,
+                version=None if shown is None else shown.version,
+                note=note,
+                issued_by=command.issued_by,
+                issued_at=command.issued_at,
+            )
+        )
 
     def status(self) -> WorkloadStatus:
         """Return how the workload keeps its promise, as of the events seen; costs about a refit, changes nothing."""

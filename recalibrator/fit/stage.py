@@ -11,6 +11,7 @@ within what a restart would fold again.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -40,6 +41,8 @@ KEPT_VERSIONS = 1_000
 """Versions of one workload that stay in the history topic."""
 
 _POLL_S = 0.1
+_MOST_STATUSES = 1_000
+"""Committed statuses kept for who asks; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,7 @@ class FitStage(Stage):
         self._published = PublishedVersions()
         self._ignored: dict[str, int] = {}
         self._news: list[News] = []
+        self._committed: deque[WorkloadStatus] = deque(maxlen=_MOST_STATUSES)
         self._snapshot_due_s = clock.monotonic() + SNAPSHOT_INTERVAL_S
         self._is_assigned = False
 
@@ -157,6 +161,12 @@ class FitStage(Stage):
     def news(self) -> Sequence[News]:
         """Return what was published since the last call, and what has changed for the workloads."""
         found, self._news = [*self._published.take(), *self._news], []
+        return found
+
+    def statuses(self) -> Sequence[WorkloadStatus]:
+        """Return the statuses that were committed since the last call."""
+        found = tuple(self._committed)
+        self._committed.clear()
         return found
 
     def start(self) -> None:
@@ -274,6 +284,9 @@ class FitStage(Stage):
             self._count("observations", workload=event.workload, kind=event.kind)
         if version is None and event.kind != "command":
             return
+        if event.kind == "command":
+            # Somebody waits for the outcome.
+            self._status_due_s.pop(event.workload, None)
         kept, most = fold.history.setdefault(event.workload, []), self._limits.kept_versions
         topics = self._topics
         # Signed as they leave: the fold, and so its snapshots, know of no key.
@@ -403,6 +416,7 @@ class FitStage(Stage):
             workload = status.workload
             self._news.extend(status_news(self._statuses_sent.get(workload, status), status))
             self._statuses_sent[workload] = status
+            self._committed.append(status)
             fold.touched.discard(workload)
             self._status_due_s[workload] = self._clock.monotonic() + STATUS_INTERVAL_S
         self._outputs = []

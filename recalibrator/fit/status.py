@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from schemas.costs import CostRate
 from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER, from_us
 from schemas.settings import WorkloadSettings
 from schemas.status import (
+    CommandOutcome,
     CostQualityCurve,
     DriftState,
     LabelStatus,
@@ -40,6 +41,7 @@ _Z95 = 1.959963984540054
 _LEAST_LABELS_TO_QUOTE = 50
 _LABELS_OF_RATE = 500
 _SECONDS_PER_HOUR = 3600.0
+_KEPT_COMMANDS = 8
 _TOLERANCE = 0.005
 """Of micro-F1; an estimate so little below the target still counts as holding it."""
 
@@ -59,6 +61,7 @@ class Counters:
     effective_labels: float = 0.0
     last_command: str | None = None
     of_other_signal: int = 0
+    commands: list[dict[str, Any]] = field(default_factory=list)
 
     def count(self, change: Change, requested: bool) -> None:
         """Count one labelled example by what became of it."""
@@ -91,6 +94,11 @@ class Counters:
             "last_command": self.last_command,
             **({"labels_of_other_signal": self.of_other_signal} if self.of_other_signal else {}),
         }
+
+    def on_command(self, outcome: CommandOutcome) -> None:
+        """Keep what became of a command, among the latest."""
+        self.last_command = outcome.note
+        self.commands = [*self.commands, outcome.model_dump(mode="json")][-_KEPT_COMMANDS:]
 
     def on_traffic(self, labels_requested: float) -> None:
         """Count labels asked for."""
@@ -155,6 +163,7 @@ def workload_status(
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
         trial=facts.trials.status(current, None if quality is None else policies, costs(settings, traffic)),
         outage=outage,
+        commands=tuple(CommandOutcome.model_validate(one) for one in counters.commands),
     )
 
 

@@ -193,7 +193,7 @@ def _metrics() -> dict[str, Any]:
     fit = {recalibrator_metrics.exposed_name(spec): spec for spec in recalibrator_metrics.SPECS}
     return {
         name: {"kind": spec.kind, "unit": spec.unit, "labels": list(spec.labels)}
-        for name, spec in sorted((router | fit).items())
+        for name, spec in sorted((router | fit | recalibrator_metrics.status_metrics()).items())
     }
 
 

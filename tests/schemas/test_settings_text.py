@@ -376,3 +376,33 @@ def test_former_keys_need_a_present_one() -> None:
     assert "former_keys: are given without a signing_key" in "\n".join(
         faults(f'[calibration]\nformer_keys = ["{SIGNING}"]')
     )
+
+
+def test_no_address_or_secret_of_a_webhook_is_shown() -> None:
+    """Who knows the address of an incoming webhook can write there."""
+    text = '[notify.webhooks.ops]\nurl = "https://hooks.example/T0/tok"\nsecret = "a-secret-long-enough"'
+    shown = render_settings(parse_settings(text, {}))
+    assert "tok" not in shown
+    assert "long-enough" not in shown
+    given = {"UCCI_NOTIFY__WEBHOOKS__OPS__SECRET": "another-secret-given"}
+    secret = parse_settings(text, given).notify.webhooks["ops"].secret
+    assert secret is not None
+    assert secret.get_secret_value() == "another-secret-given"
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('url = "hooks.example/tok"', "notify.webhooks.ops.url: is not an address"),
+        ('url = "file:///etc/passwd"', "notify.webhooks.ops.url: is not an address"),
+        ('url = "https://h/tok"\nsecret = "tok"', "notify.webhooks.ops.secret: is empty or too short"),
+        ('url = "https://h/tok"\nkinds = ["weather"]', "notify.webhooks.ops.kinds"),
+        ('url = "https://h/tok"\nworkloads = ["nobody"]', "notify.webhooks.ops.workloads: nobody is not configured"),
+    ],
+)
+def test_a_faulty_webhook_is_named_and_its_token_is_not(line: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_settings(f"[notify.webhooks.ops]\n{line}", {})
+    said = "\n".join(refused.value.faults)
+    assert fault in said
+    assert "tok" not in said

@@ -294,6 +294,8 @@ def commands(draw: st.DrawFn) -> Command:
         issued_by=draw(names),
         issued_at=draw(timestamps),
         reason=draw(texts),
+        command_id=draw(optional(names)),
+        hold=draw(optional(st.booleans())),
     )
 
 

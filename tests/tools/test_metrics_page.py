@@ -17,6 +17,7 @@ from ucci_runtime.metrics import MetricSpec
 ROOT = Path(__file__).parents[2]
 ROUTER = {spec.name: spec for spec in router_metrics.SPECS}
 RECALIBRATOR = {recalibrator_metrics.exposed_name(spec): spec for spec in recalibrator_metrics.SPECS}
+STATUSES = recalibrator_metrics.status_metrics()
 NOT_BASE_UNITS = ("milliseconds", "_ms", "minutes", "hours", "kilobytes", "_kb", "_mb", "percent")
 
 
@@ -41,9 +42,9 @@ def test_what_is_scraped_is_what_the_table_says(registry: CollectorRegistry, tab
     assert exposed(registry) == {name: (spec.kind, spec.help) for name, spec in table.items()}
 
 
-@pytest.mark.parametrize(("name", "spec"), [*ROUTER.items(), *RECALIBRATOR.items()])
+@pytest.mark.parametrize(("name", "spec"), [*ROUTER.items(), *RECALIBRATOR.items(), *STATUSES.items()])
 def test_names_follow_the_conventions(name: str, spec: MetricSpec) -> None:
-    assert name.startswith(("ucci_router_", "ucci_recalibrator_"))
+    assert name.startswith(("ucci_router_", "ucci_recalibrator_", "ucci_workload_", "ucci_backlog_"))
     assert name.endswith("_total") is (spec.kind == "counter")
     assert ("second" in spec.unit) is ("_seconds" in name)
     assert not name.removesuffix("_total").endswith(NOT_BASE_UNITS)

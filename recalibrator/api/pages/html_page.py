@@ -40,7 +40,7 @@ TONES = {
 ACTIONS = {
     "activate": (
         "Roll back",
-        "Its content is published again under a new number and decides at once, until a later fit replaces it.",
+        "Its content is published again under a new number and decides at once, until the workload is unpinned.",
     ),
     "pin": ("Pin", "It decides until it is unpinned, whatever later labels say. New fits are made, not published."),
     "unpin": ("Unpin", "New fits decide again."),
@@ -59,6 +59,9 @@ ACTIONS = {
     "stop_trial": ("Stop trial", "The version in force decides every query again; what was compared stays shown."),
 }
 """What each act is called, and what it does."""
+
+UNTIL_REFIT = "until_refit"
+"""In the form of a roll-back: it does not hold, the next fit may replace it."""
 
 _NAMES = {
     "uncertainty_threshold": "threshold on u",
@@ -134,7 +137,7 @@ class Page:
             "words": _words,
             "segment": _segment,
         }
-        self._environment.globals |= {"tones": TONES, "actions": ACTIONS}
+        self._environment.globals |= {"tones": TONES, "actions": ACTIONS, "until_refit": UNTIL_REFIT}
 
     def overview(self, now: datetime) -> str:
         """Return the page of all workloads; that of the workload where there is but one."""

@@ -109,6 +109,15 @@ class StatusDocuments:
         workloads = b",".join(self._json(name, around) for name in self._cache.workloads)
         return b'{"workloads":[' + workloads + b"]," + around.instances + b"}"
 
+    def has_running(self, stage: str, now: datetime) -> bool:
+        """Return whether a recalibrator that still reports runs a stage that is ready."""
+        return any(
+            (found := one.status.stages.get(stage)) is not None
+            and found.ready
+            and now - one.status.updated_at <= SILENT_AFTER
+            for one in self._cache.recalibrators()
+        )
+
     def _json(self, workload: str, around: _Around) -> bytes:
         own, rest = self._own(workload), self._rest(workload, around)
         lag = to_json(own.lag | around.lag)

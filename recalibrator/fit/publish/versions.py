@@ -1,8 +1,8 @@
 """The versions of one workload, each numbered above all known before, and what operators' commands do with them.
 
-A command goes before what is automatic: ``pause`` and ``pin`` hold automatic versions back, never another command. To
-roll back or pin is to want one version for all queries, which ends a trial. On a pinned workload a shadow may run,
-as it acts on nothing, but no canary.
+A command goes before what is automatic: ``pause``, ``pin`` and a roll-back that holds keep automatic versions back,
+never another command. To roll back or pin is to want one version for all queries, which ends a trial. On a pinned
+workload a shadow may run, as it acts on nothing, but no canary.
 """
 
 from __future__ import annotations
@@ -193,6 +193,8 @@ class Act:
         For people: what was done, or why nothing was done.
     ends_trial : bool
         Whether the trial under way ends with it.
+    is_refused : bool
+        Whether nothing was done that was asked for.
     """
 
     deed: Deed
@@ -200,6 +202,7 @@ class Act:
     note: str
     of: int | None = None
     ends_trial: bool = False
+    is_refused: bool = False
 
 
 def interpret(command: Command, registry: VersionRegistry, holds: Holds, on_trial: int | None = None) -> Act:
@@ -210,7 +213,7 @@ def interpret(command: Command, registry: VersionRegistry, holds: Holds, on_tria
     """
     if command.map is not None and command.signal != registry.signal:
         because = f"its map is of the uncertainty signal {command.signal}, configured is {registry.signal}"
-        return Act("nothing", holds, f"{command.action} refused: {because}")
+        return _refused(command, holds, because)
     return _interpret(command, registry, holds, on_trial)
 
 
@@ -230,6 +233,10 @@ def _interpret(command: Command, registry: VersionRegistry, holds: Holds, on_tri
             return _hold(command, holds)
 
 
+def _refused(command: Command, holds: Holds, because: str) -> Act:
+    return Act("nothing", holds, f"{command.action} refused: {because}", is_refused=True)
+
+
 def _hold(command: Command, holds: Holds) -> Act:
     if command.action == "pause":
         return Act("nothing", replace(holds, paused=True), "paused")
@@ -242,7 +249,7 @@ def _bootstrap(command: Command, holds: Holds) -> Act:
     if command.map is None:
         return Act("fit", holds, "bootstrap")
     if not command.map.uncertainty:
-        return Act("nothing", holds, "bootstrap refused: its map has no knots")
+        return _refused(command, holds, "its map has no knots")
     return Act("take_map", holds, "bootstrap")
 
 
@@ -251,11 +258,11 @@ def _republish(command: Command, registry: VersionRegistry, holds: Holds) -> Act
     wanted = command.version if command.version is not None else current.version if current else None
     if wanted is None or not _is_known(wanted, command, registry):
         known = "there is none yet" if wanted is None else f"version {wanted} is not among those kept"
-        return Act("nothing", holds, f"{command.action} refused: {known}")
-    if command.action == "pin":
+        return _refused(command, holds, known)
+    if command.action == "pin" or command.hold:
         holds = replace(holds, pinned=True)
-        if current is not None and current.version == wanted:
-            return Act("nothing", holds, f"pinned version {wanted}", ends_trial=True)
+    if command.action == "pin" and current is not None and current.version == wanted:
+        return Act("nothing", holds, f"pinned version {wanted}", ends_trial=True)
     deed: Deed = "republish" if registry.find(wanted) is not None else "take_map"
     return Act(deed, holds, f"{command.action} of version {wanted}", wanted, ends_trial=True)
 
@@ -276,12 +283,12 @@ def _try(command: Command, registry: VersionRegistry, holds: Holds) -> Act:
         because = "the workload is pinned; unpin it first"
     else:
         return Act("try", holds, f"{command.action} of version {wanted}", wanted, ends_trial=True)
-    return Act("nothing", holds, f"{command.action} refused: {because}")
+    return _refused(command, holds, because)
 
 
 def _conclude(command: Command, holds: Holds, on_trial: int | None) -> Act:
     if on_trial is None:
-        return Act("nothing", holds, f"{command.action} refused: no trial is under way")
+        return _refused(command, holds, "no trial is under way")
     if command.action == "promote":
         return Act("republish", holds, f"promote of version {on_trial}", on_trial, ends_trial=True)
     return Act("nothing", holds, f"trial of version {on_trial} stopped", ends_trial=True)

@@ -85,6 +85,27 @@ def test_an_act_on_a_trial_becomes_a_command(
     assert (command.map is not None) is (version is not None)
 
 
+@pytest.mark.parametrize(("body", "hold"), [({}, True), ({"hold": True}, True), ({"hold": False}, False)])
+def test_a_roll_back_holds_unless_asked_not_to(api: Api, body: dict[str, Any], hold: bool) -> None:
+    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}/1:activate", json=body)
+    assert (answer.status_code, answer.json()["outcome"]) == (202, None)
+    assert Command.from_json(api.producer.records[0][2]).hold is hold
+
+
+def test_a_hold_that_is_no_truth_value_is_refused(api: Api) -> None:
+    answer = api.client.post(f"/v1/calibrations/{WORKLOAD}/1:activate", json={"hold": "no"})
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "hold")
+    assert not api.producer.records
+
+
+def test_the_form_of_a_roll_back_says_that_it_holds(api: Api) -> None:
+    form = {"workload": WORKLOAD, "action": "activate", "version": "1"}
+    assert "Until the workload is unpinned" in api.client.get("/confirm", params=form).text
+    for more in ({}, {"hold": "until_refit"}):
+        api.client.post("/confirm", data=form | more, follow_redirects=False)
+    assert [Command.from_json(value).hold for _, _, value in api.producer.records] == [True, False]
+
+
 @pytest.mark.parametrize(
     "share", ["", "?share=", "?share=0", "?share=1.01", "?share=nan", "?share=1e400", "?share=half"]
 )

@@ -7,7 +7,7 @@ from typing import Any
 from recalibrator.fit.news import status_news
 from recalibrator.stage import News
 from schemas.calibration import Target
-from schemas.status import WorkloadStatus
+from schemas.status import CommandOutcome, OutageStatus, WorkloadStatus
 
 DETECTOR = {"watches": "errors", "needs_labels": True, "statistic": 9.0, "bound": 5.0}
 
@@ -52,3 +52,30 @@ def test_suspected_labels_are_logged_once_and_so_is_the_verdict() -> None:
     judged = status(last={"verdict": "refuted", "answers": 40, "errors": 3, "at": "2026-01-31T13:00:00"})
     line = between(suspected, judged)["suspected labels judged"]
     assert (line.facts["verdict"], line.facts["answers"], line.is_bad) == ("refuted", 40, True)
+
+
+def test_commands_are_logged_once_with_who_issued_them() -> None:
+    moment = "2026-01-31T12:00:00Z"
+    first = {"action": "pause", "note": "paused", "issued_by": "ada", "issued_at": moment}
+    second = {
+        "action": "refit",
+        "note": "refit refused: …",
+        "issued_by": "bob",
+        "issued_at": moment,
+        "is_refused": True,
+    }
+    before = status().model_copy(update={"commands": (CommandOutcome.model_validate(first),)})
+    after = status().model_copy(update={"commands": (*before.commands, CommandOutcome.model_validate(second))})
+    lines = between(before, after)
+    assert set(lines) == {"command refused"}
+    assert (lines["command refused"].facts["issued_by"], lines["command refused"].is_bad) == ("bob", True)
+    assert set(between(status(), before)) == {"command applied"}
+
+
+def test_an_outage_and_labelers_set_aside_are_logged() -> None:
+    bad = status().model_copy(update={"outage": OutageStatus(large_failing=0.6)})
+    assert between(status(), bad)["model outage"].facts["large_failing"] == 0.6
+    assert not between(bad, status())["model outage over"].is_bad
+    distrusted = status().model_copy(update={"details": {"labelers_set_aside": {"eve": {"labels": 9}}}})
+    assert between(status(), distrusted)["labels of a labeler set aside"].facts["labeler"] == "eve"
+    assert set(between(distrusted, status())) == {"labels of a labeler count again"}

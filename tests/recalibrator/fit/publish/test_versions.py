@@ -65,6 +65,34 @@ def test_activate_publishes_a_former_version_anew(bootstrapped: Recalibrator) ->
     assert bootstrapped.current == again
 
 
+def test_a_roll_back_that_holds_outlives_refits_until_unpin() -> None:
+    """Held, a version survives the labels that would replace it; not held, as in logs of earlier releases, it goes."""
+    for hold in (True, False, None):
+        core = Recalibrator(settings())
+        drive(core, WORLD.draw, 1_500)
+        assert core.current is not None
+        back = order(core, "activate", version=core.current.version, hold=hold)
+        assert back is not None
+        assert (core.status().state == "pinned") is (hold is True)
+        assert (not drive(core, WORLD.draw, 1_500, first=1_500).versions) is (hold is True)
+        order(core, "unpin")
+        assert core.status().state != "pinned"
+
+
+def test_the_status_keeps_what_became_of_commands(bootstrapped: Recalibrator) -> None:
+    """Each outcome is found by its command's id: the version that it led to, or why nothing was done."""
+    order(bootstrapped, "activate", version=1, command_id="a")
+    order(bootstrapped, "activate", version=77, command_id="b")
+    order(bootstrapped, "shadow", version=1, command_id="c")
+    order(bootstrapped, "refit", command_id="d")
+    restored = Recalibrator.restore(settings(), bootstrapped.snapshot())
+    found = {one.command_id: (one.is_refused, one.version) for one in restored.status().commands}
+    assert found == {None: (False, 1), "a": (False, 2), "b": (True, 2), "c": (False, 3), "d": (True, 2)}
+    for _ in range(20):
+        order(bootstrapped, "pause")
+    assert len(bootstrapped.status().commands) == 8
+
+
 def test_pin_holds_a_version_through_drift_until_unpin() -> None:
     core = Recalibrator(settings())
     drive(core, WORLD.draw, 1_500)

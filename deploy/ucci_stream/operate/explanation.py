@@ -1,0 +1,184 @@
+"""Why a query was answered as it was, and what became of its label: from the records that name it. Pure.
+
+What the fit alone knows, such as which labels an audit has in quarantine, is not in the topics one by one; where that
+decides, the explanation says so rather than guess.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from schemas.calibration import CalibrationVersion
+from schemas.draws import uniform
+from schemas.event import rfc3339
+from schemas.feedback import FeedbackEvent
+from schemas.labelled import LabelledExample
+from schemas.routed import RoutedEvent
+from schemas.status import WorkloadStatus
+from ucci_stream.operate.letters import Letter
+
+
+@dataclass(slots=True)
+class Traces:
+    """The records that name a query.
+
+    Parameters
+    ----------
+    results : list of RoutedEvent
+        In the order of their topic; the first one is what the join keeps.
+    feedback : list of FeedbackEvent
+    examples : list of LabelledExample
+        What the join has sent to the fit.
+    is_open : bool
+        Whether people are asked for its label at this moment.
+    version : CalibrationVersion or None
+        That decided, where the history still has it.
+    status : WorkloadStatus or None
+    letters : list of Letter
+        Records of this query that were set aside.
+    """
+
+    results: list[RoutedEvent] = field(default_factory=list)
+    feedback: list[FeedbackEvent] = field(default_factory=list)
+    examples: list[LabelledExample] = field(default_factory=list)
+    is_open: bool = False
+    version: CalibrationVersion | None = None
+    status: WorkloadStatus | None = None
+    letters: list[Letter] = field(default_factory=list)
+
+
+class Verdict(NamedTuple):
+    """Whether a query's label counts in the estimates, and why."""
+
+    counted: Literal["yes", "no", "not yet", "unknown"]
+    why: str
+
+
+def explanation(query_id: str, traces: Traces, signal: str) -> dict[str, Any]:
+    """Return everything about one query as JSON values.
+
+    Parameters
+    ----------
+    signal : str
+        How the workload measures u now.
+    """
+    found: dict[str, Any] = {
+        "query_id": query_id,
+        "results": len(traces.results),
+        "dead_letters": [letter.document(whole=False) for letter in traces.letters],
+    }
+    if not traces.results:
+        return found
+    routed = traces.results[0]
+    found["result"] = json.loads(routed.to_json())
+    found["decision"] = _decision(routed, traces.version)
+    found["draws"] = _draws(routed, traces.version)
+    verdict = verdict_of(traces, signal)
+    found["label"] = {
+        "requested": routed.label.requested,
+        "reason": routed.label.reason,
+        "probability": routed.label.probability,
+        "is_open": traces.is_open,
+        "feedback": [_said(event) for event in traces.feedback],
+        "joined": [_joined(example) for example in traces.examples],
+        "counted": verdict.counted,
+        "why": verdict.why,
+    }
+    return found
+
+
+def _decision(routed: RoutedEvent, version: CalibrationVersion | None) -> dict[str, Any]:
+    decision = routed.decision
+    made: dict[str, Any] = {
+        "escalated": decision.escalated,
+        "reason": decision.reason,
+        "answered_by": routed.answered_by,
+        "uncertainty": decision.uncertainty,
+        "error_probability": decision.error_probability,
+        "calibration_version": decision.calibration_version,
+        "uncertainty_threshold": None if version is None else version.uncertainty_threshold,
+        "threshold": decision.threshold,
+        "version_made_at": None if version is None else rfc3339(version.created_at),
+        "version_trigger": None if version is None else version.evidence.trigger,
+        "trial": None if decision.trial is None else decision.trial.model_dump(mode="json"),
+        "repeatable": None,
+    }
+    if version is not None and decision.reason != "degraded":
+        again = version.decide(decision.uncertainty, routed.query_id)
+        made["repeatable"] = (again.escalated, again.reason) == (decision.escalated, decision.reason)
+    return made
+
+
+def _draws(routed: RoutedEvent, version: CalibrationVersion | None) -> dict[str, Any]:
+    """Return the number drawn for this query and what it was compared with; exploration lies inside the label draw."""
+    return {
+        "number": uniform(routed.query_id, routed.workload),
+        "exploration_probability": None if version is None else version.exploration_probability,
+        "explored": routed.decision.reason == "exploration",
+        "label_probability": routed.label.probability,
+        "label_requested": routed.label.requested,
+        "large_probability": routed.decision.large_probability,
+    }
+
+
+def _said(event: FeedbackEvent) -> dict[str, Any]:
+    return {
+        "labeler": event.labeler,
+        "source": event.source,
+        "labelled_at": None if event.labelled_at is None else rfc3339(event.labelled_at),
+        "revision": event.revision,
+        "retracted": event.retracted,
+        "entities": event.model_dump(mode="json")["entities"],
+    }
+
+
+def _joined(example: LabelledExample) -> dict[str, Any]:
+    return {
+        "revision": example.revision,
+        "labeler": example.labeler,
+        "labelled_at": rfc3339(example.labelled_at),
+        "retracted": example.retracted,
+        "trusted": example.trusted,
+        "disputed": example.disputed,
+    }
+
+
+def verdict_of(traces: Traces, signal: str) -> Verdict:
+    """Return whether the label of a query that has a result counts."""
+    if not traces.examples:
+        return _before_the_join(traces.feedback, is_requested=traces.results[0].label.requested)
+    standing = max(traces.examples, key=lambda example: example.revision)
+    if (why := _outside(standing, traces.status, signal)) is not None:
+        return Verdict("no", why)
+    audit = None if traces.status is None else traces.status.details.get("label_audit")
+    quarantined = audit.get("quarantined") if isinstance(audit, dict) else 0
+    if quarantined:
+        return Verdict("unknown", f"{quarantined} labels are in quarantine until an audit is decided; it may be one")
+    corrected = len({example.revision for example in traces.examples}) > 1
+    return Verdict("yes", f"as {'last corrected' if corrected else 'joined'}, while it is among the latest labels")
+
+
+def _outside(standing: LabelledExample, status: WorkloadStatus | None, signal: str) -> str | None:
+    """Return why a label that has reached the fit stays outside the estimates, or None."""
+    people = None if status is None else status.details.get("labelers_set_aside")
+    reasons = (
+        (standing.retracted, "it was withdrawn, or turned into a skip"),
+        (not standing.label_requested, "it was not requested: labels that people choose would bias the estimates"),
+        (standing.signal != signal, f"u was measured by {standing.signal}, and the workload measures {signal} now"),
+        (
+            isinstance(people, dict) and standing.labeler in people,
+            f"labels of {standing.labeler} are set aside: they differ from everybody else's",
+        ),
+    )
+    return next((why for holds, why in reasons if holds), None)
+
+
+def _before_the_join(feedback: Sequence[FeedbackEvent], *, is_requested: bool) -> Verdict:
+    if not feedback:
+        return Verdict("not yet" if is_requested else "no", "no label has come in")
+    if all(event.retracted or event.entities is None for event in feedback):
+        return Verdict("no", "labelers have skipped it, or taken their labels back")
+    return Verdict("not yet", "the join has not sent it to the fit: look at its lag, and at dead letters")

@@ -1,0 +1,174 @@
+"""A client for the recalibrator's HTTP API as operators' commands use it; every failure is one clear line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+
+from schemas.errors import ConfigError, UcciError
+from schemas.settings import Settings
+
+KEY_VARIABLE = "UCCI_API_KEY"
+URL_VARIABLE = "UCCI_API_URL"
+
+_KEY_HEADER = "X-Api-Key"
+_MARGIN_S = 10.0
+"""For an answer beyond the time that it is asked to wait."""
+
+_UNAUTHORISED, _FORBIDDEN, _REFUSED = 401, 403, 400
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 where a server listens, turned into where it is
+_DETAIL_CHARS = 300
+
+
+class ApiFailed(UcciError):
+    """The API did not answer, or refused; the line says why and what to look at."""
+
+    exit_code = 1
+
+
+class Place(NamedTuple):
+    """Where the API is, and the key to show, if any."""
+
+    url: str
+    key: str | None
+
+
+def place_of(settings: Settings | None, url: str | None, key: str | None) -> Place:
+    """Return where the API is: as given, else as configured.
+
+    Parameters
+    ----------
+    settings : Settings or None
+        None where the address is given and no configuration was found.
+    url, key : str or None
+        From the command line or the environment.
+
+    Raises
+    ------
+    ConfigError
+        When the address is none.
+    """
+    if url is None:
+        options = Settings().recalibrator if settings is None else settings.recalibrator
+        host = _ANY_ADDRESS.get(options.http_host, options.http_host)
+        url = f"http://{f'[{host}]' if ':' in host else host}:{options.http_port}"
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise ConfigError([f"--url: {url!r} is not an address such as http://127.0.0.1:8080"])
+    return Place(url.rstrip("/"), key or _configured_key(settings))
+
+
+def _configured_key(settings: Settings | None) -> str | None:
+    """Return the key of the scope admin that stands in the configuration itself, if one does."""
+    for key in {} if settings is None else settings.recalibrator.api_keys.values():
+        if "admin" in key.scopes and key.key is not None:
+            return key.key.get_secret_value()
+    return None
+
+
+class RecalibratorApi:
+    """The API of a running recalibrator; an asynchronous context manager.
+
+    Parameters
+    ----------
+    place : Place
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def workloads(self) -> list[str]:
+        """Return the configured workloads."""
+        return [one["workload"] for one in (await self._call("GET", "/v1/status"))["workloads"]]
+
+    async def status(self, workload: str) -> dict[str, Any]:
+        """Return a workload's status."""
+        return await self._call("GET", f"/v1/status/{_segment(workload)}")
+
+    async def versions(self, workload: str) -> list[dict[str, Any]]:
+        """Return a workload's versions, newest first."""
+        found = await self._call("GET", f"/v1/calibrations/{_segment(workload)}")
+        return list(found["versions"])
+
+    async def act(
+        self, workload: str, what: str, body: Mapping[str, Any], *, wait_s: float, share: float | None = None
+    ) -> dict[str, Any]:
+        """Command the fit, and return the answer.
+
+        Parameters
+        ----------
+        what : str
+            What follows the workload in the address, such as ``/7:activate`` or ``:pause``.
+        wait_s : float
+            How long the answer may wait for the outcome, in seconds.
+
+        Raises
+        ------
+        ApiFailed
+        """
+        query = f"?wait_s={wait_s:g}" + ("" if share is None else f"&share={share:g}")
+        path = f"/v1/calibrations/{_segment(workload)}{what}{query}"
+        return await self._call("POST", path, body, timeout_s=wait_s)
+
+    async def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = 0.0
+    ) -> dict[str, Any]:
+        assert self._session is not None, "used as a context manager"
+        url, key = self._place
+        headers = {} if key is None else {_KEY_HEADER: key}
+        limit = aiohttp.ClientTimeout(total=timeout_s + _MARGIN_S, connect=_MARGIN_S)
+        try:
+            async with self._session.request(
+                method, url + path, json=body, headers=headers, timeout=limit, allow_redirects=False
+            ) as answer:
+                data = await answer.read()
+                status = answer.status
+        except TimeoutError:
+            raise ApiFailed(f"{url}: no answer within {timeout_s + _MARGIN_S:g} s") from None
+        except (aiohttp.ClientError, ValueError) as error:
+            raise ApiFailed(f"{url}: is not reached ({error}); is the recalibrator's API running there?") from None
+        document = _parsed(url, status, data)
+        if status >= _REFUSED:
+            raise ApiFailed(_refusal(url, status, document, has_key=key is not None))
+        return document
+
+
+def _parsed(url: str, status: int, data: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        shown = data[:_DETAIL_CHARS].decode("utf-8", "replace")
+        raise ApiFailed(f"{url}: answered {status} and no JSON object; is it a recalibrator's API? ({shown!r})")
+    return document
+
+
+def _refusal(url: str, status: int, document: Mapping[str, Any], *, has_key: bool) -> str:
+    error = document.get("error")
+    message = error.get("message") if isinstance(error, dict) else None
+    said = str(message or document)[:_DETAIL_CHARS]
+    if status in (_UNAUTHORISED, _FORBIDDEN) and not has_key:
+        return f"{url}: {said}; set {KEY_VARIABLE} to a key of the scope admin"
+    return f"{url}: {said}"
+
+
+def _segment(name: str) -> str:
+    """Encode a name for a segment of a path: a slash within it would end the segment."""
+    return quote(name, safe="")

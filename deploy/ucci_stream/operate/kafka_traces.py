@@ -1,0 +1,204 @@
+"""``ucci-stream explain``: finds the records of one query in the topics, and prints what they say of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic_core import to_json
+from rich.console import Console
+
+from recalibrator.decoding import decode_observation
+from schemas.calibration import CalibrationVersion
+from schemas.errors import DecodeError, UcciError
+from schemas.event import DEFAULT_SIGNAL, rfc3339
+from schemas.feedback import FeedbackEvent
+from schemas.labelled import LabelledExample
+from schemas.routed import RoutedEvent
+from schemas.settings import Settings
+from schemas.status import WorkloadStatus
+from schemas.topics import (
+    CALIBRATION_HISTORY,
+    DEAD_LETTERS,
+    FEEDBACK,
+    LABEL_REQUESTS,
+    OBSERVATIONS,
+    RESULTS,
+    STATUS,
+    Topic,
+)
+from ucci_runtime.broker.records import Record
+from ucci_stream.operate.explanation import Traces, explanation
+from ucci_stream.operate.kafka_scan import records_since
+from ucci_stream.operate.letters import letter_of, query_id
+from ucci_stream.topics.admin import broker_failures
+
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+_CLOCKS_DIFFER = timedelta(hours=1)
+
+
+class QueryNotFound(UcciError):
+    """No topic names the query."""
+
+    exit_code = 1
+
+
+def explain(settings: Settings, wanted: str, since: datetime) -> dict[str, Any]:
+    """Return what the topics say of a query; blocks while they are read.
+
+    Parameters
+    ----------
+    since : datetime
+        From when on its result is looked for.
+
+    Raises
+    ------
+    QueryNotFound, NotRead, BrokerUnreachable, AccessDenied
+    """
+    with broker_failures(settings):
+        traces = _traces(settings, wanted, since)
+    if not traces.results and not traces.letters:
+        raise QueryNotFound(
+            f"{wanted}: no result and no dead letter since {rfc3339(since)}; give an earlier --since, or look whether "
+            "it is still to be answered (GET /v1/status)"
+        )
+    workload = settings.workloads.get(traces.results[0].workload) if traces.results else None
+    return explanation(wanted, traces, DEFAULT_SIGNAL if workload is None else workload.uncertainty)
+
+
+def _traces(settings: Settings, wanted: str, since: datetime) -> Traces:
+    traces, key = Traces(), wanted.encode()
+    for record in _scan(settings, RESULTS, since):
+        if record.key == key and (routed := _decoded(RoutedEvent, record)) is not None:
+            traces.results.append(routed)
+    for record in _scan(settings, DEAD_LETTERS, since):
+        if record.key == key or query_id(record.value) == wanted:
+            traces.letters.append(letter_of(record))
+    if traces.results:
+        _read_label(settings, traces, traces.results[0])
+        _read_workload(settings, traces, traces.results[0])
+    return traces
+
+
+def _read_label(settings: Settings, traces: Traces, routed: RoutedEvent) -> None:
+    """Read what labelers have said of the query, and what the join has made of it."""
+    key, after = routed.query_id.encode(), routed.routed_at - _CLOCKS_DIFFER
+    for record in _scan(settings, FEEDBACK, after):
+        if record.key == key and (event := _decoded(FeedbackEvent, record)) is not None:
+            traces.feedback.append(event)
+    # Most observations are of other queries, and parsing them most of the work.
+    for record in _scan(settings, OBSERVATIONS, after):
+        if record.value is not None and _json_text(routed.query_id).encode() in record.value:
+            traces.examples += _examples(record, routed)
+    for record in _scan(settings, LABEL_REQUESTS, _EVER):
+        if record.key == key:
+            traces.is_open = record.value is not None
+
+
+def _read_workload(settings: Settings, traces: Traces, routed: RoutedEvent) -> None:
+    """Read the version that decided, and the latest status."""
+    version_key = f"{routed.workload}:{routed.decision.calibration_version}".encode()
+    for record in _scan(settings, CALIBRATION_HISTORY, _EVER):
+        if record.key == version_key:
+            traces.version = _decoded(CalibrationVersion, record)
+    for record in _scan(settings, STATUS, _EVER):
+        if record.key == routed.workload.encode():
+            traces.status = _decoded(WorkloadStatus, record)
+
+
+def _scan(settings: Settings, topic: Topic, since: datetime) -> Any:
+    return records_since(settings, topic.name(settings.topics.prefix), since, "explain")
+
+
+def _examples(record: Record, routed: RoutedEvent) -> list[LabelledExample]:
+    try:
+        event = decode_observation(record.value, frozenset({routed.workload}))
+    except DecodeError:
+        return []
+    is_ours = isinstance(event, LabelledExample) and event.query_id == routed.query_id
+    return [event] if is_ours and isinstance(event, LabelledExample) else []
+
+
+def _decoded(kind: Any, record: Record) -> Any:
+    """Return a record's event, or None where a release after this one has written it, or it is malformed."""
+    try:
+        return None if record.value is None else kind.from_json(record.value)
+    except DecodeError:
+        return None
+
+
+def show_explanation(found: Mapping[str, Any], console: Console, *, as_json: bool) -> None:
+    """Print an explanation, for people or for programs."""
+    if as_json:
+        sys.stdout.write(to_json(found).decode() + "\n")
+        return
+    for name, text in _lines(found):
+        console.print(f"{name:>12}  {text}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    lines = [
+        ("set aside", f"{one['at']} by {one['stage']}: {one['reason']}: {one['error']}")
+        for one in found["dead_letters"]
+    ]
+    if "result" not in found:
+        return lines
+    result, decision, draws, label = (found[name] for name in ("result", "decision", "draws", "label"))
+    lines += [
+        ("query", result["text"]),
+        *((role, _answer(result[role])) for role in ("small", "large")),
+        ("decision", f"{decision['reason']}, answered by {decision['answered_by']}{_against(decision)}"),
+        ("version", _version(decision)),
+        ("draws", _drawn(draws)),
+        ("label", f"requested ({label['reason']})" if label["requested"] else "not requested"),
+    ]
+    lines += [
+        ("came", f"{one['labelled_at']} from {one['labeler'] or 'nobody named'}, revision {one['revision']}")
+        for one in label["feedback"]
+    ]
+    lines += [
+        ("joined", f"revision {one['revision']}{', withdrawn' if one['retracted'] else ''}") for one in label["joined"]
+    ]
+    return [*lines, ("counted", f"{label['counted']}: {label['why']}")]
+
+
+def _drawn(draws: Mapping[str, Any]) -> str:
+    return (
+        f"{draws['number']:.6f}: explored {_share(draws['exploration_probability'])}, label requested "
+        f"{_share(draws['label_probability'])}; the large model ran with probability {draws['large_probability']:g}"
+    )
+
+
+def _answer(run: Mapping[str, Any] | None) -> str:
+    if run is None:
+        return "not called"
+    return _json_text(run["entities"]) if run["valid"] else f"failed: {run['error']}"
+
+
+def _json_text(value: Any) -> str:
+    return to_json(value).decode()
+
+
+def _against(decision: Mapping[str, Any]) -> str:
+    uncertainty, threshold = decision["uncertainty"], decision["uncertainty_threshold"]
+    if uncertainty is None:
+        return ""
+    return f": u = {uncertainty:.5f}" + ("" if threshold is None else f", threshold {threshold:.5f}")
+
+
+def _version(decision: Mapping[str, Any]) -> str:
+    number = decision["calibration_version"]
+    if number is None:
+        return "none was in force"
+    if decision["version_made_at"] is None:
+        return f"{number}, no longer in the history"
+    again = {True: "the same decision again", False: "another decision today", None: "not comparable"}
+    return (
+        f"{number}, made {decision['version_made_at']} ({decision['version_trigger']}): {again[decision['repeatable']]}"
+    )
+
+
+def _share(probability: float | None) -> str:
+    return "below an unknown bound" if probability is None else f"below {probability:g}"

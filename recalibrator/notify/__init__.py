@@ -1,0 +1,1 @@
+"""Notifications: state changes of workloads → webhooks, signed, retried, each once."""

@@ -1,0 +1,153 @@
+"""The thread that notifies: statuses come in without ever waiting, notices go out to each webhook at its own pace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from threading import Lock, Thread
+
+import aiohttp
+import structlog
+
+from recalibrator.notify.file_outbox import OutboxFile
+from recalibrator.notify.http_webhook import LONGEST_WAIT_S, post
+from recalibrator.notify.notices import Notice
+from recalibrator.notify.outbox import Outbox
+from schemas.settings import NotifySettings, Webhook
+from schemas.status import WorkloadStatus
+from ucci_runtime.broker.records import Count
+from ucci_runtime.clock import Clock
+
+_log = structlog.get_logger()
+_MOST_STATUSES = 10_000
+"""Statuses that wait for this thread; beyond it the oldest is forgotten, and the next one says how it stands."""
+
+_END_TIMEOUT_S = 2.0
+
+
+class DeliveryThread(Thread):
+    """Delivers what statuses give reason to; a fault of its own is logged, and never ends the service.
+
+    Parameters
+    ----------
+    settings : NotifySettings
+    store : OutboxFile
+    clock : Clock
+    count : callable
+    """
+
+    def __init__(self, settings: NotifySettings, store: OutboxFile, *, clock: Clock, count: Count) -> None:
+        super().__init__(name="notify", daemon=True)
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._count = count
+        self._outbox = Outbox(settings.webhooks, settings.queue_max)
+        self._statuses: deque[WorkloadStatus] = deque(maxlen=_MOST_STATUSES)
+        self._lock = Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._has_ended = False
+        self._has_come, self._is_closing = asyncio.Event(), asyncio.Event()
+
+    def announce(self, status: WorkloadStatus) -> None:
+        """Take a committed status; returns at once, callable from any thread."""
+        self._statuses.append(status)
+        self._wake(self._has_come)
+
+    def end(self) -> None:
+        """Begin no further attempt; what waits is stored and sent after the next start. Callable from any thread."""
+        self._has_ended = True
+        self._wake(self._is_closing)
+
+    def run(self) -> None:
+        """Deliver until the end."""
+        try:
+            self._store.load(self._outbox)
+            asyncio.run(self._deliver_all())
+        except Exception:  # noqa: BLE001 logged with its trace: the fit goes on
+            _log.exception("notifications have ended: nothing is sent until a restart")
+
+    def _wake(self, event: asyncio.Event) -> None:
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(event.set)
+
+    async def _deliver_all(self) -> None:
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
+        # What came, or ended, before there was a loop to wake.
+        self._has_come.set()
+        if self._has_ended:
+            self._is_closing.set()
+        wakes = {name: asyncio.Event() for name in self._settings.webhooks}
+        try:
+            async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+                taker = tasks.create_task(self._take_all(wakes))
+                senders = [
+                    tasks.create_task(self._send_all(session, name, webhook, wakes[name]))
+                    for name, webhook in self._settings.webhooks.items()
+                ]
+                await self._is_closing.wait()
+                taker.cancel()
+                for wake in wakes.values():
+                    wake.set()
+                # An attempt under way may still be answered, which saves its receiver a repetition.
+                await asyncio.wait(senders, timeout=_END_TIMEOUT_S)
+                for sender in senders:
+                    sender.cancel()
+        finally:
+            with self._lock:
+                self._loop = None
+
+    async def _take_all(self, wakes: Mapping[str, asyncio.Event]) -> None:
+        for wake in wakes.values():
+            # What a former process had not delivered.
+            wake.set()
+        while True:
+            await self._has_come.wait()
+            self._has_come.clear()
+            is_changed = False
+            while self._statuses:
+                taken = self._outbox.take(self._statuses.popleft(), self._clock.now())
+                is_changed = is_changed or taken.is_changed
+                for name, dropped in taken.dropped.items():
+                    self._count("notifications", dropped, webhook=name, outcome="dropped")
+            if is_changed:
+                # Stored before anything is sent: a restart repeats it under the same id.
+                self._store.save(self._outbox)
+                for wake in wakes.values():
+                    wake.set()
+
+    async def _send_all(self, session: aiohttp.ClientSession, name: str, webhook: Webhook, wake: asyncio.Event) -> None:
+        while not self._is_closing.is_set():
+            await wake.wait()
+            wake.clear()
+            while not self._is_closing.is_set() and (notice := self._outbox.next(name)) is not None:
+                if await self._send(session, name, webhook, notice):
+                    self._outbox.done(name, notice)
+                    self._store.save(self._outbox)
+
+    async def _send(self, session: aiohttp.ClientSession, name: str, webhook: Webhook, notice: Notice) -> bool:
+        """Send one notice until it is delivered, refused for good, or too old; False where the end came first."""
+        settings, began_s = self._settings, self._clock.monotonic()
+        facts = {"webhook": name, "workload": notice.workload, "kind": notice.kind, "notice_id": notice.notice_id}
+        wait_s = settings.first_retry_s
+        while not self._is_closing.is_set():
+            attempt = await post(session, name, webhook, notice, settings.page_url, self._clock.now())
+            is_late = self._clock.monotonic() - began_s + wait_s > settings.retry_for_s
+            outcome = "given_up" if attempt.outcome == "retried" and is_late else attempt.outcome
+            self._count("notifications", webhook=name, outcome=outcome)
+            if outcome == "delivered":
+                _log.info("notified", **facts)
+                return True
+            if outcome != "retried":
+                _log.warning("notification not delivered", outcome=outcome, detail=attempt.detail, **facts)
+                return True
+            if wait_s == settings.first_retry_s:
+                _log.warning("notification not delivered yet; trying again", detail=attempt.detail, **facts)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_closing.wait(), max(wait_s, attempt.retry_after_s or 0.0))
+            wait_s = min(2.0 * wait_s, LONGEST_WAIT_S)
+        return False

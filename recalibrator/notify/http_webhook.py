@@ -1,0 +1,76 @@
+"""One attempt to deliver one notice to one webhook, and what its answer means for the next attempt."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+import aiohttp
+
+from recalibrator.notify.bodies import body_of, headers_of
+from recalibrator.notify.notices import Notice
+from schemas.settings import Webhook
+
+Outcome = Literal["delivered", "retried", "refused"]
+LONGEST_WAIT_S = 300.0
+"""Between two attempts, whatever a receiver asks for."""
+
+_OK, _REDIRECTED, _CLIENT, _SERVER = 200, 300, 400, 500
+_PASSING = frozenset({408, 425, 429})
+_ANSWER_BYTES = 300
+
+
+class Attempt(NamedTuple):
+    """How an attempt ended.
+
+    Parameters
+    ----------
+    outcome : str
+        ``refused`` for good, by an answer that a repetition would not change.
+    detail : str
+        In a few words, for people.
+    retry_after_s : float or None
+        As the receiver asks.
+    """
+
+    outcome: Outcome
+    detail: str
+    retry_after_s: float | None = None
+
+
+async def post(
+    session: aiohttp.ClientSession, name: str, webhook: Webhook, notice: Notice, page_url: str | None, now: datetime
+) -> Attempt:
+    """Send a notice once; takes no longer than the webhook's time-out, and raises nothing."""
+    body = body_of(notice, webhook.format, name, page_url)
+    secret = None if webhook.secret is None else webhook.secret.get_secret_value()
+    headers = headers_of(notice, body, secret, int(now.timestamp()))
+    limit = aiohttp.ClientTimeout(total=webhook.timeout_s)
+    try:
+        # A redirect would carry the notice to an address that nobody has configured.
+        async with session.post(
+            webhook.url.get_secret_value(), data=body, headers=headers, timeout=limit, allow_redirects=False
+        ) as answer:
+            said = (await answer.content.read(_ANSWER_BYTES)).decode("utf-8", "replace").strip()
+            return _judged(answer.status, said, answer.headers.get("Retry-After"))
+    except TimeoutError:
+        return Attempt("retried", f"no answer within {webhook.timeout_s:g} s")
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        # Messages of the client may name the address, which may hold a token.
+        return Attempt("retried", type(error).__name__)
+
+
+def _judged(status: int, said: str, retry_after: str | None) -> Attempt:
+    detail = f"answered {status}" + (f": {said}" if said and status >= _REDIRECTED else "")
+    if _OK <= status < _REDIRECTED:
+        return Attempt("delivered", detail)
+    if status >= _SERVER or status in _PASSING:
+        return Attempt("retried", detail, _seconds(retry_after))
+    return Attempt("refused", detail)
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Return the seconds of a Retry-After header; its other form, a date, is left to the usual back-off."""
+    if retry_after is None or not retry_after.isascii() or not retry_after.isdigit():
+        return None
+    return min(float(retry_after), LONGEST_WAIT_S)

@@ -1,0 +1,125 @@
+"""The acts of the page from the command line, against a whole recalibrator: each answer names the version it led to."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from tests.support.live_recalibrator import WORKLOAD, LiveRecalibrator, live_settings, new_cluster, running
+from ucci_stream import cli
+from ucci_stream.cli import app
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveRecalibrator]:
+    """Versions 1 (threshold .1) and 2 (.2), 2 in force."""
+    with running(live_settings(tmp_path_factory.mktemp("state")), new_cluster()) as live:
+        live.bootstrap(0.1, 0.2)
+        live.until(lambda: current(live) == 2, "two versions")
+        yield live
+
+
+def current(live: LiveRecalibrator) -> int | None:
+    status = live.status()
+    return None if status is None else status.calibration_version
+
+
+def call(live: LiveRecalibrator, *arguments: str) -> Any:
+    result = CliRunner().invoke(app, [*arguments, "--url", live.url, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    # The recalibrator of this process logs between the lines.
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_roll_back_names_its_version_and_holds(live: LiveRecalibrator) -> None:
+    """Without a number the version before the one in force comes back, and holds until `unpin`."""
+    before = current(live)
+    answer = call(live, "rollback", "--reason", "worse since noon")
+    outcome, status = answer["outcome"], live.status()
+    assert status is not None
+    assert (outcome["is_refused"], answer["reason"]) == (False, "worse since noon")
+    assert outcome["version"] == status.calibration_version == (before or 0) + 1
+    assert status.state == "pinned"
+    assert call(live, "unpin")["outcome"]["note"] == "unpinned"
+    assert live.status().state != "pinned"  # type: ignore[union-attr] # there is one
+
+
+def test_roll_back_until_refit_does_not_hold(live: LiveRecalibrator) -> None:
+    call(live, "rollback", "1", "--until-refit")
+    status = live.status()
+    assert status is not None
+    assert (status.state == "pinned", status.uncertainty_threshold) == (False, 0.1)
+
+
+def test_every_act_of_the_page_is_a_command(live: LiveRecalibrator) -> None:
+    """Pause, resume, pin, trial and its end: the status shows each as soon as its command has answered."""
+    call(live, "pause")
+    assert live.status().state == "paused"  # type: ignore[union-attr] # there is one
+    call(live, "resume")
+    assert call(live, "pin")["outcome"]["version"] == current(live)
+    assert live.status().state == "pinned"  # type: ignore[union-attr] # there is one
+    call(live, "unpin")
+    tried = call(live, "shadow", "1")["outcome"]["version"]
+    assert tried != current(live)
+    assert call(live, "canary", "2", "--share", "0.5")["outcome"]["version"] == tried + 1
+    assert call(live, "stop-trial")["outcome"]["version"] == current(live)
+    call(live, "canary", "2", "--share", "0.5")
+    assert call(live, "promote")["outcome"]["version"] == current(live)
+
+
+def test_versions_lists_them_newest_first(live: LiveRecalibrator) -> None:
+    listed = call(live, "versions", "--limit", "100")
+    numbers = [one["version"] for one in listed["versions"]]
+    assert listed["calibration_version"] == current(live)
+    assert numbers == sorted(numbers, reverse=True)
+    assert {1, 2} <= set(numbers)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["refit"], "refit refused: needs 50 labels"),
+        (["rollback", "99"], "version 99"),
+        (["promote"], "no version of photo is on trial"),
+        (["pin", "--workload", "nobody"], "workload 'nobody' is not configured here"),
+    ],
+)
+def test_what_is_refused_is_one_line_and_exit_code_1(
+    live: LiveRecalibrator, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, text = ended(monkeypatch, *arguments, "--url", live.url)
+    assert code == 1
+    assert said in text
+    assert len(text.splitlines()) == 1
+
+
+def test_an_address_that_is_none_is_bad_usage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, text = ended(monkeypatch, "pause", "--url", "photo:8080/x", "--workload", WORKLOAD)
+    assert (code, "--url: 'photo:8080/x' is not an address" in text) == (2, True)
+
+
+def test_an_api_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = f"http://127.0.0.1:{live_settings(tmp_path).recalibrator.http_port}"
+    code, text = ended(monkeypatch, "pause", "--url", url, "--workload", WORKLOAD)
+    assert (code, len(text.splitlines()), "is not reached" in text) == (1, 1, True)
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
+    """Run the command as a user does; return its exit code and what it wrote to standard error."""
+    error = Console(file=io.StringIO(), width=300)
+    monkeypatch.setattr(cli, "err", error)
+    monkeypatch.setattr("sys.argv", ["ucci-stream", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert isinstance(error.file, io.StringIO)
+    return int(end.value.code or 0), error.file.getvalue()

@@ -1,0 +1,76 @@
+"""What is said of one query: its decision can be repeated, and its label's path is told to where it ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from schemas.draws import uniform
+from schemas.feedback import FeedbackEvent
+from schemas.labelled import LabelledExample
+from schemas.routed import LabelRequest
+from schemas.status import WorkloadStatus
+from tests.support.recalibrator_events import feedback, routed
+from tests.support.versions import sealed_version
+from ucci_stream.operate.explanation import Traces, explanation, verdict_of
+
+ASKED = routed(1).model_copy(update={"label": LabelRequest(requested=True, probability=0.1, reason="random")})
+SIGNAL = "token_margin"
+
+
+def status(**details: Any) -> WorkloadStatus:
+    return WorkloadStatus.cold_start("photo", sealed_version().target).model_copy(update={"details": details})
+
+
+def example(said: FeedbackEvent | None = None, **changes: Any) -> LabelledExample:
+    said = said or feedback(1)
+    return LabelledExample.from_events(ASKED, said, revision=said.revision).model_copy(update=changes)
+
+
+def counted(traces: Traces) -> tuple[str, str]:
+    return verdict_of(traces, SIGNAL)
+
+
+@pytest.mark.parametrize(
+    ("traces", "verdict", "because"),
+    [
+        (Traces(results=[ASKED]), "not yet", "no label has come in"),
+        (Traces(results=[ASKED], feedback=[feedback(1)]), "not yet", "the join has not sent it"),
+        (Traces(results=[ASKED], feedback=[feedback(1).model_copy(update={"entities": None})]), "no", "skipped"),
+        (Traces(results=[ASKED], examples=[example()]), "yes", "as joined"),
+        (Traces(results=[ASKED], examples=[example(), example(revision=2)]), "yes", "last corrected"),
+        (Traces(results=[ASKED], examples=[example(), example(revision=2, retracted=True)]), "no", "withdrawn"),
+        (Traces(results=[ASKED], examples=[example(label_requested=False)]), "no", "not requested"),
+        (Traces(results=[ASKED], examples=[example(signal="entropy")]), "no", "measured by entropy"),
+        (
+            Traces(results=[ASKED], examples=[example(labeler="eve")], status=status(labelers_set_aside={"eve": {}})),
+            "no",
+            "labels of eve are set aside",
+        ),
+        (
+            Traces(results=[ASKED], examples=[example()], status=status(label_audit={"quarantined": 7})),
+            "unknown",
+            "7 labels are in quarantine",
+        ),
+    ],
+)
+def test_where_a_label_ended_is_said_with_its_reason(traces: Traces, verdict: str, because: str) -> None:
+    found = counted(traces)
+    assert found[0] == verdict
+    assert because in found[1]
+
+
+def test_the_version_that_decided_decides_the_same_again() -> None:
+    """Version, threshold and draw together give the decision: nothing else went into it."""
+    version = sealed_version(version=4)
+    for uncertainty, elsewhere in ((0.1, 0.05), (0.9, 0.95)):
+        decision = version.decide(uncertainty, ASKED.query_id)
+        result = ASKED.model_copy(update={"decision": decision})
+        found = explanation(ASKED.query_id, Traces(results=[result], version=version), SIGNAL)
+        assert found["decision"]["repeatable"] is True
+        assert found["decision"]["uncertainty_threshold"] == version.uncertainty_threshold
+        assert found["draws"]["number"] == uniform(ASKED.query_id, "photo")
+        other = sealed_version(version=4, uncertainty_threshold=elsewhere, exploration_probability=0.0)
+        found = explanation(ASKED.query_id, Traces(results=[result], version=other), SIGNAL)
+        assert found["decision"]["repeatable"] is False

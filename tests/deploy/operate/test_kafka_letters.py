@@ -1,0 +1,132 @@
+"""Dead letters on a real broker: counted by reason, shown whole, and replayed once however often one replays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Message, Producer
+from typer.testing import CliRunner
+
+from schemas.errors import ConfigError
+from schemas.settings import Settings
+from schemas.topics import REPLAY_OF
+from tests.support.broker import create, produce, read_all
+from ucci_runtime.broker.dead_letters import cut_to, dead_letter
+from ucci_runtime.broker.records import Input, Record
+from ucci_stream.cli import app
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.operate.kafka_letters import replay_letters
+from ucci_stream.operate.letters import Selection
+
+pytestmark = pytest.mark.broker
+PARTITIONS = 2
+
+
+class Lab:
+    """Topics of one test with letters on them, and the command line that reads them."""
+
+    def __init__(self, broker: LocalBroker, prefix: str, directory: Path) -> None:
+        self.bootstrap, self.prefix = broker.bootstrap, prefix
+        names = ("queries", "results", "feedback", "dead-letters")
+        create(self.bootstrap, {f"{prefix}.{name}": PARTITIONS for name in names})
+        self.settings = Settings(kafka={"bootstrap.servers": self.bootstrap}, topics={"prefix": prefix})
+        self._config = directory / "ucci.toml"
+        self._config.write_text(
+            f'[kafka]\n"bootstrap.servers" = "{self.bootstrap}"\n[topics]\nprefix = "{prefix}"\n', encoding="utf-8"
+        )
+
+    def topic(self, name: str) -> str:
+        return f"{self.prefix}.{name}"
+
+    def add(self, name: str, query_id: str, reason: str, *, stage: str = "route", cut: bool = False) -> None:
+        """Set a record aside as the services do."""
+        key, value = query_id.encode(), json.dumps({"query_id": query_id, "text": "canon"}).encode()
+        source = Input(self.topic(name), int(query_id[-1]) % PARTITIONS)
+        record = Record(source, 7, key, value * (100 if cut else 1), headers=(("trace", b"abc"),))
+        letter = dead_letter(self.topic("dead-letters"), record, stage=stage, reason=reason, error=f"{reason}: why")
+        letter = cut_to(letter, 1_200) if cut else letter
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        producer.produce(letter.topic, key=letter.key, value=letter.value, headers=list(letter.headers), partition=0)
+        assert producer.flush(30.0) == 0
+
+    def call(self, *arguments: str) -> Any:
+        command = ["dead-letters", *arguments, "--config", str(self._config), "--json"]
+        result = CliRunner().invoke(app, command, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def queries(self) -> list[Message]:
+        return read_all(self.bootstrap, self.topic("queries"))
+
+
+@pytest.fixture
+def lab(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> Lab:
+    lab = Lab(broker, topic_prefix, tmp_path)
+    for number in range(4):
+        lab.add("queries", f"q-{number}", "models_failed")
+    lab.add("queries", "q-9", "models_failed", cut=True)
+    lab.add("feedback", "q-1", "not_json", stage="join")
+    lab.add("results", "q-2", "not_json", stage="join")
+    return lab
+
+
+def test_letters_are_counted_by_reason_and_shown_whole(lab: Lab) -> None:
+    groups = {(one["stage"], one["reason"], one["topic"]): one for one in lab.call("list")["groups"]}
+    failed = groups["route", "models_failed", lab.topic("queries")]
+    assert (failed["count"], len(groups)) == (5, 3)
+    assert failed["first_at"] <= failed["last_at"]
+    assert lab.call("list", "--stage", "join", "--topic", "feedback")["groups"][0]["count"] == 1
+    shown = lab.call("show", "0/0")
+    assert (shown["error"], shown["source"]) == ("models_failed: why", f"{lab.topic('queries')}/0/7")
+    assert json.loads(shown["value"])["query_id"] == "q-0"
+    assert shown["headers"] == [["trace", "abc"]]
+
+
+def test_a_replay_that_is_repeated_writes_nothing_twice(lab: Lab) -> None:
+    """Records go back to their partitions, headers and the letter's identity with them; the rest is named."""
+    dry = lab.call("replay", "--all", "--dry-run")
+    assert (dry["replayed"], lab.queries()) == (5, [])
+    done = lab.call("replay", "--all")
+    assert done["by_topic"] == {lab.topic("queries"): 4, lab.topic("feedback"): 1}
+    assert done["skipped"] == {"truncated": 1, "not_replayable": 1}
+    again = lab.call("replay", "--all")
+    assert (again["replayed"], again["skipped"]["replayed_before"]) == (0, 5)
+    found = {json.loads(message.value() or b"")["query_id"]: message for message in lab.queries()}
+    assert len(found) == len(lab.queries()) == 4
+    assert {name: message.partition() for name, message in found.items()} == {f"q-{n}": n % 2 for n in range(4)}
+    headers = dict(found["q-3"].headers() or ())
+    assert headers == {"trace": b"abc", REPLAY_OF: f"{lab.topic('dead-letters')}/0/3".encode()}
+
+
+def test_a_query_that_was_answered_meanwhile_stays_as_it_is(lab: Lab) -> None:
+    """Its producer sent it again: another record would be another result."""
+    produce(lab.bootstrap, lab.topic("results"), [("q-1", b"{}")])
+    done = lab.call("replay", "--reason", "models_failed")
+    assert (done["replayed"], done["skipped"]) == (3, {"truncated": 1, "answered": 1})
+
+
+def test_a_replay_that_died_is_ended_by_the_next_one(lab: Lab) -> None:
+    """What it had not committed does not show, and is replayed."""
+    dead = Producer({"bootstrap.servers": lab.bootstrap, "transactional.id": f"{lab.prefix}-dead-letters-replay"})
+    dead.init_transactions(30.0)
+    dead.begin_transaction()
+    identity = f"{lab.topic('dead-letters')}/0/0".encode()
+    dead.produce(lab.topic("queries"), key=b"q-0", value=b'{"query_id": "q-0"}', headers=[(REPLAY_OF, identity)])
+    assert dead.flush(30.0) == 0
+    assert lab.call("replay", "0/0")["replayed"] == 1
+    assert [message.key() for message in lab.queries()] == [b"q-0"]
+
+
+def test_a_replay_keeps_to_its_rate(lab: Lab) -> None:
+    pauses: list[float] = []
+    done = replay_letters(lab.settings, Selection(), rate=2.0, dry_run=False, wait=pauses.append)
+    assert done.by_topic.total() == 5
+    assert pauses == [1.0, 1.0]
+
+
+def test_a_replay_of_nothing_named_is_bad_usage(lab: Lab) -> None:
+    with pytest.raises(ConfigError, match="or --all"):
+        lab.call("replay")

@@ -1,0 +1,159 @@
+"""`/metrics` and the status say the same, and no record on a topic can make series without bound."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from recalibrator import metrics as recalibrator_metrics
+from schemas.event import rfc3339
+from schemas.status import WorkloadStatus
+from stream_router import metrics as router_metrics
+from tests.support.api import START, WORKLOAD, Api, make_api
+from tests.support.versions import sealed_version
+
+INTERVAL = {"estimate": 0.91, "lower": 0.88, "upper": 0.93}
+DETECTOR = {"watches": "errors", "needs_labels": True, "statistic": 9.0, "bound": 5.0}
+STATUS: dict[str, Any] = {
+    "workload": WORKLOAD,
+    "state": "active",
+    "sentence": "Fine.",
+    "calibration_version": 3,
+    "uncertainty_threshold": 0.25,
+    "target": {"micro_f1": 0.9},
+    "micro_f1": INTERVAL,
+    "per_field": {"camera": 0.95},
+    "escalation_rate": 0.3,
+    "cost": {"sequential": 1.9, "paper": 1.6, "large_only": 3.0},
+    "saving": {"sequential": 0.36, "paper": 0.46},
+    "labels": {
+        "requested": 90,
+        "received": 70,
+        "effective": 61.5,
+        "pending": 20,
+        "delay_s": {"p50": 60.0, "p90": 600.0},
+        "per_hour": 12.0,
+        "requested_share": 0.07,
+    },
+    "drift": {"state": "drifted", "detectors": [{"name": "errors", "state": "drifted", "alarms": 2} | DETECTOR]},
+    "calibration_error": {"ece": INTERVAL, "brier": INTERVAL},
+    "queries": 1_000,
+    "updated_at": START,
+    "details": {
+        "labels_overruled": 4,
+        "label_audit": {"quarantined": 11},
+        "labelers_set_aside": {"bob": {"labels": 5, "micro_f1": 0.1, "errors": 4.0}},
+    },
+    "outage": {"small_failing": 0.0, "large_failing": 0.4},
+}
+MODELS = {
+    WORKLOAD: {"small": {"state": "up", "overloaded": True, "calls": 9, "failures": 0}, "large": {"state": "down"}}
+}
+
+Scraped = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@pytest.fixture
+def api() -> Api:
+    api = make_api()
+    version = sealed_version(workload=WORKLOAD, version=3)
+    api.cache.take("ucci.calibration-history", f"{WORKLOAD}:3".encode(), version.to_json())
+    api.cache.take("ucci.status", WORKLOAD.encode(), WorkloadStatus.model_validate(STATUS).to_json())
+    add_router(api, "router-0", 3)
+    add_router(api, "router-1", 2)
+    return api
+
+
+def add_router(api: Api, name: str, version: int) -> None:
+    content = {
+        "instance_id": name,
+        "started_at": rfc3339(START),
+        "updated_at": rfc3339(START),
+        "ready": True,
+        "versions": {WORKLOAD: {"version": version}},
+        "models": MODELS,
+        "lag": {"0": 40},
+        "lag_s": {"0": 7.5},
+    }
+    assert api.cache.take("ucci.routers", name.encode(), json.dumps(content).encode())
+
+
+def scraped(api: Api) -> Scraped:
+    text = api.client.get("/metrics").text
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(found: Scraped, name: str, **labels: str) -> float:
+    return found[f"ucci_workload_{name}", tuple(sorted({"workload": WORKLOAD, **labels}.items()))]
+
+
+def test_metrics_say_what_the_status_says(api: Api) -> None:
+    found = scraped(api)
+    numbers = {
+        "micro_f1": 0.91,
+        "micro_f1_lower": 0.88,
+        "micro_f1_upper": 0.93,
+        "micro_f1_target": 0.9,
+        "escalation_rate": 0.3,
+        "calibration_error_lower": 0.88,
+        "queries_total": 1_000.0,
+        "labels_received_total": 70.0,
+        "labels_effective": 61.5,
+        "labels_per_hour": 12.0,
+        "labelers_set_aside": 1.0,
+        "calibration_version": 3.0,
+        "status_timestamp_seconds": START.timestamp(),
+        "routers_on_other_version": 1.0,
+    }
+    assert {name: value(found, name) for name in numbers} == numbers
+    assert value(found, "state", state="active") == 1.0
+    assert value(found, "state", state="stale") == 0.0
+    assert value(found, "saving", accounting="sequential") == 0.36
+    assert value(found, "label_delay_seconds", percentile="p90") == 600.0
+    assert value(found, "labels_set_aside", why="audit") == 11.0
+    assert value(found, "labels_set_aside", why="labeler") == 5.0
+    assert value(found, "labels_not_counted_total", why="overruled") == 4.0
+    assert value(found, "detector_state", detector="errors", state="drifted") == 1.0
+    assert value(found, "model_failing", role="large") == 0.4
+    assert value(found, "model_servers", role="large", state="down") == 2.0
+    assert value(found, "model_servers_overloaded", role="small") == 2.0
+    assert found["ucci_backlog_records", (("topic", "queries"),)] == 80.0
+
+
+def test_what_alerts_rest_on_is_scraped(api: Api) -> None:
+    """Every name in an alert's expression stands in the scrape, or in the tables of what the services count."""
+    api.letters.take(None, b"{}", {"dlq.stage": b"join", "dlq.reason": b"not_json"}, int(START.timestamp() * 1_000))
+    counted = {recalibrator_metrics.exposed_name(spec) for spec in recalibrator_metrics.SPECS}
+    known = counted | {spec.name for spec in router_metrics.SPECS} | {name for name, _ in scraped(api)}
+    wanted = {name for alert in recalibrator_metrics.ALERTS for name in re.findall(r"ucci_\w+", alert.expression)}
+    assert wanted <= known
+    assert {name for name in wanted if name.startswith(("ucci_workload_", "ucci_backlog_"))} <= {
+        name for name, _ in scraped(api)
+    }
+
+
+def test_what_is_not_known_has_no_sample() -> None:
+    """Before the first label nothing is quoted: an alert on quality must not fire on a made-up number."""
+    found = scraped(make_api())
+    assert value(found, "state", state="cold_start") == 1.0
+    assert value(found, "calibration_version") == 0.0
+    names = {name for name, _ in found}
+    assert not names & {"ucci_workload_micro_f1", "ucci_workload_cost", "ucci_workload_calibration_timestamp_seconds"}
+
+
+def test_hostile_dead_letters_make_no_series_of_their_own(api: Api) -> None:
+    for number in range(300):
+        headers = {"dlq.stage": f"stage-{number}".encode(), "dlq.reason": f"reason_{number}".encode()}
+        api.letters.take(None, b"{}", headers, int(START.timestamp() * 1_000))
+    found = scraped(api)
+    letters = {labels: count for (name, labels), count in found.items() if name == "ucci_workload_dead_letters"}
+    assert len(letters) <= 21
+    assert sum(letters.values()) == 300.0

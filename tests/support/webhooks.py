@@ -1,0 +1,62 @@
+"""A receiver of webhooks on a real port: keeps what it gets, and answers as the test says."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any, NamedTuple
+
+
+class Received(NamedTuple):
+    """One request."""
+
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        """The body as JSON values."""
+        return json.loads(self.body)
+
+
+@dataclass
+class Receiver:
+    """What came; ``answers`` holds the statuses of the next answers, 204 after them."""
+
+    url: str = ""
+    received: list[Received] = field(default_factory=list)
+    answers: deque[int] = field(default_factory=deque)
+
+
+@contextmanager
+def receiving(*answers: int) -> Iterator[Receiver]:
+    """Listen until the block ends."""
+    receiver = Receiver(answers=deque(answers))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            receiver.received.append(Received({k.lower(): v for k, v in self.headers.items()}, body))
+            self.send_response(receiver.answers.popleft() if receiver.answers else 204)
+            self.send_header("Location", receiver.url)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the library's name
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    receiver.url = f"http://127.0.0.1:{server.server_port}/services/T0/secret-token"
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
