@@ -85,13 +85,15 @@ def chaos(
     except UcciError as error:
         sys.stderr.write(f"{error}\n")
         raise typer.Exit(1) from None
+    if is_harmless(rows) and not made["ended"]:
+        shutil.rmtree(directory, ignore_errors=True)
     if json_file is not None:
         json_file.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     output = Console(width=None if sys.stdout.isatty() else _WIDTH)
     output.print(table(rows, f"{made['minutes']} minutes, seed {seed}, {made['machine']}"))
     if soak_minutes is not None:
         output.print(memory_table(found.memory))
-    for line in (*made["findings"], *made["not_recovered"]):
+    for line in (*made["findings"], *made["not_recovered"], *made["ended"]):
         output.print(line)
     raise typer.Exit(0 if is_harmless(rows) else 1)
 
@@ -112,12 +114,11 @@ def _is_called(entry: Entry, word: str) -> bool:
 
 @contextmanager
 def _broker() -> Iterator[tuple[LocalBroker, Path]]:
-    """Start a broker in a directory of its own; what is in it is kept where the block fails."""
+    """Start a broker in a directory of its own, which also takes the logs."""
     directory = Path(tempfile.mkdtemp(prefix="ucci-chaos-"))
     _CONSOLE.print(f"logs and data: {directory}")
     with LocalBroker(directory / "kafka") as broker:
         yield broker, directory
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager

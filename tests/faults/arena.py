@@ -10,11 +10,12 @@ import json
 import signal
 import time
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 from recalibrator.core import Recalibrator
 from recalibrator.decoding import decode_observation
@@ -40,6 +41,10 @@ NAMES = ("router-0", "router-1", "join", "fit")
 SETTLE_S = 90.0
 """Longest time from the end of all faults to the last consequence; what is not there by then counts as lost."""
 
+VERSION_S = 20.0
+"""Longest time from an observation that was folded to the version that follows from it."""
+
+_SAID_CHARS = 200
 
 _STAGE_OF: Mapping[Area, Stage] = {"queries": "router", "labels": "join", "versions": "fit"}
 """Whose doing it is; without its stage nothing can be expected of an area."""
@@ -47,6 +52,13 @@ _STAGE_OF: Mapping[Area, Stage] = {"queries": "router", "labels": "join", "versi
 
 class NotRecovered(AssertionError):
     """A stage has not committed again in time."""
+
+
+class Ended(NamedTuple):
+    """A process that ended by itself, and how."""
+
+    name: str
+    how: str
 
 
 class Arena:
@@ -81,6 +93,8 @@ class Arena:
         self.archive = Archive(broker.bootstrap, self.prefix, self._note)
         self.children: dict[str, Child] = {}
         self.excused: set[Place] = set()
+        self.ended: list[Ended] = []
+        self._names = tuple(names)
         self._stages = frozenset(stage_of(name) for name in names)
         self._counts = Consequences(self._stages)
         for name in names:
@@ -146,7 +160,12 @@ class Arena:
         ------
         NotRecovered
         """
-        if not self.archive.wait_for(lambda: self.committed_since(name, after_ms), timeout_s):
+
+        def has_committed() -> bool:
+            self.supervise([name])
+            return self.committed_since(name, after_ms)
+
+        if not self.archive.wait_for(has_committed, timeout_s):
             child = self.children.get(name)
             raise NotRecovered(f"{name} has not committed within {timeout_s:g} s: {child.tail() if child else ''}")
 
@@ -164,6 +183,15 @@ class Arena:
         self.await_commit(name, after_ms, timeout_s)
         return time.monotonic() - since_s
 
+    def supervise(self, names: Iterable[str]) -> None:
+        """Start again whoever has ended by itself, as whatever runs the services would; noted in :attr:`ended`."""
+        for name in names:
+            child = self.children.get(name)
+            if child is not None and child.has_ended:
+                code, said = child.await_end(0.0), " ".join(child.tail(1))
+                self.ended.append(Ended(name, f"{name} ended with {code}: {said[:_SAID_CHARS]}"))
+                child.start()
+
     @property
     def results(self) -> int:
         """Number of results seen."""
@@ -180,7 +208,12 @@ class Arena:
     def settle(self, timeout_s: float = SETTLE_S) -> bool:
         """Stop asking and wait until all that was sent has had its consequences; False where that takes too long."""
         self.senders.stop_asking()
-        return self.archive.wait_for(self._is_settled, timeout_s)
+
+        def is_settled() -> bool:
+            self.supervise(self._names)
+            return self._is_settled()
+
+        return self.archive.wait_for(is_settled, timeout_s)
 
     def evidence(self) -> Evidence:
         """Return what the topics hold now."""
@@ -201,8 +234,19 @@ class Arena:
         if "fit" in self._stages:
             findings += _belief_faults(evidence)
             if not any(place.topic == "observations" for place in self.excused):
-                findings += _fold_faults(evidence, self.settings)
+                findings += self._fold_faults(evidence)
         return evidence, findings
+
+    def _fold_faults(self, evidence: Evidence) -> list[Finding]:
+        """Compare the versions with those of an undisturbed fold; the last of them may still be on its way."""
+        expected = _folded(evidence, self.settings)
+        self.archive.wait_for(lambda: expected.keys() <= self._counts.versions, VERSION_S)
+        found = {
+            int(json.loads(record.value)["version"]): record.value
+            for place, record in list(self.archive.records.items())
+            if place.topic == "calibration" and record.value is not None
+        }
+        return list(_differences(expected, found))
 
     def _note(self, record: Kept) -> None:
         self._counts.take(record)
@@ -223,6 +267,7 @@ class Consequences:
         self._lock = Lock()
         self.latest_ms: dict[str, int] = {}
         self.results = 0
+        self.versions: set[int] = set()
         self._answered: set[str] = set()
         self._with_result: set[str] = set()
         self._revisions: dict[str, int] = {}
@@ -282,9 +327,13 @@ class Consequences:
         else:
             self._revisions[found["query_id"]] = max(self._revisions.get(found["query_id"], 0), found["revision"])
 
+    def _take_calibration(self, record: Kept) -> None:
+        self.versions.add(int(json.loads(record.value or b"")["version"]))
+
     def _take_status(self, record: Kept) -> None:
         self._saw("fit", record)
-        if (json.loads(record.value or b"").get("lag") or {}).get("observations") == 0:
+        # The marker behind the last record's transaction may still count as one.
+        if (json.loads(record.value or b"").get("lag") or {}).get("observations", 2) <= 1:
             self._folded_ms = max(self._folded_ms, record.timestamp_ms)
 
 
@@ -308,8 +357,8 @@ def arena(broker: LocalBroker, directory: Path, seed: int, names: Collection[str
             made.close()
 
 
-def _fold_faults(evidence: Evidence, settings: Settings) -> Iterator[Finding]:
-    """Fold the log once more, undisturbed: the same versions must come out, byte for byte."""
+def _folded(evidence: Evidence, settings: Settings) -> dict[int, bytes]:
+    """Fold the log once more, undisturbed, and return the versions that come out."""
     core = Recalibrator(settings.workloads[WORKLOAD])
     expected: dict[int, bytes] = {}
     for record in evidence.of("observations"):
@@ -317,7 +366,10 @@ def _fold_faults(evidence: Evidence, settings: Settings) -> Iterator[Finding]:
             version = core.observe(decode_observation(record.value, {WORKLOAD}))
             if version is not None:
                 expected[version.version] = version.to_json()
-    found = {int(json.loads(r.value)["version"]): r.value for r in evidence.of("calibration") if r.value is not None}
+    return expected
+
+
+def _differences(expected: Mapping[int, bytes], found: Mapping[int, bytes]) -> Iterator[Finding]:
     for number in sorted(expected.keys() | found.keys()):
         if number not in found:
             yield Finding("versions", "lost", f"version {number} follows from the log and was not published")
@@ -339,8 +391,9 @@ def _belief_faults(evidence: Evidence) -> Iterator[Finding]:
     assert isinstance(drift, Mapping)
     if details["labelers_set_aside"] or (audit or {}).get("set_aside"):
         yield Finding("versions", "altered", f"labels are set aside: {audit} {details['labelers_set_aside']}")
-    if drift["state"] in {"suspected", "drifted"}:
-        yield Finding("versions", "altered", f"drift is {drift['state']} on a stationary stream: {drift['detectors']}")
+    alarmed = [f"{one['name']} since {one['since']}" for one in drift["detectors"] if one["alarms"]]
+    if alarmed or drift["state"] == "drifted":
+        yield Finding("versions", "altered", f"drift is {drift['state']} on a stationary stream: {alarmed}")
 
 
 def _config(bootstrap: str, prefix: str, models: ModelPair, state: Path) -> str:

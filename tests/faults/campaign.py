@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults import broker_faults, model_faults, process_faults, state_faults
-from tests.faults.arena import Arena, arena
+from tests.faults.arena import Arena, Ended, arena, stage_of
 from tests.faults.checker import Area, Finding
 from tests.faults.episodes import Episode, Kind
 from tests.faults.evidence import Evidence
+from tests.faults.fault_points import Stage
 from tests.faults.resident_memory import MemoryWatch, Slope, slopes
 from ucci_stream.local.kafka_node import LocalBroker
 
@@ -78,13 +79,26 @@ ENTRIES: tuple[Entry, ...] = (
 
 @dataclass
 class Row:
-    """One kind of fault in the report."""
+    """One kind of fault in the report.
+
+    Parameters
+    ----------
+    kind : str
+    episodes : list of Episode
+    findings : list of Finding
+        Promises broken.
+    queries, dead_letters : int
+        While it lasted.
+    ended : list of str
+        Processes that ended by themselves and were started again.
+    """
 
     kind: str
     episodes: list[Episode]
     findings: list[Finding]
     queries: int = 0
     dead_letters: int = 0
+    ended: list[str] = field(default_factory=list)
 
     def count(self, *harms: str) -> int:
         """Return how many findings are of these harms."""
@@ -121,6 +135,9 @@ class Watching:
 _NOBODY = Watching()
 
 
+_AREA_OF: Mapping[Stage, Area] = {"router": "queries", "join": "labels", "fit": "versions"}
+
+
 @dataclass
 class _Judgement:
     """What was found so far, so that each finding is somebody's only once."""
@@ -129,7 +146,13 @@ class _Judgement:
     queries: int = 0
     letters: int = 0
 
-    def rows(self, run: Sequence[tuple[Entry, list[Episode]]], evidence: Evidence, found: list[Finding]) -> list[Row]:
+    def rows(
+        self,
+        run: Sequence[tuple[Entry, list[Episode]]],
+        evidence: Evidence,
+        found: list[Finding],
+        ended: Iterable[Ended],
+    ) -> list[Row]:
         fresh = [finding for finding in found if finding not in self.seen]
         self.seen |= set(found)
         queries, letters = len(evidence.acknowledged), sum(1 for _ in evidence.of("dead-letters"))
@@ -140,6 +163,7 @@ class _Judgement:
                 [finding for finding in fresh if entry.area in {None, finding.area}],
                 queries - self.queries,
                 letters - self.letters,
+                [one.how for one in ended if entry.area in {None, _AREA_OF[stage_of(one.name)]}],
             )
             for entry, episodes in run
         ]
@@ -169,9 +193,10 @@ def _run_group(stage: Arena, members: list[Entry], seed: int, watching: Watching
     for together in [*([beside] if beside else []), *alone]:
         done = _run_beside(stage, together, seed, watching)
         evidence, found = stage.judge()
-        for row in judgement.rows(done, evidence, found):
+        for row in judgement.rows(done, evidence, found, stage.ended):
             rows.append(row)
             watching.on_row(row)
+        stage.ended.clear()
         stage.senders.go_on()
     return rows
 
@@ -243,7 +268,8 @@ def soak(broker: LocalBroker, directory: Path, minutes: float, seed: int, watchi
         watch.close()
         passed = (time.monotonic() - began_s) / 60.0
         evidence, found = stage.judge()
-        total = Row("soak", [], found, len(evidence.acknowledged), sum(1 for _ in evidence.of("dead-letters")))
+        letters = sum(1 for _ in evidence.of("dead-letters"))
+        total = Row("soak", [], found, len(evidence.acknowledged), letters, [one.how for one in stage.ended])
         watching.on_row(total)
     return Soak([*(row for row in rows.values() if row.episodes), total], slopes(watch.samples), passed, total.queries)
 

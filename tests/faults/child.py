@@ -169,6 +169,11 @@ class Child:
         return self._process is not None and self._process.is_alive()
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it was started and runs no more."""
+        return self._process is not None and not self._process.is_alive()
+
+    @property
     def pid(self) -> int:
         """Of the present process."""
         pid = self.process.pid

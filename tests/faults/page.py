@@ -172,7 +172,8 @@ Two routers, a join and a fit run as processes under 40 queries a second, labels
 too) and refits. After each kind of fault an independent checker (`tests/faults/checker.py`) reads all topics with
 `read_committed`. *Lost*, *doubled* and *contradictory* are queries, labels, traffic counts and versions; *other* is
 content that was altered or reordered, labels set aside, or drift reported on the stationary stream. *Recovery* runs
-from the end of the fault to the next commit of the stage, process start included."""
+from the end of the fault to the next commit of the stage, process start included. *Ended* counts processes that ended
+by themselves, with exit code 1 and one line, and were started again as a supervisor would."""
 
 _HOW_SOAKED = """\
 A drawn fault every 10 s, or when the one before is over. Memory is the resident set; its slope is least squares over
@@ -211,7 +212,17 @@ def _receipt(made: Mapping[str, Any]) -> str:
 
 
 def _kinds(kinds: Iterable[Mapping[str, Any]]) -> str:
-    columns = ("faults", "lost", "doubled", "contradictory", "other", "not recovered", "queries", "dead_letters")
+    columns = (
+        "faults",
+        "lost",
+        "doubled",
+        "contradictory",
+        "other",
+        "not recovered",
+        "ended",
+        "queries",
+        "dead_letters",
+    )
     heads = ("kind", *(column.replace("_", " ") for column in columns), "recovery p50", "p99")
     rows = [[one["kind"], *(str(one[column]) for column in columns), *_seconds(one["recovery_s"])] for one in kinds]
     return _table(heads, rows)

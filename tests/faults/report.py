@@ -19,7 +19,7 @@ from tests.faults.fault_points import FAULT_POINTS
 from tests.faults.resident_memory import Slope
 
 ROOT = Path(__file__).parents[2]
-_COLUMNS = ("faults", "lost", "doubled", "contradictory", "other", "not recovered")
+_COLUMNS = ("faults", "lost", "doubled", "contradictory", "other", "not recovered", "ended")
 _SHOWN_FINDINGS = 20
 
 
@@ -43,6 +43,7 @@ def document(rows: Sequence[Row], command: str, seed: int, began_at: datetime) -
         "kills_by_step": _kills_by_step(rows),
         "findings": [f"{row.kind}: {one.harm} {one.what}" for row in rows for one in row.findings[:_SHOWN_FINDINGS]],
         "not_recovered": [f"{row.kind}: {one.what}" for row in rows for one in row.unrecovered],
+        "ended": [f"{row.kind}: {how}" for row in rows for how in row.ended],
         "episodes": [
             {
                 "kind": one.kind,
@@ -73,6 +74,7 @@ def _figures(name: str, rows: Sequence[Row]) -> dict[str, Any]:
         **{harm: sum(row.count(harm) for row in rows) for harm in known},
         "other": sum(len(row.findings) - row.count(*known) for row in rows),
         "not recovered": sum(len(row.unrecovered) for row in rows),
+        "ended": sum(len(row.ended) for row in rows),
         "recovery_s": {quantile: round(float(value), 2) for quantile, value in quantiles.items()},
         "queries": sum({id(row): row.queries for row in rows}.values()),
         "dead_letters": sum(row.dead_letters for row in rows),

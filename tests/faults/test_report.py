@@ -77,6 +77,6 @@ def test_every_kind_has_its_story_and_every_test_that_it_names_exists() -> None:
 
 def test_the_page_shows_every_row_and_its_receipt() -> None:
     text = page(document(rows(), "python -m tests.faults --seed 7", 7, NOW))
-    assert "| kill join | 3 | 1 | 1 | 0 | 1 | 0 | 50 | 1 | 2.0 s | 3.0 s |" in text
+    assert "| kill join | 3 | 1 | 1 | 0 | 1 | 0 | 0 | 50 | 1 | 2.0 s | 3.0 s |" in text
     assert "$ python -m tests.faults --seed 7" in text
     assert "| produce | 0 | – | 3 |" in text
