@@ -189,6 +189,7 @@ def page(campaign: Mapping[str, Any], soak: Mapping[str, Any] | None = None) -> 
         _HOW,
         _receipt(campaign),
         _kinds(campaign["kinds"]),
+        *_findings(campaign),
         "## What happens",
         _stories(campaign["kinds"]),
         "## Where processes were killed",
@@ -241,6 +242,12 @@ def _stories(kinds: Iterable[Mapping[str, Any]]) -> str:
     return _table(("fault", "what happens", "also shown by", "recovery p50"), rows)
 
 
+def _findings(made: Mapping[str, Any]) -> list[str]:
+    """Return what was found, line by line; nothing where nothing was."""
+    lines = [f"- {line}" for name in ("findings", "not_recovered", "ended") for line in made[name]]
+    return ["## What was found", "\n".join(lines)] if lines else []
+
+
 def _steps(steps: Mapping[str, int]) -> str:
     moments = ("before", "during", "after")
     found: dict[str, dict[str, int]] = {}
@@ -267,6 +274,7 @@ def _soak(soak: Mapping[str, Any]) -> list[str]:
         f"{faults} faults, {soak['queries']} queries: {_harm(soak['total'])}.",
         _HOW_SOAKED,
         _receipt(soak),
+        *_findings(soak)[1:],
         _table(("process", "MiB a minute", "minutes", "lives", "last MiB"), rows),
     ]
 

@@ -80,3 +80,4 @@ def test_the_page_shows_every_row_and_its_receipt() -> None:
     assert "| kill join | 3 | 1 | 1 | 0 | 1 | 0 | 0 | 50 | 1 | 2.0 s | 3.0 s |" in text
     assert "$ python -m tests.faults --seed 7" in text
     assert "| produce | 0 | – | 3 |" in text
+    assert "- kill join: lost q-1" in text
