@@ -9,7 +9,9 @@ DRIFT  := $(BIN)/python -m benchmarks.drift
 # One process a core; tests that share the broker stay together on one of them.
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadgroup
 
-.PHONY: help setup demo demo-vllm up test test-thorough test-fast test-browser test-vllm test-label-studio lint format bench results docs lock lock-side audit fuzz clean
+.PHONY: help setup demo demo-vllm up clean docs results bench lint format
+.PHONY: test test-thorough test-fast test-browser test-vllm test-label-studio chaos fuzz audit
+.PHONY: lock lock-side
 .DEFAULT_GOAL := help
 
 help:            ## list the targets
@@ -50,6 +52,10 @@ test-vllm: $(STAMP) ## the protocol's conformance suite against real vLLM server
 
 test-label-studio: $(STAMP) ## label requests and labels against a real Label Studio (installs it, 1 GB)
 	$(BIN)/python -m pytest -q -m label_studio tests/deploy/label_studio
+
+chaos: $(STAMP)  ## faults of every kind on a real broker, some 25 minutes; SEED=7 KINDS=kill,broker ROUNDS=2, or SOAK=10 minutes
+	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds "$(KINDS)") \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SOAK),--soak $(SOAK)) $(if $(JSON),--json $(JSON))
 
 lint: $(STAMP)   ## ruff, strict types, import rules, spelling
 	$(BIN)/ruff check

@@ -38,6 +38,9 @@ FaultKind = Literal[
     "truncated",  # headers promise more than is sent
     "reset",  # the connection goes without an answer
     "huge",  # a body without end
+    "drip",  # a body that comes byte by byte and never ends
+    "ten_megabytes",  # a whole body of 10 MB
+    "half_json",  # a whole body that breaks off in the middle of its JSON
     "bad_answer",  # a whole completion whose text is not the JSON asked for
     "no_tokens",  # a completion without a single token
     "redirect",  # HTTP 307 to itself
@@ -274,6 +277,23 @@ class ScriptedModelServer:
             pass
         return response
 
+    async def _drip(self, request: web.Request, _fault: Fault) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        try:
+            while not self._hanging.is_set():
+                await response.write(b" ")
+                await asyncio.sleep(0.05)
+        except ConnectionError:
+            pass
+        return response
+
+    async def _ten_megabytes(self, _request: web.Request, _fault: Fault) -> web.StreamResponse:
+        return web.Response(body=b" " * 10_000_000, content_type="application/json")
+
+    async def _half_json(self, _request: web.Request, _fault: Fault) -> web.StreamResponse:
+        return web.Response(body=b'{"choices": [{"index": 0, "text": "{', content_type="application/json")
+
     async def _models(self, _request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
 
@@ -301,6 +321,9 @@ _BEFORE_THE_ANSWER: dict[str, _Handler] = {
     "reset": ScriptedModelServer._reset,
     "truncated": ScriptedModelServer._truncated,
     "huge": ScriptedModelServer._huge,
+    "drip": ScriptedModelServer._drip,
+    "ten_megabytes": ScriptedModelServer._ten_megabytes,
+    "half_json": ScriptedModelServer._half_json,
 }
 
 
