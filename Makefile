@@ -6,10 +6,14 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DRIFT  := $(BIN)/python -m benchmarks.drift
+LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-annotate --no-header
+# What only its own target runs: extra installs, downloads, containers.
+ON_REQUEST := not vllm and not label_studio and not image and not ops_tools
 # One process a core; tests that share the broker stay together on one of them.
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadgroup
 
-.PHONY: help setup demo demo-vllm up test test-thorough test-fast test-browser test-vllm test-label-studio lint format bench results docs lock clean
+.PHONY: help setup demo demo-vllm up test test-thorough test-fast test-browser test-vllm test-label-studio test-image test-ops image chart lint format bench results docs lock clean
 .DEFAULT_GOAL := help
 
 help:            ## list the targets
@@ -34,13 +38,13 @@ up: $(STAMP)     ## the same stack without traffic, until Ctrl-C
 	$(BIN)/ucci-stream up
 
 test: lint       ## lint, then every test that needs no extra install
-	$(PYTEST) --durations=20 -m "not vllm and not label_studio and not thorough"
+	$(PYTEST) --durations=20 -m "$(ON_REQUEST) and not thorough"
 
 test-thorough: lint ## the same with more drawn examples and the corners that take minutes
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not vllm and not label_studio"
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "$(ON_REQUEST)"
 
 test-fast: $(STAMP) ## unit tests alone: no broker, no kill storms
-	$(PYTEST) -m "not broker and not browser and not slow and not thorough and not vllm and not label_studio"
+	$(PYTEST) -m "not broker and not browser and not slow and not thorough and $(ON_REQUEST)"
 
 test-browser: $(STAMP) ## the page in a real Chromium (part of `make test`; installs Debian's where root may)
 	$(BIN)/python -m pytest -q -m browser tests/browser
@@ -50,6 +54,19 @@ test-vllm: $(STAMP) ## the protocol's conformance suite against real vLLM server
 
 test-label-studio: $(STAMP) ## label requests and labels against a real Label Studio (installs it, 1 GB)
 	$(BIN)/python -m pytest -q -m label_studio tests/deploy/label_studio
+
+test-image: $(STAMP) ## build the images, run them against a live broker, drain them (docker or podman)
+	$(BIN)/python -m pytest -q -m image tests/deploy/ops
+
+test-ops: $(STAMP) ## charts by Helm, CRDs of the operators, promtool, docker compose: all deployment files by their tools
+	$(BIN)/python -m pytest -q -m ops_tools tests/deploy/ops
+
+image: $(STAMP)  ## build the container images with docker, podman or buildah
+	$(BIN)/python -m tools.ops.image
+
+chart: $(STAMP)  ## render the Helm chart anew for its tests (installs Helm's library, 75 MB)
+	$(BIN)/python -m tools.ops.generated
+	$(BIN)/python -m tools.ops.render
 
 lint: $(STAMP)   ## ruff, strict types, import rules, spelling
 	$(BIN)/ruff check
@@ -76,14 +93,17 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 docs: $(STAMP)   ## write the generated documents anew
 	$(BIN)/python -m tools.docs.documents
 	$(BIN)/python -m tools.docs.metrics_page
+	$(BIN)/python -m tools.ops.generated
 	$(BIN)/python -m tools.docs.notebooks
 
-lock: $(STAMP)   ## resolve requirements.lock anew (hashes, no addresses)
+lock: $(STAMP)   ## resolve requirements.lock and the images' locks anew (hashes, no addresses)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
-		--extra api --extra river --extra tracing --group dev \
+	$(LOCK) --extra api --extra fit --extra river --extra tracing --group dev \
 		pyproject.toml deploy/ucci_demo/pyproject.toml -o requirements.lock
+	$(LOCK) -c requirements.lock pyproject.toml -o deploy/image/stream-router.lock
+	$(LOCK) -c requirements.lock --extra api --extra fit pyproject.toml -o deploy/image/recalibrator.lock
+	$(LOCK) -c requirements.lock deploy/ucci_demo/pyproject.toml -o deploy/image/demo-models.lock
+	echo hatchling | $(LOCK) -c requirements.lock - -o deploy/image/builder.lock
 
 clean:           ## remove what was built here
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
