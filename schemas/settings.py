@@ -203,6 +203,11 @@ class RecalibratorSettings(Section):
         Address to listen at; one that others reach needs ``api_keys``.
     http_port : int
         Port of the dashboard and the API; 0 takes a free one.
+    probe_host : str
+        Address at which a process without the stage api serves its probes.
+    probe_port : int, optional
+        Port of /healthz, /readyz and /metrics of such a process; it serves none where this is left out, and 0 takes a
+        free one.
     state_dir : str
         Directory of the join store, snapshots and history; can be rebuilt from the topics.
     instance_id : str, optional
@@ -235,6 +240,8 @@ class RecalibratorSettings(Section):
 
     http_host: Host = "127.0.0.1"
     http_port: Port = 8080
+    probe_host: Host = "127.0.0.1"
+    probe_port: Port | None = None
     state_dir: str = "./state"
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] | None = None
     max_body_bytes: Annotated[Integer, Field(ge=1_000, le=100_000_000)] = 1_000_000

@@ -225,6 +225,7 @@ def replay(
 
     Example: ucci-stream replay recorded.jsonl --plot versions.png
     """
+    require_extra("fit", "ucci-stream replay")
     from ucci_stream.offline.replay import replay as replay_file
 
     settings = settings_of(config)
@@ -252,6 +253,7 @@ def _picture(path: Path | None) -> Path | None:
     if path is None:
         return None
     require_extra("api", "--plot")
+    require_extra("fit", "--plot")
     if path.suffix.lower() not in _PICTURES:
         raise ConfigError([f"--plot: {path.name} must end in {' or '.join(_PICTURES)}"])
     if not path.parent.is_dir():
