@@ -1,12 +1,14 @@
-"""The broker's jars are fetched by Maven, once, into a folder that is complete or absent."""
+"""The broker's jars are fetched by Maven, once, into a folder that is complete or absent, and are the pinned ones."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
-from ucci_stream.local.kafka_install import kafka_jars
+from ucci_stream.local import kafka_install
+from ucci_stream.local.kafka_install import BrokerUnavailable, kafka_jars
 
 _MAVEN = """#!/bin/sh
 for word; do case "$word" in -DoutputDirectory=*) jars="${word#*=}";; -DincludeScope=*) scope="${word#*=}";; esac; done
@@ -15,12 +17,44 @@ mkdir -p "$jars" && touch "$jars/kafka.jar"
 """
 
 
-def test_maven_copies_the_runtime_scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Maven refuses a scope that it does not know; the jars then never arrive on a fresh machine."""
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache beside a Maven that brings one empty jar; its digest is pinned."""
     maven = tmp_path / "bin" / "mvn"
     maven.parent.mkdir()
     maven.write_text(_MAVEN, encoding="utf-8")
     maven.chmod(0o755)
     monkeypatch.setenv("PATH", f"{maven.parent}:/usr/bin:/bin")
     monkeypatch.setenv("UCCI_CACHE_DIR", str(tmp_path / "cache"))
+    pin(tmp_path, monkeypatch, hashlib.sha256(b"").hexdigest() + "  kafka.jar")
+    return tmp_path / "cache"
+
+
+def pin(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Pin these jars, as ``sha256sum`` writes them."""
+    (folder / "digests").write_text("\n".join(lines), encoding="ascii")
+    monkeypatch.setattr(kafka_install, "JAR_DIGESTS", folder / "digests")
+
+
+@pytest.mark.usefixtures("cache")
+def test_maven_copies_the_runtime_scope() -> None:
+    """Maven refuses a scope that it does not know; the jars then never arrive on a fresh machine."""
     assert [path.name for path in kafka_jars().iterdir()] == ["kafka.jar"]
+
+
+@pytest.mark.parametrize(
+    ("pinned", "fault"),
+    [
+        (["0" * 64 + "  kafka.jar"], r"kafka.jar: sha256 is e3b0c44.*, pinned is 000"),
+        ([hashlib.sha256(b"").hexdigest() + "  kafka.jar", "0" * 64 + "  log.jar"], "log.jar: .* was not fetched"),
+        ([], "kafka.jar: sha256 is .*, pinned is none"),
+    ],
+    ids=["changed", "missing", "added"],
+)
+def test_jars_that_differ_from_the_pins_are_refused(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pinned: list[str], fault: str
+) -> None:
+    pin(tmp_path, monkeypatch, *pinned)
+    with pytest.raises(BrokerUnavailable, match=fault):
+        kafka_jars()
+    assert not (cache / "kafka-4.1.1").exists()
