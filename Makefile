@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-annotate --no-header
+LOCAL  := deploy/ucci_stream/local
 DRIFT  := $(BIN)/python -m benchmarks.drift
 
 .PHONY: help setup demo demo-vllm up test test-thorough test-fast test-browser test-vllm test-label-studio lint format bench results docs lock clean
@@ -77,10 +80,10 @@ docs: $(STAMP)   ## write the generated documents anew
 
 lock: $(STAMP)   ## resolve requirements.lock anew (hashes, no addresses)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
-		--extra api --extra river --extra tracing --group dev \
+	$(COMPILE) --extra api --extra river --extra tracing --group dev \
 		pyproject.toml deploy/ucci_demo/pyproject.toml -o requirements.lock
+	$(COMPILE) --group local-java -o $(LOCAL)/java.lock
+	$(COMPILE) --group local-jars -o $(LOCAL)/jgo.lock
 
 clean:           ## remove what was built here
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,9 +16,10 @@ from rich.table import Table
 from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
-from schemas.settings_text import render_settings, settings_warnings
+from schemas.settings_text import render_settings, require_models, settings_warnings
 from ucci_runtime.cli import version_option
 from ucci_runtime.extras import require_extra
+from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import files_app, studio_app
 from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
 
@@ -302,16 +303,75 @@ def bootstrap(
         out.print(f"{source} sent to {done.topic}; the fit stage publishes the version", highlight=False)
 
 
+@app.command()
+def calibrate(
+    file: Annotated[Path, typer.Argument(help='JSONL of gold lines: {"text": "…", "entities": {"field": "…"}}.')],
+    workload: Annotated[str, typer.Option(help="The workload that it calibrates.")],
+    config: ConfigOption = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=4096, help="Calls of each model in flight.")] = 32,
+    examples: Annotated[
+        Path | None, typer.Option("--out", help="Write the labelled examples here; by default beside FILE.")
+    ] = None,
+    plot: PlotOption = None,
+    what_if: Annotated[bool, typer.Option("--what-if", help="Show other targets and cost ratios.")] = False,
+    publish: Annotated[bool, typer.Option("--publish/--no-publish", help="Make it the first version.")] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask both models about gold lines, fit the first version of a workload, and say what it will cost.
+
+    A killed run goes on where it was: every answer is kept beside FILE as soon as it comes, and nothing is asked twice.
+
+    Example: ucci-stream calibrate gold.jsonl --workload photo-search --plot first.png --what-if
+    """
+    from ucci_stream.offline.bootstrap import bootstrap as bootstrap_workload
+    from ucci_stream.offline.calibrate import CalibrateFiles
+    from ucci_stream.offline.calibrate import calibrate as calibrate_workload
+    from ucci_stream.offline.calibration_report import draw, report, show
+    from ucci_stream.offline.calibration_report import what_if as other_targets
+    from ucci_stream.topics.admin import require_broker
+
+    configure_logging(LogFormat.CONSOLE)  # standard output is for the outcome
+    settings, now, picture = settings_of(config), datetime.now(UTC), _picture(plot)
+    require_models(settings)
+    chosen = settings.workloads[workload_of(settings, workload)]
+    if publish:
+        require_broker(settings)  # before thousands of calls, not after them
+    files = CalibrateFiles.beside(file, chosen.name, examples)
+    done = calibrate_workload(chosen, files, concurrency, now, err)
+    promises = other_targets(done.settings, done.examples, done.version) if what_if else []
+    if not as_json:
+        show(done, promises, out)
+    if picture is not None:
+        err.print(f"drawn: {draw(done, picture)}", highlight=False)
+    topic = bootstrap_workload(settings, files.examples, chosen.name, now).topic if publish else None
+    if as_json:
+        out.print_json(data={**report(done, promises), "written": str(files.examples), "topic": topic})
+    elif topic is not None:
+        out.print(
+            f"{len(done.examples)} examples sent to {topic}; the fit stage publishes the version", highlight=False
+        )
+    else:
+        out.print(f"written: {files.examples}, for ucci-stream bootstrap", highlight=False, soft_wrap=True)
+
+
 @app.command("check-config")
-def check_config(config: ConfigOption = None) -> None:
+def check_config(
+    config: ConfigOption = None,
+    probe: Annotated[bool, typer.Option("--probe", help="Ask each model one query too; exit 1 on a fault.")] = False,
+) -> None:
     """Validate ucci.toml and print the effective settings, secrets redacted; warn of what is probably not meant.
 
-    Example: ucci-stream check-config --config ucci.toml
+    Example: ucci-stream check-config --config ucci.toml --probe
     """
     settings = settings_of(config)
     for warning in settings_warnings(settings):
         err.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     sys.stdout.write(render_settings(settings))
+    if probe:
+        from stream_router.cli import echo_probe
+
+        require_models(settings)
+        raise typer.Exit(int(echo_probe(settings)))
 
 
 def main() -> None:
