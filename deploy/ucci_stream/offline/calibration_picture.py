@@ -136,6 +136,7 @@ def _draw_frontier(axes: Any, version: CalibrationVersion, frontier: CostQuality
         alone = (cost.large_only, frontier.micro_f1[0])
         axes.plot(*alone, marker="D", ms=6, mfc="white", mec=_MUTED, lw=0, zorder=4)
         axes.annotate(f"large model alone {cost.large_only:g}", alone, xytext=(0, 9), ha="center", **note)
+    axes.margins(y=0.12)
     axes.set_xlabel("cost of a query, sequential (small call = 1)" if frontier.sequential_cost else "escalated")
     axes.set_ylabel("expected micro-F1")
     axes.set_title("Every threshold: cost against quality", loc="left", fontsize=11)
