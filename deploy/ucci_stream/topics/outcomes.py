@@ -22,6 +22,7 @@ from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from schemas.topics import DEAD_LETTERS, OBSERVATIONS, RESULTS, Topic
+from ucci_runtime.broker.kafka_records import record_of
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import broker_failures, client_properties
 
@@ -90,19 +91,21 @@ class Follower:
         deadline = time.monotonic() + timeout_s
         while outcomes.waiting and time.monotonic() < deadline:
             for message in self.messages(_POLL_S):
-                found = self._set_aside(message) if message.topic() == self._dead_letters else _read(message, read)
+                found = _set_aside(message) if message.topic() == self._dead_letters else _read(message, read)
                 if found is not None and found[0] in outcomes.waiting:
                     outcomes.waiting.discard(found[0])
                     outcomes.done[found[1]] += 1
                     deadline = time.monotonic() + timeout_s
         return outcomes
 
-    def _set_aside(self, message: Message) -> tuple[str, str] | None:
-        key, headers = message.key(), dict(message.headers() or ())
-        reason = headers.get("dlq.reason")
-        if key is None or not isinstance(reason, bytes):
-            return None
-        return key.decode(errors="replace"), f"set aside: {reason.decode(errors='replace')}"
+
+def _set_aside(message: Message) -> tuple[str, str] | None:
+    """Return the query of a dead letter and why it is one; None for a letter without a key."""
+    record = record_of(message)
+    reason = dict(record.headers).get("dlq.reason")
+    if record.key is None or reason is None:
+        return None
+    return record.key.decode(errors="replace"), f"set aside: {reason.decode(errors='replace')}"
 
 
 def _read(message: Message, read: Callable[[bytes], tuple[str, str] | None]) -> tuple[str, str] | None:
