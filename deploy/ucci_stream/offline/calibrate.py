@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import quote
 
 from rich.console import Console
 from rich.progress import (
@@ -69,7 +70,7 @@ class CalibrateFiles:
         """
         if str(gold) == "-":
             raise ConfigError(["FILE: must be a file and not standard input, so that a killed run can go on"])
-        stem = f"{gold.stem}.{workload}"
+        stem = f"{gold.stem}.{quote(workload, safe='')}"
         made = examples or gold.with_name(f"{stem}.labelled.jsonl")
         return cls(gold, gold.with_name(f"{stem}.answers.jsonl"), made)
 
