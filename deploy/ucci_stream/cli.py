@@ -434,7 +434,7 @@ def calibrate(
 ) -> None:
     """Ask both models about gold lines, fit the first version of a workload, and say what it will cost.
 
-    A killed run goes on where it was: every answer is kept beside FILE as soon as it comes, and nothing is asked twice.
+    A killed run goes on where it was: every answer is kept beside FILE as soon as it comes, and is not asked for again.
 
     Example: ucci-stream calibrate gold.jsonl --workload photo-search --plot first.png --what-if
     """
