@@ -209,7 +209,8 @@ def _with_costs(
     """Return the settings with costs: as configured, else the ratio of mean latencies."""
     if workload.cost is not None:
         return workload, False
-    small, large = (sum(pair[which].latency_s for pair in pairs) for which in (1, 2))
+    small = sum(run.latency_s for _, run, _ in pairs)
+    large = sum(run.latency_s for _, _, run in pairs)
     if small <= 0.0 or large <= 0.0:
         return workload, False
     return workload.model_copy(update={"cost": ModelCosts(small=1.0, large=round(large / small, 2))}), True

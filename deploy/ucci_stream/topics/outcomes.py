@@ -161,8 +161,13 @@ def follow(settings: Settings, topics: Sequence[Topic], last: int = 0) -> Iterat
     """
     admin.require_broker(settings)
     prefix = settings.topics.prefix
-    ours = {"enable_auto_commit": "false", "isolation_level": "read_committed", "fetch_wait_max_ms": 20}
-    consumer = Consumer(client_properties(settings, group_id=f"{prefix}-follow-{uuid.uuid4()}", **ours))
+    ours: dict[str, str | float] = {
+        "enable_auto_commit": "false",
+        "isolation_level": "read_committed",
+        "fetch_wait_max_ms": 20,
+    }
+    ours["group_id"] = f"{prefix}-follow-{uuid.uuid4()}"
+    consumer = Consumer(client_properties(settings, **ours))
     try:
         with broker_failures(settings):
             places = [place for topic in topics for place in _ends(consumer, topic.name(prefix), last)]

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from schemas.errors import ConfigError
 from schemas.settings_text import load_settings

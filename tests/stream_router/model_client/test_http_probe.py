@@ -128,7 +128,7 @@ async def test_a_starting_client_names_what_is_served(servers: Servers) -> None:
 async def test_missing_log_probabilities_are_logged_once(servers: Servers) -> None:
     servers[0].play(Fault("no_tokens"))
     logged = await _start_and_call(workload(servers), calls=3)
-    assert len([line for line in logged if "no log-probabilities" in line["event"]]) == 1
+    assert len([line for line in logged if "no log-probabilities" in str(line["event"])]) == 1
 
 
 async def _start_and_call(settings: WorkloadSettings, calls: int) -> list[dict[str, object]]:
