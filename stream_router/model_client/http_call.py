@@ -21,7 +21,7 @@ from stream_router.errors import (
     TransientError,
     UnreachableError,
 )
-from stream_router.model_client.reply import read_reply
+from stream_router.model_client.reply import read_models, read_reply
 from stream_router.model_client.request import ModelRequest
 from stream_router.ports import Reply
 
@@ -41,7 +41,8 @@ _TOO_LATE = frozenset({408, 504})
 """A proxy waited in vain for the server behind it."""
 _REDIRECTS = range(300, 400)
 _REFUSALS = frozenset({400, 413, 422})
-_MISCONFIGURED = frozenset({401, 403, 404, 405})
+_FORBIDDEN = frozenset({401, 403})
+_MISCONFIGURED = _FORBIDDEN | {404, 405}
 _ABORTED = "abort"
 _SHOWN_CHARS = 200
 
@@ -80,23 +81,42 @@ class ModelConnection:
         """Close all connections."""
         await self._session.close()
 
-    async def greet(self) -> None:
-        """Ask for the list of models, whatever the answer.
+    async def greet(self) -> dict[str, str]:
+        """Ask for the list of models, and wait no longer than 2 s; see :meth:`models`.
 
-        Answering costs the server nothing, and proves only that somebody listens.
+        Answering costs the server nothing, and proves only that somebody listens: whatever the status, the server is
+        there.
 
         Raises
         ------
         UnreachableError, TimedOutError, TransientError
             When nothing came back.
         """
-        timeout_s = min(_GREETING_S, self._timeout_s)
+        status, body = await self._list_models(min(_GREETING_S, self._timeout_s))
+        return read_models(body) if status == _OK else {}
+
+    async def models(self) -> dict[str, str]:
+        """Return the names of the models that the server lists, and what each is made of where it says so.
+
+        Empty where the server offers no such list.
+
+        Raises
+        ------
+        MisconfiguredError, TimedOutError, UnreachableError, TransientError
+            See there.
+        """
+        status, body = await self._list_models(self._timeout_s)
+        if status in _FORBIDDEN:
+            raise MisconfiguredError(f"HTTP {status} from {self._base_url}/models: {_shown(body)}; check api_key")
+        return read_models(body) if status == _OK else {}
+
+    async def _list_models(self, timeout_s: float) -> tuple[int, bytes]:
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._session.get(f"{self._base_url}/models", allow_redirects=False),
+                self._session.get(f"{self._base_url}/models", allow_redirects=False) as response,
             ):
-                pass
+                return response.status, await self._read(response)
         except TimeoutError:
             raise TimedOutError(f"no answer within {timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:

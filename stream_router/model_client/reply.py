@@ -55,6 +55,23 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
     )
 
 
+def read_models(body: bytes) -> dict[str, str]:
+    """Parse a reply of ``/models``: each model's name, and what it is made of (vLLM's ``root``) or "".
+
+    Examples
+    --------
+    >>> read_models(b'{"data": [{"id": "small-4b", "root": "google/gemma-3-4b-it"}, {"id": "other"}]}')
+    {'small-4b': 'google/gemma-3-4b-it', 'other': ''}
+    >>> read_models(b"<html>")
+    {}
+    """
+    try:
+        listed = from_json(body)["data"]
+        return {one["id"]: str(one.get("root") or "") for one in listed if isinstance(one["id"], str)}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
 def _is_count(value: Any) -> TypeGuard[int]:
     """Return whether a result can hold this number; a server may send anything, and in Python true is an integer."""
     return type(value) is int and 0 <= value <= MAX_INTEGER

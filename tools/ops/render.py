@@ -91,7 +91,7 @@ def rendered(path: Path) -> str:
 
 
 def _helm(values: str, *, lint: bool) -> dict[str, Any]:
-    python = ensure_side_environment("helm", HELM_SDK, f"helm-python-sdk=={HELM_SDK}", size="75 MB")
+    python = ensure_side_environment("helm", HELM_SDK, requirement=f"helm-python-sdk=={HELM_SDK}", size="75 MB")
     asked = json.dumps({"values": yaml.safe_load(values), "lint": lint, "release": RELEASE, "namespace": NAMESPACE})
     argv = [str(python), "-c", _SCRIPT, str(CHART)]
     done = subprocess.run(argv, input=asked, capture_output=True, text=True, check=True, timeout=_TIMEOUT_S)

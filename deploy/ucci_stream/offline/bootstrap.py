@@ -7,7 +7,7 @@ to the observations topic, a ``bootstrap`` command last. The fit stage, the only
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +16,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 
 from recalibrator.core import Recalibrator
-from schemas.calibration import CalibrationMap
+from schemas.calibration import CalibrationMap, CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.event import DEFAULT_SIGNAL
@@ -114,16 +114,59 @@ def preview(
     """
     if str(path) == "-":
         raise FeedStopped("-: a picture needs a file, since it is read twice")
-    core = Recalibrator(settings)
-    version = None
-    for event in bootstrap_events(path, settings.name, settings.uncertainty, issued_at):
-        version = core.observe(event) or version
-    if version is None:
-        least = core.constants.support.minimum_bootstrap_labels
-        raise FeedStopped(f"{path}: makes no version: it needs {least} labels, some of them with both models run")
+    version = version_of(settings, bootstrap_events(path, settings.name, settings.uncertainty, issued_at), str(path))
     weighed = version.evidence.details.get("frontier")
     frontier = None if weighed is None else CostQualityCurve.model_validate(weighed)
     return version.map, version.uncertainty_threshold, frontier
+
+
+def first_version(
+    settings: WorkloadSettings, examples: Sequence[LabelledExample], issued_at: datetime, source: str
+) -> CalibrationVersion:
+    """Return the version that the fit would make of these examples alone.
+
+    Parameters
+    ----------
+    settings : WorkloadSettings
+    examples : sequence of LabelledExample
+    issued_at : datetime
+    source : str
+        Where they come from, for people.
+
+    Raises
+    ------
+    FeedStopped
+        When they are too few.
+    """
+    command = Command(
+        workload=settings.name,
+        action="bootstrap",
+        examples=len(examples),
+        issued_by=ISSUED_BY,
+        issued_at=issued_at,
+        reason=f"{len(examples)} offline examples of {source}",
+    )
+    return version_of(settings, [*examples, command], source)
+
+
+def version_of(
+    settings: WorkloadSettings, events: Iterable[LabelledExample | Command], source: str
+) -> CalibrationVersion:
+    """Return the last version that the core makes of these events.
+
+    Raises
+    ------
+    FeedStopped
+        When it makes none.
+    """
+    core = Recalibrator(settings)
+    version = None
+    for event in events:
+        version = core.observe(event) or version
+    if version is None:
+        least = core.constants.support.minimum_bootstrap_labels
+        raise FeedStopped(f"{source}: makes no version: it needs {least} labels, some of them with both models run")
+    return version
 
 
 def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime) -> Bootstrapped:

