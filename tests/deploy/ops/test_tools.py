@@ -21,8 +21,7 @@ from jsonschema import Draft202012Validator
 
 from tests.deploy.ops.manifests import objects
 from tools.ops.render import CHART, RENDERED, ChartRefusedError, lint, render, rendered, values_files
-from ucci_stream.local.kafka_install import cache_directory
-from ucci_stream.local.side_environment import ensure_side_environment
+from ucci_stream.local.side_environment import cache_directory, ensure_side_environment
 
 pytestmark = pytest.mark.ops_tools
 
