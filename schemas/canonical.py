@@ -1,7 +1,7 @@
 """Canonical bytes of a JSON object and the digest over them (RFC 8785, SHA-256).
 
-The evidence of a version holds hundreds of numbers. Nearly all of them pydantic writes as RFC 8785 wants them, in Rust; the
-others are put right from there. The rest is left to the library, which writes every character in Python.
+The evidence of a version holds hundreds of numbers. Nearly all of them pydantic writes as RFC 8785 wants them, in Rust;
+the others are put right from there. The rest is left to the library, which writes every character in Python.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _object(members: dict[Any, Any]) -> str:
 def _array(values: list[Any] | tuple[Any, ...]) -> str:
     if not values or not all(type(value) is float and isfinite(value) for value in values):
         return f"[{','.join(map(_text, values))}]"
-    # The shortest digits that read back as the same number are Python's own; written in Rust, in a fraction of its time.
+    # The same shortest digits as Python's own, written in a fraction of the time.
     numbers = to_json(values)[1:-1].decode()
     # All whole numbers at once: hundreds of shares and thresholds are 0 or 1.
     numbers = f"{numbers},".replace("-0.0,", "0,").replace(".0,", ",")[:-1]
