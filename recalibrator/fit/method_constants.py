@@ -242,7 +242,7 @@ class PublishConstants:
     """
 
     gain_least: float = 0.001
-    move_least: float = 0.01
+    move_least: float = 0.003
     map_move_least: float = 0.03
     maximum_age_s: float = 3_600.0
     quiet_exploration: float = 0.2

@@ -109,7 +109,7 @@ STORIES = {
             (7_500, "stop_trial", {}),
             (7_600, "activate", {"back": 10_000}),
         ),
-        seed=20_260_103,
+        seed=20_260_101,
     ),
     "certified": Story(
         settings=_settings(
