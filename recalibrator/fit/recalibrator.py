@@ -241,13 +241,17 @@ class Recalibrator:
         self._queries_until_fit = float(refit.refit_queries)
         if not len(self._labels):
             return None
+        # A first reference that rests on a handful of labels would be contradicted by the next ones.
+        is_first = self._monitor.drift.agreement is None
+        if commanded is None and is_first and self._labels.counting < needed.minimum_labels:
+            self._labels_until_fit = refit.refit_labels_least
+            return self._emit_audit()
         candidate = self.evaluate()
         support = candidate.estimate.support
         pace = int(refit.refit_share * support.effective_labels)
         self._labels_until_fit = min(refit.refit_labels_most, max(refit.refit_labels_least, pace))
         self._counters.effective_labels = support.effective_labels
-        # A first reference that rests on a handful of labels would be contradicted by the next ones.
-        if self._monitor.drift.agreement is not None or support.effective_labels >= needed.minimum_labels:
+        if not is_first or support.effective_labels >= needed.minimum_labels:
             self._set_expectations(candidate.estimate)
         trigger = commanded or self._trigger(candidate, drifted=drifted, news=news)
         if trigger is None or support.labels < needed.minimum_bootstrap_labels or not support.pairs:
