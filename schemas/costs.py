@@ -43,16 +43,23 @@ class CostRate(Part):
     large_only: NonNegative
 
 
-def query_cost(costs: ModelCosts, *, escalated: bool, large_called: bool) -> QueryCost:
+def query_cost(costs: ModelCosts, *, escalated: bool, large_calls: int) -> QueryCost:
     """Return both costs of one query.
+
+    Parameters
+    ----------
+    costs : ModelCosts
+    escalated : bool
+    large_calls : int
+        Calls of the large model; more than one where it was asked again without handoff, or alone, to compare.
 
     Examples
     --------
-    >>> query_cost(ModelCosts(small=1.0, large=3.0), escalated=True, large_called=True)
+    >>> query_cost(ModelCosts(small=1.0, large=3.0), escalated=True, large_calls=1)
     QueryCost(sequential=4.0, paper=3.0)
     """
     return QueryCost(
-        sequential=costs.small + (costs.large if large_called else 0.0),
+        sequential=costs.small + large_calls * costs.large,
         paper=costs.large if escalated else costs.small,
     )
 

@@ -19,6 +19,7 @@ from schemas.event import (
     Timestamp,
     WorkloadName,
 )
+from schemas.handoff import HandoffName
 
 MAX_CELLS = 4_096
 _Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_CELLS)]
@@ -53,6 +54,12 @@ class VersionTraffic(Part):
         Sums over calls, in seconds.
     signal : str
         How u was measured, such as ``token_margin``.
+    handoff : str or None
+        Under which handoff the large model answered, such as ``field@0.9``; null: under none.
+    handed_over, asked_again : int
+        Queries for which the large model went on from the small answer, and those of them for which it was asked again.
+    guarded, guard_agreeing : int
+        Queries for which it is known what the large model says alone as well, and those of them with equal answers.
     """
 
     calibration_version: Count | None
@@ -74,6 +81,11 @@ class VersionTraffic(Part):
     small_latency_s: NonNegative = 0.0
     large_latency_s: NonNegative = 0.0
     signal: SignalName = DEFAULT_SIGNAL
+    handoff: HandoffName | None = None
+    handed_over: Count = 0
+    asked_again: Count = 0
+    guarded: Count = 0
+    guard_agreeing: Count = 0
 
     @model_validator(mode="after")
     def _parallel(self) -> Self:

@@ -103,7 +103,9 @@ class Service:
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
         signals = {name: workload.signal for name, workload in settings.workloads.items()}
-        self._active = ActiveVersions(signals, settings.calibration.accepted_keys)
+        handed = {name: workload.offered_handoff for name, workload in settings.workloads.items()}
+        handoffs = {name: handoff for name, handoff in handed.items() if handoff is not None}
+        self._active = ActiveVersions(signals, settings.calibration.accepted_keys, handoffs)
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._ledger = SharedLedger(settings.router.max_in_flight)
         prefix = settings.topics.prefix

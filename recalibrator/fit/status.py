@@ -15,6 +15,7 @@ from recalibrator.fit.data.label_table import Change, LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.threshold import Policies
+from recalibrator.fit.drift.handoff_watch import HandoffWatch
 from recalibrator.fit.estimate.estimate import Support
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.label_quality.state_machine import sentence as label_sentence
@@ -59,6 +60,7 @@ class Counters:
     effective_labels: float = 0.0
     last_command: str | None = None
     of_other_signal: int = 0
+    of_other_handoff: int = 0
 
     def count(self, change: Change, requested: bool) -> None:
         """Count one labelled example by what became of it."""
@@ -90,6 +92,7 @@ class Counters:
             "labels_unrequested": self.unrequested,
             "last_command": self.last_command,
             **({"labels_of_other_signal": self.of_other_signal} if self.of_other_signal else {}),
+            **({"labels_of_other_handoff": self.of_other_handoff} if self.of_other_handoff else {}),
         }
 
     def on_traffic(self, labels_requested: float) -> None:
@@ -106,6 +109,7 @@ class WorkloadFacts(NamedTuple):
     holds: Holds
     counters: Counters
     trials: Trials
+    handoff: HandoffWatch
     now_us: int
 
 
@@ -132,7 +136,10 @@ def workload_status(
     return WorkloadStatus(
         workload=settings.name,
         state=state,
-        sentence=_during(outage := _outage(traffic)) + said + monitor.labelers.sentence(labels),
+        sentence=_during(outage := _outage(traffic))
+        + said
+        + monitor.labelers.sentence(labels)
+        + facts.handoff.sentence(),
         **_in_force(current),
         target=settings.target,
         micro_f1=quality,
@@ -155,6 +162,7 @@ def workload_status(
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
         trial=facts.trials.status(current, None if quality is None else policies, costs(settings, traffic)),
         outage=outage,
+        handoff=facts.handoff.status(),
     )
 
 

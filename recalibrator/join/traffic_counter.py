@@ -8,7 +8,7 @@ from datetime import datetime
 
 from recalibrator.grid import Grid
 from schemas.entities import equal
-from schemas.routed import RoutedEvent, TrialDecision
+from schemas.routed import QueryHandoff, RoutedEvent, TrialDecision
 from schemas.settings import WorkloadSettings
 from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
 
@@ -35,6 +35,14 @@ class _Tally:
     cost_paper: float = 0.0
     small_latency_s: float = 0.0
     large_latency_s: float = 0.0
+    handed_over: int = 0
+    asked_again: int = 0
+    guarded: int = 0
+    guard_agreeing: int = 0
+
+
+_Key = tuple[int | None, str, str | None]
+"""Version, signal and handoff that queries were routed under."""
 
 
 @dataclass(slots=True)
@@ -67,7 +75,7 @@ class TrafficSummarizer:
     def __init__(self, settings: WorkloadSettings, grid: GridSpec = _GRID) -> None:
         self._settings = settings
         self._grid = Grid(grid)
-        self._tallies: dict[tuple[int | None, str], _Tally] = {}
+        self._tallies: dict[_Key, _Tally] = {}
         self._trials: dict[int, _TrialTally] = {}
         self._first: datetime | None = None
         self._last: datetime | None = None
@@ -77,7 +85,8 @@ class TrafficSummarizer:
         decision = routed.decision
         self._first = routed.routed_at if self._first is None else min(self._first, routed.routed_at)
         self._last = routed.routed_at if self._last is None else max(self._last, routed.routed_at)
-        key = (decision.calibration_version, routed.signal)
+        handoff = routed.handoff
+        key = (decision.calibration_version, routed.signal, None if handoff is None else handoff.name)
         tally = self._tallies.get(key)
         if tally is None:
             tally = self._tallies[key] = _Tally()
@@ -92,6 +101,16 @@ class TrafficSummarizer:
         if decision.trial is not None:
             self._trials.setdefault(decision.trial.version, _TrialTally()).add(decision.trial)
         self._add_runs(tally, routed)
+        if handoff is not None:
+            self._add_handoff(tally, routed, handoff)
+
+    def _add_handoff(self, tally: _Tally, routed: RoutedEvent, handoff: QueryHandoff) -> None:
+        tally.handed_over += handoff.characters > 0 or handoff.asked_again
+        tally.asked_again += handoff.asked_again
+        large, alone = routed.large, routed.large_alone
+        if large is not None and large.valid and alone is not None and alone.valid:
+            tally.guarded += 1
+            tally.guard_agreeing += equal(large.entities, alone.entities, self._settings.fields)
 
     def _add_runs(self, tally: _Tally, routed: RoutedEvent) -> None:
         small, large, uncertainty = routed.small, routed.large, routed.decision.uncertainty
@@ -119,10 +138,7 @@ class TrafficSummarizer:
             first_routed_at=self._first,
             last_routed_at=self._last,
             grid=self._grid.spec,
-            versions=tuple(
-                _traffic(version, signal, tally)
-                for (version, signal), tally in sorted(self._tallies.items(), key=_by_version)
-            ),
+            versions=tuple(_traffic(key, tally) for key, tally in sorted(self._tallies.items(), key=_by_version)),
             trials=tuple(
                 TrialTraffic(version=version, **asdict(tally)) for version, tally in sorted(self._trials.items())
             ),
@@ -131,12 +147,13 @@ class TrafficSummarizer:
         return summary
 
 
-def _by_version(entry: tuple[tuple[int | None, str], _Tally]) -> tuple[int, str]:
-    version, signal = entry[0]
-    return -1 if version is None else version, signal
+def _by_version(entry: tuple[_Key, _Tally]) -> tuple[int, str, str]:
+    version, signal, handoff = entry[0]
+    return -1 if version is None else version, signal, handoff or ""
 
 
-def _traffic(version: int | None, signal: str, tally: _Tally) -> VersionTraffic:
+def _traffic(key: _Key, tally: _Tally) -> VersionTraffic:
+    version, signal, handoff = key
     cells = sorted(tally.count)
     return VersionTraffic(
         calibration_version=version,
@@ -158,4 +175,9 @@ def _traffic(version: int | None, signal: str, tally: _Tally) -> VersionTraffic:
         small_latency_s=tally.small_latency_s,
         large_latency_s=tally.large_latency_s,
         signal=signal,
+        handoff=handoff,
+        handed_over=tally.handed_over,
+        asked_again=tally.asked_again,
+        guarded=tally.guarded,
+        guard_agreeing=tally.guard_agreeing,
     )

@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
 from schemas.errors import DecodeError
+from schemas.handoff import Handoff, handoff_name, is_decided_alike
 from schemas.routed import Decision, TrialDecision
 from schemas.signature import SignatureFault, signature_fault
 from schemas.status import VersionInUse
@@ -42,6 +44,9 @@ class RejectionReason(StrEnum):
 
     FOREIGN_SIGNAL = "foreign_signal"
     """Made for another uncertainty signal, small model or decoding."""
+
+    FOREIGN_HANDOFF = "foreign_handoff"
+    """Made for another handoff, or for none where one is configured."""
 
     UNSIGNED = "unsigned"
     """Without a signature, where a key is configured."""
@@ -86,6 +91,8 @@ class ActiveVersions:
         What u is measured on under this router's configuration.
     keys : sequence of bytes
         One of which must have signed a version; empty: none need be signed.
+    handoffs : mapping of workload to Handoff, optional
+        What this router hands over; of workloads that are left out, nothing.
 
     Attributes
     ----------
@@ -93,12 +100,18 @@ class ActiveVersions:
         Versions on trial beside those in force.
     """
 
-    def __init__(self, signals: Mapping[str, Signal], keys: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self,
+        signals: Mapping[str, Signal],
+        keys: Sequence[bytes] = (),
+        handoffs: Mapping[str, Handoff] = MappingProxyType({}),
+    ) -> None:
         self._signals = dict(signals)
+        self._handoffs = dict(handoffs)
         self._keys = tuple(keys)
         self._in_force: dict[str, _InForce] = {}
         self._rejected: Counter[str] = Counter()
-        self.trials = ActiveTrials(signals, keys)
+        self.trials = ActiveTrials(signals, keys, handoffs)
 
     def in_force(self, workload: str) -> CalibrationVersion | None:
         """Return the version in force, or None in a cold start."""
@@ -176,6 +189,9 @@ class ActiveVersions:
             return Rejected(RejectionReason.UNKNOWN_WORKLOAD, problem)
         if version.signal != signal:
             return Rejected(RejectionReason.FOREIGN_SIGNAL, f"made for {version.signal}, configured is {signal}")
+        configured = self._handoffs.get(version.workload)
+        if not is_decided_alike(version.handoff, configured):
+            return Rejected(RejectionReason.FOREIGN_HANDOFF, _foreign_handoff(version.handoff, configured))
         if version.version > HIGHEST_VERSION:
             problem = f"version {version.version} is above {HIGHEST_VERSION}, the highest that is taken"
             return Rejected(RejectionReason.NUMBER_TOO_HIGH, problem)
@@ -212,11 +228,19 @@ class ActiveTrials:
         What u is measured on under this router's configuration.
     keys : sequence of bytes
         One of which must have signed a version on trial; empty: none need be signed.
+    handoffs : mapping of workload to Handoff, optional
+        What this router hands over.
     """
 
-    def __init__(self, signals: Mapping[str, Signal], keys: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self,
+        signals: Mapping[str, Signal],
+        keys: Sequence[bytes] = (),
+        handoffs: Mapping[str, Handoff] = MappingProxyType({}),
+    ) -> None:
         self._signals = dict(signals)
         self._keys = tuple(keys)
+        self._handoffs = dict(handoffs)
         self._trials: dict[str, CalibrationTrial] = {}
 
     def of(self, workload: str) -> CalibrationTrial | None:
@@ -236,6 +260,9 @@ class ActiveTrials:
         if signal is None:
             return None
         trial, problem = (None, None) if value is None else _read_trial(workload, value, signal, self._keys)
+        configured = self._handoffs.get(workload)
+        if trial is not None and not is_decided_alike(trial.version.handoff, configured):
+            trial, problem = None, _foreign_handoff(trial.version.handoff, configured)
         if trial is None:
             self._trials.pop(workload, None)
         else:
@@ -260,6 +287,11 @@ def _read_trial(
     if trial.version.signal != signal:
         return None, f"made for {trial.version.signal}, configured is {signal}"
     return trial, None
+
+
+def _foreign_handoff(made_for: Handoff | None, configured: Handoff | None) -> str:
+    found, here = (handoff_name(one) or "none" for one in (made_for, configured))
+    return f"made for the handoff {found}, configured is {here}; give the fit and the routers the same handoff table"
 
 
 def decide_beside(

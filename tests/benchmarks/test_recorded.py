@@ -262,7 +262,7 @@ def routed_event(routed: Routed, place: int, row: int, version: CalibrationVersi
         ),
         small=small,
         large=large,
-        cost=query_cost(ModelCosts(small=1.0, large=3.02), escalated=ran, large_called=ran),
+        cost=query_cost(ModelCosts(small=1.0, large=3.02), escalated=ran, large_calls=int(ran)),
         label=LabelRequest(requested=bool(routed.labelled[place]), probability=0.1),
         routed_at=START,
         routed_by="router-0",

@@ -187,7 +187,7 @@ def _static_phase(part: Sequence[PlannedQuery], version: CalibrationVersion) -> 
         gold += query.recorded.gold_count
         escalated += up
         if version.costs is not None:
-            cost = query_cost(version.costs, escalated=up, large_called=up)
+            cost = query_cost(version.costs, escalated=up, large_calls=int(up))
             sequential, paper = sequential + cost.sequential, paper + cost.paper
     n = max(1, len(part))
     return Phase(len(part), micro_f1(hits, predicted, gold), escalated / n, sequential / n, paper / n)

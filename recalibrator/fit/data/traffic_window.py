@@ -111,6 +111,12 @@ class TrafficWindow:
         while len(self._batches) > 1 and self._batches[0].last_us < instant_us:
             self._count(self._batches.pop(0), -1)
 
+    def forget_pairs(self) -> None:
+        """Forget how often both models agreed: the large one answers otherwise from now on."""
+        for batch in self._batches:
+            batch.counts[PAIRS:] = 0
+        self.counts[PAIRS:] = 0
+
     @property
     def begins_us(self) -> int | None:
         """When the oldest of the recent queries were routed; None without traffic."""

@@ -14,6 +14,7 @@ from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
 from schemas.canonical import digest
 from schemas.draws import uniform
 from schemas.event import MAX_INTEGER
+from schemas.handoff import Handoff
 from schemas.routed import Decision
 from schemas.signature import signed
 from schemas.trial import CalibrationTrial
@@ -305,3 +306,37 @@ def test_the_signature_covers_fields_of_a_later_contract() -> None:
     rejected = ActiveVersions(SIGNALS, [KEY]).offer(b"photo", json.dumps(document).encode(), NOW)
     assert isinstance(rejected, Rejected)
     assert rejected.reason is RejectionReason.BAD_SIGNATURE
+
+
+FIELD, TOKEN = Handoff(margin=0.9), Handoff(margin=0.9, granularity="token")
+OFF = FIELD.model_copy(update={"active": False})
+
+
+@pytest.mark.parametrize(
+    ("configured", "made_for", "taken"),
+    [
+        (None, None, True),
+        (None, OFF, True),
+        (None, FIELD, False),
+        (FIELD, FIELD, True),
+        (FIELD, OFF, True),
+        (FIELD, TOKEN, False),
+        (FIELD, None, False),
+    ],
+)
+def test_only_versions_of_the_configured_handoff_decide(
+    configured: Handoff | None, made_for: Handoff | None, taken: bool
+) -> None:
+    """In force or on trial: what was learned of other answers of the large model says nothing of these."""
+    active = ActiveVersions(SIGNALS, handoffs={} if configured is None else {"photo": configured})
+    version = sealed_version(version=8, **({} if made_for is None else {"handoff": made_for}))
+    outcome = active.offer(b"photo", version.to_json(), NOW)
+    tried = active.trials.offer(b"photo", trial(version=version).to_json())
+    assert (outcome == Activated(version)) is taken
+    assert (active.trial("photo") is not None) is taken
+    if not taken:
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason is RejectionReason.FOREIGN_HANDOFF
+        assert "handoff" in outcome.error
+        assert tried is not None
+        assert tried.problem == outcome.error
