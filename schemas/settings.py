@@ -461,7 +461,7 @@ class WorkloadSettings(Section):
     sampling : table
         Exploration and labels.
     cost : table, optional
-        What one call of each model costs; measured from latency when left out.
+        What one call or one token of each model costs; measured from latency when left out.
     trusted_labelers : list of str
         Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
         labels decides.

@@ -49,7 +49,7 @@ class VersionTraffic(Part):
         answers, and those of the pairs that exploration (or cold start) drew rather than the threshold.
     escalated, explored, small_failed, degraded, labels_requested, small_calls, large_calls : int
     cost_sequential, cost_paper : float
-        Sums, in units of one small call.
+        Sums, in the unit of the configured prices.
     small_latency_s, large_latency_s : float
         Sums over calls, in seconds.
     signal : str
@@ -60,6 +60,12 @@ class VersionTraffic(Part):
         Queries for which the large model went on from the small answer, and those of them for which it was asked again.
     guarded, guard_agreeing : int
         Queries for which it is known what the large model says alone as well, and those of them with equal answers.
+    small_tokens, small_prompt_tokens, large_tokens, large_prompt_tokens : int
+        Generated and read; the large model's without those of comparisons.
+    handed_over_tokens : int
+        Of small answers that the large model went on from: it read them instead of generating them.
+    lost_tokens, lost_prompt_tokens : int
+        Of large calls that gave no valid answer under a handoff; they are among the large model's.
     """
 
     calibration_version: Count | None
@@ -86,6 +92,13 @@ class VersionTraffic(Part):
     asked_again: Count = 0
     guarded: Count = 0
     guard_agreeing: Count = 0
+    small_tokens: Count = 0
+    small_prompt_tokens: Count = 0
+    large_tokens: Count = 0
+    large_prompt_tokens: Count = 0
+    handed_over_tokens: Count = 0
+    lost_tokens: Count = 0
+    lost_prompt_tokens: Count = 0
 
     @model_validator(mode="after")
     def _parallel(self) -> Self:

@@ -268,7 +268,7 @@ def _cost(settings: WorkloadSettings, traffic: TrafficWindow) -> CostRate | None
     return CostRate(
         sequential=max(0.0, traffic.recent["cost_sequential"] / queries),
         paper=max(0.0, traffic.recent["cost_paper"] / queries),
-        large_only=model_costs.large,
+        large_only=model_costs.alone,
     )
 
 

@@ -39,6 +39,13 @@ class _Tally:
     asked_again: int = 0
     guarded: int = 0
     guard_agreeing: int = 0
+    small_tokens: int = 0
+    small_prompt_tokens: int = 0
+    large_tokens: int = 0
+    large_prompt_tokens: int = 0
+    handed_over_tokens: int = 0
+    lost_tokens: int = 0
+    lost_prompt_tokens: int = 0
 
 
 _Key = tuple[int | None, str, str | None]
@@ -107,6 +114,11 @@ class TrafficSummarizer:
     def _add_handoff(self, tally: _Tally, routed: RoutedEvent, handoff: QueryHandoff) -> None:
         tally.handed_over += handoff.characters > 0 or handoff.asked_again
         tally.asked_again += handoff.asked_again
+        tally.large_tokens += handoff.lost_tokens
+        tally.large_prompt_tokens += handoff.lost_prompt_tokens
+        tally.lost_tokens += handoff.lost_tokens
+        tally.lost_prompt_tokens += handoff.lost_prompt_tokens
+        tally.handed_over_tokens += handoff.tokens
         large, alone = routed.large, routed.large_alone
         if large is not None and large.valid and alone is not None and alone.valid:
             tally.guarded += 1
@@ -117,9 +129,13 @@ class TrafficSummarizer:
         if small is not None:
             tally.small_calls += 1
             tally.small_latency_s += small.latency_s
+            tally.small_tokens += small.completion_tokens
+            tally.small_prompt_tokens += small.prompt_tokens
         if large is not None:
             tally.large_calls += 1
             tally.large_latency_s += large.latency_s
+            tally.large_tokens += large.completion_tokens
+            tally.large_prompt_tokens += large.prompt_tokens
         if uncertainty is None:
             return
         cell = self._grid.index(uncertainty)
@@ -180,4 +196,11 @@ def _traffic(key: _Key, tally: _Tally) -> VersionTraffic:
         asked_again=tally.asked_again,
         guarded=tally.guarded,
         guard_agreeing=tally.guard_agreeing,
+        small_tokens=tally.small_tokens,
+        small_prompt_tokens=tally.small_prompt_tokens,
+        large_tokens=tally.large_tokens,
+        large_prompt_tokens=tally.large_prompt_tokens,
+        handed_over_tokens=tally.handed_over_tokens,
+        lost_tokens=tally.lost_tokens,
+        lost_prompt_tokens=tally.lost_prompt_tokens,
     )

@@ -260,9 +260,10 @@ class ActiveTrials:
         if signal is None:
             return None
         trial, problem = (None, None) if value is None else _read_trial(workload, value, signal, self._keys)
-        configured = self._handoffs.get(workload)
-        if trial is not None and not is_decided_alike(trial.version.handoff, configured):
-            trial, problem = None, _foreign_handoff(trial.version.handoff, configured)
+        if trial is not None:
+            made_for, configured = trial.version.handoff, self._handoffs.get(workload)
+            if not is_decided_alike(made_for, configured):
+                trial, problem = None, _foreign_handoff(made_for, configured)
         if trial is None:
             self._trials.pop(workload, None)
         else:

@@ -41,7 +41,7 @@ def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
     text : str
         The small model's answer, whether or not it is whole.
     marks : sequence of TokenMark
-        Of its tokens, in order.
+        Of its tokens, in order; without any, nothing is certain.
     handoff : Handoff
 
     Returns
@@ -58,6 +58,8 @@ def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
     >>> handed_over('{"iso": "100", "lens": null}', marks, Handoff(margin=0.9, granularity="token"))
     '{"iso": "100", "le'
     """
+    if not marks:
+        return ""
     first_unsure = next((mark.start for mark in marks if mark.margin < handoff.margin), len(text))
     certain = text[:first_unsure].partition(_REPLACEMENT)[0]
     places = _Places()

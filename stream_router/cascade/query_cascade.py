@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Literal
 
 from schemas.calibration import CalibrationVersion
-from schemas.costs import ModelCosts, query_cost
+from schemas.costs import ModelCosts, TokenUse, query_cost
 from schemas.draws import uniform
 from schemas.handoff import Handoff, handoff_name
 from schemas.query import QueryEvent
@@ -316,7 +316,7 @@ class QueryCascade:
             decision=decision,
             small=self.small.run,
             large=None if self.large is None else self.large.run,
-            cost=query_cost(costs, escalated=decision.escalated, large_calls=self._large_calls),
+            cost=query_cost(costs, escalated=decision.escalated, small=_used(self.small.run), large=self._large_calls),
             label=self.drawn.label,
             routed_at=self.drawn.decided_at,
             routed_by=routed_by,
@@ -326,8 +326,8 @@ class QueryCascade:
         )
 
     @property
-    def _large_calls(self) -> int:
-        return sum(asked is not None for asked in (self.large, self._lost, self.alone))
+    def _large_calls(self) -> list[TokenUse]:
+        return [_used(asked.run) for asked in (self.large, self._lost, self.alone) if asked is not None]
 
     def _handoff(self) -> QueryHandoff | None:
         """Return what was handed over; None where nothing ever is."""
@@ -347,3 +347,7 @@ class QueryCascade:
             guarded=self._is_compared,
             alone=None if self.alone is None else self.alone.run,
         )
+
+
+def _used(run: ModelRun) -> TokenUse:
+    return TokenUse(run.prompt_tokens, run.completion_tokens)

@@ -42,6 +42,7 @@ FaultKind = Literal[
     "no_tokens",  # a completion without a single token
     "redirect",  # HTTP 307 to itself
     "broken_stream",  # a stream that ends in the middle
+    "unstreamed",  # a whole body, though a stream was asked for
     "error_event",  # a stream that says in the middle that there will be no more
 ]
 
@@ -243,7 +244,7 @@ class ScriptedModelServer:
                 return web.json_response(_error(f"The model `{body['model']}` does not exist.", 404), status=404)
             document = completion(body, *said_to(body, self.model, chat=chat), chat=chat)
             _disturb(document, fault, chat=chat)
-            if body.get("stream") and not (fault is not None and fault.kind in _NO_COMPLETIONS):
+            if body.get("stream") and not (fault is not None and fault.kind in _WHOLE_BODIES):
                 return await self._streamed(request, document, fault, chat=chat)
             return _response(document, fault)
         finally:
@@ -402,7 +403,7 @@ def _response(document: dict[str, Any], fault: Fault | None) -> web.Response:
     return web.json_response(document)
 
 
-_NO_COMPLETIONS = frozenset({"not_json", "wrong_shape"})
+_WHOLE_BODIES = frozenset({"not_json", "wrong_shape", "unstreamed"})
 
 
 def _disturb(document: dict[str, Any], fault: Fault | None, *, chat: bool) -> None:

@@ -212,11 +212,10 @@ class ModelServer:
         generation = Generation(prompt_ids, asked.max_tokens, lambda _: put(None), guide, put)
         self._generator.submit(generation)
         try:
-            token = await queue.get()
-            while token is not None:
+            following = await queue.get()
+            while (token := following) is not None:
                 following = await queue.get()
                 yield token, generation.finish_reason if following is None else None
-                token = following
         finally:
             generation.cancelled = True
 

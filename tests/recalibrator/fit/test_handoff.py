@@ -166,3 +166,30 @@ def test_a_core_restored_under_another_handoff_starts_cold() -> None:
         again = Recalibrator.restore(changed, core.snapshot())
         assert again.current is None
         assert again.version_floor == core.version_floor
+
+
+def test_costs_of_tokens_are_those_of_the_mean_call() -> None:
+    """Versions and the status price calls; large-only is what calls without handoff would cost."""
+    tokens = {"small_tokens": 10_000, "large_tokens": 3_000, "large_prompt_tokens": 11_000}
+    tokens |= {"handed_over_tokens": 1_500, "lost_tokens": 500, "lost_prompt_tokens": 800}
+    prices = {"unit": "token", "small": 1.0, "large": 3.0, "prompt_large": 0.1}
+
+    class CountingCore(HandingCore):
+        def observe(self, event: Observation) -> CalibrationVersion | None:
+            if isinstance(event, TrafficSummary):
+                counted = {"small_calls": 200, "large_calls": 100} | tokens
+                parts = tuple(part.model_copy(update=counted) for part in event.versions[:1])
+                event = event.model_copy(update={"versions": parts})
+            return super().observe(event)
+
+    core = CountingCore(handing(cost=prices))
+    run = drive(core, WORLD.draw, QUERIES)
+    costs, status = run.versions[-1][1].costs, core.status()
+    assert costs is not None
+    assert costs.small == pytest.approx(50.0)
+    assert costs.large == pytest.approx(3.0 * 30 + 0.1 * 110)
+    assert costs.alone == pytest.approx(3.0 * (30 - 5 + 15) + 0.1 * (110 - 8 - 15))
+    assert status.cost is not None
+    assert status.cost.large_only == pytest.approx(costs.alone)
+    assert run.versions[-1][1].evidence.expected_cost is not None
+    assert run.versions[-1][1].evidence.expected_cost.large_only == pytest.approx(costs.alone)

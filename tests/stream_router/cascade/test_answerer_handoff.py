@@ -183,3 +183,27 @@ async def test_a_stream_that_breaks_off_is_asked_for_again(kind: Any) -> None:
     assert routed.entities == answer_to(f"Query: {TEXT}", "small").entities
     assert routed.handoff is not None
     assert routed.handoff.characters == 0
+
+
+async def test_costs_of_tokens_show_what_handing_over_saves() -> None:
+    """The large model is paid for the tokens that it generates, not for those it goes on from."""
+    prices = {"unit": "token", "small": 1.0, "large": 3.0, "prompt_large": 0.5}
+    async with bench(in_force(), handoff=BY_FIELD, cost=prices) as b:
+        routed = await b.answer(TEXT)
+    small, large = routed.small, routed.large
+    assert small is not None
+    assert large is not None
+    assert large.prompt_tokens > 0
+    assert routed.cost.paper == 3.0 * large.completion_tokens + 0.5 * large.prompt_tokens
+    assert routed.cost.sequential == small.completion_tokens + routed.cost.paper
+
+
+async def test_a_server_that_does_not_stream_hands_nothing_over() -> None:
+    """Its answers are taken as they come, and the large model begins anew."""
+    async with bench(in_force(), handoff=BY_FIELD) as b:
+        b.small.play(Fault("unstreamed"))
+        routed = await b.answer(TEXT)
+    assert routed.small is not None
+    assert routed.small.uncertainty == pytest.approx(answer_to(f"Query: {TEXT}", "small").uncertainty)
+    assert [body["prompt"] for body in sent(b.large)] == [f"Query: {TEXT}"]
+    assert routed.answered_by == "large"

@@ -123,6 +123,11 @@ def test_the_part_ends_before_the_first_unsure_token(unsure_at: str, by_field: s
     assert handed_over(text, marks, BY_TOKEN) == by_token
 
 
+def test_an_answer_whose_tokens_are_not_known_hands_nothing_over() -> None:
+    """As from a server that does not stream."""
+    assert handed_over('{"iso": "100", "lens": null}', [], BY_FIELD) == ""
+
+
 def test_an_answer_without_a_doubt_leaves_its_end_to_the_large_model() -> None:
     text = '{"iso": "100", "lens": null}'
     assert handed_over(text, [TokenMark(0, 1.0)], BY_TOKEN) == '{"iso": "100", "lens": null'

@@ -144,7 +144,8 @@ def test_the_status_says_what_was_handed_over_and_how_often_it_changed_the_answe
     status = found.status()
     assert status is not None
     assert (status.name, status.active, status.guarded, status.agreement) == (NAME, True, 10, 0.9)
-    assert (status.handed_over_share, status.asked_again_share) == (pytest.approx(0.6), pytest.approx(0.03))
+    assert status.handed_over_share == pytest.approx(0.6)
+    assert status.asked_again_share == pytest.approx(0.03)
 
 
 def test_a_restored_watch_goes_on_where_it_was() -> None:
