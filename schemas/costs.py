@@ -15,8 +15,8 @@ from schemas.event import MAX_INTEGER, NonNegative, Part, Real
 
 Price = Annotated[Real, Field(gt=0.0, le=float(MAX_INTEGER))]
 
-LEAST_PRICE = 1e-9
-"""Of a call that was made up of no token at all."""
+LEAST_CALL, MOST_CALL = 1e-9, 2.0**50
+"""What a call costs whose server says that it used no token, or more than there are; sums of a few stay exact."""
 
 
 class TokenUse(NamedTuple):
@@ -67,11 +67,11 @@ class ModelCosts(Part):
 
     def of_small(self, used: TokenUse) -> float:
         """Return the cost of a small call that used so many tokens."""
-        return self.small if self.unit == "call" else self.small * used.generated + self.prompt_small * used.read
+        return self.small if self.unit == "call" else _paid(used, self.small, self.prompt_small)
 
     def of_large(self, used: TokenUse) -> float:
         """Return the cost of a large call that used so many tokens."""
-        return self.large if self.unit == "call" else self.large * used.generated + self.prompt_large * used.read
+        return self.large if self.unit == "call" else _paid(used, self.large, self.prompt_large)
 
     def of_calls(self, small: TokenUse, large: TokenUse, alone: TokenUse) -> ModelCosts:
         """Return what one call costs.
@@ -92,10 +92,14 @@ class ModelCosts(Part):
             return self
         whole = self.of_large(alone)
         return ModelCosts(
-            small=max(LEAST_PRICE, self.of_small(small)),
-            large=max(LEAST_PRICE, self.of_large(large)),
+            small=max(LEAST_CALL, self.of_small(small)),
+            large=max(LEAST_CALL, self.of_large(large)),
             large_alone=whole if whole > 0.0 and alone != large else None,
         )
+
+
+def _paid(used: TokenUse, price: float, prompt_price: float) -> float:
+    return min(MOST_CALL, price * used.generated + prompt_price * used.read)
 
 
 class QueryCost(Part):

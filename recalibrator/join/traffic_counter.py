@@ -8,6 +8,7 @@ from datetime import datetime
 
 from recalibrator.grid import Grid
 from schemas.entities import equal
+from schemas.event import MAX_INTEGER
 from schemas.routed import QueryHandoff, RoutedEvent, TrialDecision
 from schemas.settings import WorkloadSettings
 from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
@@ -196,11 +197,12 @@ def _traffic(key: _Key, tally: _Tally) -> VersionTraffic:
         asked_again=tally.asked_again,
         guarded=tally.guarded,
         guard_agreeing=tally.guard_agreeing,
-        small_tokens=tally.small_tokens,
-        small_prompt_tokens=tally.small_prompt_tokens,
-        large_tokens=tally.large_tokens,
-        large_prompt_tokens=tally.large_prompt_tokens,
-        handed_over_tokens=tally.handed_over_tokens,
-        lost_tokens=tally.lost_tokens,
-        lost_prompt_tokens=tally.lost_prompt_tokens,
+        # Servers count, and may say anything.
+        small_tokens=min(MAX_INTEGER, tally.small_tokens),
+        small_prompt_tokens=min(MAX_INTEGER, tally.small_prompt_tokens),
+        large_tokens=min(MAX_INTEGER, tally.large_tokens),
+        large_prompt_tokens=min(MAX_INTEGER, tally.large_prompt_tokens),
+        handed_over_tokens=min(MAX_INTEGER, tally.handed_over_tokens),
+        lost_tokens=min(MAX_INTEGER, tally.lost_tokens),
+        lost_prompt_tokens=min(MAX_INTEGER, tally.lost_prompt_tokens),
     )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from schemas.costs import ModelCosts, TokenUse, expected_cost, query_cost
+from schemas.event import MAX_INTEGER
 from schemas.settings import WorkloadSettings
 
 prices = st.floats(0.01, 1_000.0)
@@ -88,3 +89,12 @@ def test_costs_of_tokens_are_read_as_they_are_written(costs: ModelCosts) -> None
 def test_prices_that_say_two_things_are_refused(cost: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         WorkloadSettings.model_validate({"name": "w", "fields": ["a"], "target": {"micro_f1": 0.9}, "cost": cost})
+
+
+def test_a_server_that_claims_any_number_of_tokens_has_a_cost() -> None:
+    """No result is lost to what a server says of its tokens."""
+    costs = ModelCosts(small=1.0, large=1e6, unit="token", prompt_large=1e6)
+    lie = TokenUse(MAX_INTEGER, MAX_INTEGER)
+    assert query_cost(costs, escalated=True, small=lie, large=[lie] * 3).sequential <= MAX_INTEGER
+    assert expected_cost(costs.of_calls(lie, lie, TokenUse()), 1.0).sequential <= MAX_INTEGER
+    assert costs.of_calls(TokenUse(), TokenUse(), TokenUse()).small > 0.0

@@ -14,6 +14,7 @@ import numpy as np
 
 from recalibrator.fit.data.label_table import Change
 from schemas.calibration import Interval
+from schemas.event import MAX_INTEGER
 from schemas.handoff import Handoff, handoff_name
 from schemas.labelled import LabelledExample
 from schemas.routed import DecisionReason
@@ -106,8 +107,8 @@ class HandoffWatch:
             self._calls = kept * self._calls + part.large_calls
             self._handed_over = kept * self._handed_over + part.handed_over
             self._asked_again = kept * self._asked_again + part.asked_again
-            self._guarded += part.guarded
-            self._agreeing += part.guard_agreeing
+            self._guarded = min(MAX_INTEGER, self._guarded + part.guarded)
+            self._agreeing = min(MAX_INTEGER, self._agreeing + part.guard_agreeing)
 
     @property
     def loss(self) -> Interval | None:

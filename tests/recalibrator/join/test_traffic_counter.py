@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.join.traffic_counter import TrafficSummarizer
+from schemas.event import MAX_INTEGER
 from schemas.routed import QueryHandoff, RoutedEvent
 from schemas.settings import WorkloadSettings
 from schemas.traffic import TrafficSummary
@@ -78,3 +79,21 @@ def test_handoffs_are_counted_apart_from_each_other() -> None:
         for one in summary.versions
     ]
     assert found == [(None, 1, 0, 0, 0, 0), ("field@0.9", 5, 4, 1, 2, 1), ("token@0.8", 1, 0, 0, 0, 0)]
+
+
+def test_tokens_are_counted_whatever_a_server_says() -> None:
+    """A server that claims more tokens than a count can hold makes one count wrong, and no more."""
+    counter = TrafficSummarizer(PHOTO)
+    small, large = routed(1).small, routed(1).large
+    assert small is not None
+    assert large is not None
+    few = small.model_copy(update={"completion_tokens": 7, "prompt_tokens": 50})
+    many = large.model_copy(update={"completion_tokens": MAX_INTEGER, "prompt_tokens": MAX_INTEGER})
+    handed = QueryHandoff(name="field@0.9", characters=9, tokens=3, lost_tokens=MAX_INTEGER)
+    for number in range(2):
+        counter.add(routed(number, small=few, large=many, handoff=handed))
+    summary = counter.take()
+    assert summary is not None
+    (found,) = summary.versions
+    assert (found.small_tokens, found.small_prompt_tokens, found.handed_over_tokens) == (14, 100, 6)
+    assert found.large_tokens == found.large_prompt_tokens == found.lost_tokens == MAX_INTEGER
