@@ -6,6 +6,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DRIFT  := $(BIN)/python -m benchmarks.drift
+# One process a core; tests that share the broker stay together on one of them.
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadgroup
 
 .PHONY: help setup demo demo-vllm up test test-thorough test-fast test-browser test-vllm test-label-studio lint format bench results docs lock clean
 .DEFAULT_GOAL := help
@@ -32,13 +34,13 @@ up: $(STAMP)     ## the same stack without traffic, until Ctrl-C
 	$(BIN)/ucci-stream up
 
 test: lint       ## lint, then every test that needs no extra install
-	$(BIN)/python -m pytest -q --durations=20 -m "not vllm and not label_studio and not thorough"
+	$(PYTEST) --durations=20 -m "not vllm and not label_studio and not thorough"
 
 test-thorough: lint ## the same with more drawn examples and the corners that take minutes
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -q -m "not vllm and not label_studio"
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not vllm and not label_studio"
 
 test-fast: $(STAMP) ## unit tests alone: no broker, no kill storms
-	$(BIN)/python -m pytest -q -m "not broker and not browser and not slow and not thorough and not vllm and not label_studio"
+	$(PYTEST) -m "not broker and not browser and not slow and not thorough and not vllm and not label_studio"
 
 test-browser: $(STAMP) ## the page in a real Chromium (part of `make test`; installs Debian's where root may)
 	$(BIN)/python -m pytest -q -m browser tests/browser
@@ -75,6 +77,7 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 docs: $(STAMP)   ## write the generated documents anew
 	$(BIN)/python -m tools.docs.documents
 	$(BIN)/python -m tools.docs.metrics_page
+	$(BIN)/python -m tools.docs.notebooks
 
 lock: $(STAMP)   ## resolve requirements.lock anew (hashes, no addresses)
 	$(BIN)/python -m pip install --quiet uv

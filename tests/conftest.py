@@ -20,6 +20,13 @@ settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all tests of the broker in one process: they share one broker, and mostly wait while others compute."""
+    for item in items:
+        if item.get_closest_marker("broker") is not None:
+            item.add_marker(pytest.mark.xdist_group("broker"))
+
+
 @pytest.fixture(autouse=True)
 def _log_lines_as_they_were() -> Iterator[None]:
     """A command that a test calls in this process may silence the log for good; the next test reads it."""

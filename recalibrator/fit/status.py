@@ -132,14 +132,12 @@ def workload_status(
     quality = _quality(current, support, policies)
     cost = _cost(settings, traffic)
     said = _sentence(state, facts, quality, effective) or label_sentence(trust, labels.set_aside_since(-1))
+    remarks = monitor.labelers.sentence(labels) + facts.handoff.sentence()
     known: DriftState | None = "insufficient_labels" if effective < needed.minimum_labels else None
     return WorkloadStatus(
         workload=settings.name,
         state=state,
-        sentence=_during(outage := _outage(traffic))
-        + said
-        + monitor.labelers.sentence(labels)
-        + facts.handoff.sentence(),
+        sentence=_during(outage := _outage(traffic)) + said + remarks,
         **_in_force(current),
         target=settings.target,
         micro_f1=quality,

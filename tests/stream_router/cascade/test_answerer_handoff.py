@@ -50,7 +50,7 @@ def begun(routed: RoutedEvent) -> str:
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
-async def test_the_large_model_goes_on_from_what_the_small_one_was_sure_of(api: str) -> None:
+async def test_the_large_model_goes_on_from_certain_fields(api: str) -> None:
     """It is sent the certain fields as the beginning of its answer; both parts together are served."""
     async with bench(in_force(), api=api, handoff=BY_FIELD) as b:
         routed = await b.answer(TEXT)

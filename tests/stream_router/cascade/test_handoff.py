@@ -128,7 +128,7 @@ def test_an_answer_whose_tokens_are_not_known_hands_nothing_over() -> None:
     assert handed_over('{"iso": "100", "lens": null}', [], BY_FIELD) == ""
 
 
-def test_an_answer_without_a_doubt_leaves_its_end_to_the_large_model() -> None:
+def test_an_answer_without_a_doubt_is_left_open() -> None:
     text = '{"iso": "100", "lens": null}'
     assert handed_over(text, [TokenMark(0, 1.0)], BY_TOKEN) == '{"iso": "100", "lens": null'
     assert handed_over(text, [TokenMark(0, 1.0)], BY_FIELD) == '{"iso": "100",'

@@ -137,8 +137,8 @@ def traffic(**changes: Any) -> VersionTraffic:
     return VersionTraffic.model_validate(content | changes)
 
 
-def test_the_status_says_what_was_handed_over_and_how_often_it_changed_the_answer() -> None:
-    """Traffic under another handoff says nothing of this one."""
+def test_the_status_says_what_was_handed_over() -> None:
+    """And how often that changed the answer. Traffic under another handoff says nothing of this one."""
     found = watch()
     found.on_traffic((traffic(), traffic(handoff=None), traffic(handoff="token@0.8", guard_agreeing=0)))
     status = found.status()
@@ -180,7 +180,7 @@ def test_labels_count_on_only_if_as_much_is_handed_over(was_on: bool, was_ended:
     assert now.load(former.state()) is same
 
 
-def test_another_margin_is_another_handoff_and_begins_switched_on() -> None:
+def test_another_margin_begins_switched_on() -> None:
     former = watch()
     former.end()
     now = HandoffWatch(HandoffSettings(margin=0.95))
