@@ -32,6 +32,9 @@ from stream_router.calibration.active_versions import decide_beside
 from stream_router.cascade.handoff import handed_over
 from stream_router.ports import TokenMark
 
+_RAW_CHARS_ALONE = 4_096
+"""Kept of the text of an answer that is not served."""
+
 _COMPARED: frozenset[DecisionReason] = frozenset({"threshold", "infeasible", "small_failed"})
 """Why a query may have escalated that is drawn to compare. Explored ones and those of a cold start are not served so
 once the threshold decides."""
@@ -255,7 +258,7 @@ class QueryCascade:
             label = by.request_label(decision, query_id)
         handoff = self._workload.offered_handoff if by is None else by.handoff
         self.drawn = Drawn(decision, label, by, now, handoff if handoff_name(handoff) else None)
-        if self.drawn.handoff is not None and decision.escalated:
+        if self.drawn.handoff is not None and decision.escalated and self.large is None:
             self.begun = handed_over(asked.run.raw or "", asked.marks, self.drawn.handoff)
 
     def large_ended(self, asked: Asked) -> None:
@@ -345,8 +348,13 @@ class QueryCascade:
             lost_tokens=0 if lost is None else lost.completion_tokens,
             lost_prompt_tokens=0 if lost is None else lost.prompt_tokens,
             guarded=self._is_compared,
-            alone=None if self.alone is None else self.alone.run,
+            alone=None if self.alone is None else _shortened(self.alone.run),
         )
+
+
+def _shortened(run: ModelRun) -> ModelRun:
+    """Return a run that adds little to the size of a record: its entities say what it answered."""
+    return run.model_copy(update={"raw": None if run.raw is None else run.raw[:_RAW_CHARS_ALONE]})
 
 
 def _used(run: ModelRun) -> TokenUse:
