@@ -21,7 +21,7 @@ from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
 FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
 MARGINS = (0.8, 0.9, 0.95)
 GRANULARITIES: tuple[Granularity, ...] = ("token", "field")
-SHIFTS = {"none": "clean", "typos": "typos"}
+SHIFTS = {"none": "Clean texts", "typos": "Texts with typos"}
 ESCALATED = 0.24
 """Share of clean queries above the threshold, which is also that of texts with typos."""
 LARGE_TOKEN = 3.02

@@ -30,7 +30,7 @@ def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
         "# Handoff: the large model goes on from the small one",
         f"`{made['command']}`, {made['machine']}, Python {made['python']}, commit {made['commit']}, {made['day']}.",
         f"""The demo's two models, run live and greedily, on queries whose u lies above {results["threshold"]:.4f}, so
-that {ESCALATED:.0%} of clean texts escalate. The large model answers each query alone, and going on from the small
+that {percent(ESCALATED)} of clean texts escalate. The large model answers each query alone, and going on from the small
 model's text up to its first token with a margin below the cut: `field` hands over whole fields, `token` all of it. In
 brackets: 95 % intervals of a paired bootstrap over queries ({ROUNDS:,} rounds).""",
         *(text for part in results["parts"] for text in _part(part)),
@@ -70,7 +70,7 @@ def _part(part: dict[str, Any]) -> tuple[str, str, str]:
         f"one alone {part['large_micro_f1']:.4f}; tokens of an answer {part['small_tokens']:.1f} and "
         f"{part['large_tokens']:.1f}."
     )
-    return f"## {part['texts'].capitalize()} texts", alone, table(head, rows)
+    return f"## {part['texts']}", alone, table(head, rows)
 
 
 def _cost(part: dict[str, Any], row: dict[str, Any]) -> float:
