@@ -166,7 +166,6 @@ class LabelledExample(Event):
         # An answer that failed says nothing of agreement: most failures are an outage, not a property of the query.
         if large is not None and small is not None and large.valid and small.valid:
             agree = equal(small.entities, large.entities, wanted)
-        alone = routed.large_alone
         return cls(
             query_id=routed.query_id,
             workload=routed.workload,
@@ -193,8 +192,7 @@ class LabelledExample(Event):
             per_field=_per_field(routed, gold, wanted),
             signal=routed.signal,
             handoff=None if routed.handoff is None else routed.handoff.name,
-            # One that failed alone says nothing of what handing over costs.
-            large_alone=None if alone is None or not alone.valid else _outcome(alone, gold, wanted)[0],
+            large_alone=_outcome_alone(routed.large_alone, gold, wanted),
         )
 
 
@@ -204,6 +202,13 @@ def _outcome(
     entities = run.entities if run is not None and run.valid else None
     counts = count_pairs(entities, gold, fields)
     return OutcomeCounts(true_positives=counts.true_positives, predicted=counts.predicted), counts.gold
+
+
+def _outcome_alone(
+    run: ModelRun | None, gold: dict[str, str | tuple[str, ...] | None], fields: tuple[str, ...] | None
+) -> OutcomeCounts | None:
+    """Return the counts of an answer to compare with; one that failed says nothing of what handing over costs."""
+    return None if run is None or not run.valid else _outcome(run, gold, fields)[0]
 
 
 def _per_field(
