@@ -115,7 +115,9 @@ class Service:
         self.metrics = Metrics()
         signals = {name: workload.signal for name, workload in settings.workloads.items()}
         calibration = settings.calibration
-        self._active = ActiveVersions(signals, calibration.accepted_keys, calibration.max_escalation_jump)
+        handed = {name: workload.offered_handoff for name, workload in settings.workloads.items()}
+        handoffs = {name: handoff for name, handoff in handed.items() if handoff is not None}
+        self._active = ActiveVersions(signals, calibration.accepted_keys, calibration.max_escalation_jump, handoffs)
         self._begins_by_disk = False
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._ledger = SharedLedger(settings.router.max_in_flight)

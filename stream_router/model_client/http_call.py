@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
 
@@ -21,7 +21,7 @@ from stream_router.errors import (
     TransientError,
     UnreachableError,
 )
-from stream_router.model_client.reply import read_models, read_reply
+from stream_router.model_client.reply import StreamedReply, read_models, read_reply
 from stream_router.model_client.request import ModelRequest
 from stream_router.ports import Reply
 
@@ -45,6 +45,7 @@ _FORBIDDEN = frozenset({401, 403})
 _MISCONFIGURED = _FORBIDDEN | {404, 405}
 _ABORTED = "abort"
 _SHOWN_CHARS = 200
+_EVENTS = "text/event-stream"
 
 
 class ModelConnection:
@@ -130,7 +131,10 @@ class ModelConnection:
         RefusedError, MisconfiguredError, OverloadedError, TimedOutError, UnreachableError, TransientError
             See there.
         """
-        status, body = await self._post(request, headers)
+        try:
+            status, body, streamed = await self._post(request, headers)
+        except MalformedReplyError as error:
+            raise TransientError(f"HTTP 200, but {error}") from None
         if status in _REFUSALS:
             raise RefusedError(f"HTTP {status}: {_shown(body)}")
         if status in _MISCONFIGURED or status in _REDIRECTS:
@@ -144,34 +148,51 @@ class ModelConnection:
         if status != _OK:
             raise TransientError(f"HTTP {status}: {_shown(body)}")
         try:
-            reply = read_reply(body, request.signal)
+            reply = read_reply(body, request.signal) if streamed is None else streamed.reply()
         except MalformedReplyError as error:
             raise TransientError(f"HTTP 200, but {error}") from None
         if reply.finish_reason == _ABORTED:
             raise TransientError("the server is shutting down and sent half an answer (finish_reason abort)")
         return reply
 
-    async def _post(self, request: ModelRequest, headers: Mapping[str, str] | None) -> tuple[int, bytes]:
+    async def _post(
+        self, request: ModelRequest, headers: Mapping[str, str] | None
+    ) -> tuple[int, bytes, StreamedReply | None]:
+        """Return the status, and the body or what was streamed; a server that does not stream sends a body."""
         url = self._base_url + request.path
         try:
             async with (
                 asyncio.timeout(self._timeout_s),
                 self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response,
             ):
-                return response.status, await self._read(response)
+                if request.streams and response.status == _OK and response.content_type == _EVENTS:
+                    return response.status, b"", await self._read_events(response, StreamedReply(request.signal))
+                return response.status, await self._read(response), None
         except TimeoutError:
             raise TimedOutError(f"no answer within {self._timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise _failure(error) from None
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        chunks, size = [], 0
+        return b"".join([chunk async for chunk in self._chunks(response)])
+
+    async def _read_events(self, response: aiohttp.ClientResponse, streamed: StreamedReply) -> StreamedReply:
+        rest = b""
+        async for chunk in self._chunks(response):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                streamed.take(line)
+        streamed.take(rest)
+        return streamed
+
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        """Yield the body as it comes, up to the longest that is taken."""
+        size = 0
         async for chunk in response.content.iter_any():
-            chunks.append(chunk)
             size += len(chunk)
             if size > self._max_bytes:
                 raise TransientError(f"the reply is longer than {self._max_bytes} bytes")
-        return b"".join(chunks)
+            yield chunk
 
 
 def _failure(error: Exception) -> TransientError:

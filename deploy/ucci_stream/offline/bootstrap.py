@@ -20,6 +20,7 @@ from schemas.calibration import CalibrationMap, CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.event import DEFAULT_SIGNAL
+from schemas.handoff import handoff_name
 from schemas.labelled import LabelledExample
 from schemas.settings import Settings, WorkloadSettings
 from schemas.status import CostQualityCurve
@@ -41,7 +42,7 @@ class Bootstrapped:
     command: Command
 
 
-def read_examples(path: Path, workload: str, signal: str) -> Iterator[LabelledExample]:
+def read_examples(path: Path, workload: str, signal: str, handoff: str | None = None) -> Iterator[LabelledExample]:
     """Read a JSONL file of labelled examples of one workload and one uncertainty signal.
 
     Raises
@@ -54,11 +55,16 @@ def read_examples(path: Path, workload: str, signal: str) -> Iterator[LabelledEx
             raise FeedStopped(f"{path}:{number}: workload: is {example.workload!r}, not {workload!r}")
         if example.signal != signal:
             raise FeedStopped(f"{path}:{number}: signal: is {example.signal!r}, configured is {signal!r}")
+        if example.handoff != handoff:
+            found, here = (json.dumps(name) for name in (example.handoff, handoff))
+            raise FeedStopped(
+                f"{path}:{number}: handoff: is {found}, configured is {here}; bootstrap with labels made under it"
+            )
         yield example
 
 
 def bootstrap_events(
-    path: Path, workload: str, signal: str, issued_at: datetime
+    path: Path, workload: str, signal: str, issued_at: datetime, handoff: str | None = None
 ) -> Iterator[LabelledExample | Command]:
     """Read the file and yield what belongs into the log, the command last.
 
@@ -87,7 +93,7 @@ def bootstrap_events(
         )
         return
     count = 0
-    for example in read_examples(path, workload, signal):
+    for example in read_examples(path, workload, signal, handoff):
         count += 1
         yield example
     if not count:
@@ -114,7 +120,9 @@ def preview(
     """
     if str(path) == "-":
         raise FeedStopped("-: a picture needs a file, since it is read twice")
-    version = version_of(settings, bootstrap_events(path, settings.name, settings.uncertainty, issued_at), str(path))
+    handoff = handoff_name(settings.offered_handoff)
+    events = bootstrap_events(path, settings.name, settings.uncertainty, issued_at, handoff)
+    version = version_of(settings, events, str(path))
     weighed = version.evidence.details.get("frontier")
     frontier = None if weighed is None else CostQualityCurve.model_validate(weighed)
     return version.map, version.uncertainty_threshold, frontier
@@ -179,8 +187,9 @@ def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime
     FeedStopped
         Naming the bad line, or the broker's refusal.
     """
-    signal = settings.workloads[workload].uncertainty
-    return send_events(settings, workload, bootstrap_events(path, workload, signal, issued_at))
+    ours = settings.workloads[workload]
+    handoff = handoff_name(ours.offered_handoff)
+    return send_events(settings, workload, bootstrap_events(path, workload, ours.uncertainty, issued_at, handoff))
 
 
 def send_events(settings: Settings, workload: str, events: Iterable[LabelledExample | Command]) -> Bootstrapped:

@@ -26,7 +26,7 @@ from rich.progress import (
 )
 
 from schemas.calibration import CalibrationVersion
-from schemas.costs import ModelCosts, query_cost
+from schemas.costs import ModelCosts, TokenUse, query_cost
 from schemas.errors import ConfigError
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
@@ -129,6 +129,12 @@ def calibrate(
     FeedStopped
         When there are too few usable lines.
     """
+    if workload.offered_handoff is not None:
+        line = (
+            f"workloads.{workload.name}.handoff: calibrate runs the large model on whole queries, which says nothing of "
+            "answers that it only goes on with; leave handoff out here and let the stream learn it"
+        )
+        raise ConfigError([line])
     queries = read_gold(files.gold)
     warnings = list(unknown_fields(queries, workload.fields))
     for warning in warnings:
@@ -216,6 +222,10 @@ def _with_costs(
     return workload.model_copy(update={"cost": ModelCosts(small=1.0, large=round(large / small, 2))}), True
 
 
+def _tokens(run: ModelRun) -> TokenUse:
+    return TokenUse(run.prompt_tokens, run.completion_tokens)
+
+
 def _example(
     workload: WorkloadSettings, query: GoldQuery, small: ModelRun, large: ModelRun, now: datetime
 ) -> LabelledExample | None:
@@ -239,7 +249,9 @@ def _example(
         ),
         small=small,
         large=large,
-        cost=query_cost(workload.cost or ModelCosts(large=1.0), escalated=True, large_called=True),
+        cost=query_cost(
+            workload.cost or ModelCosts(large=1.0), escalated=True, small=_tokens(small), large=[_tokens(large)]
+        ),
         label=LabelRequest(requested=True, probability=1.0, reason="random"),
         routed_at=now,
         routed_by=SOURCE,
