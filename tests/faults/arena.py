@@ -185,6 +185,7 @@ class Arena:
 
     def supervise(self, names: Iterable[str]) -> None:
         """Start again whoever has ended by itself, as whatever runs the services would; noted in :attr:`ended`."""
+        self.senders.raise_failure()
         for name in names:
             child = self.children.get(name)
             if child is not None and child.has_ended:

@@ -69,10 +69,10 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("snapshots cut", "state", state_faults.state("fit", "snapshots cut", state_faults.truncate), 3),
     Entry("snapshots read-only", "state", state_faults.read_only("fit", "snapshots read-only"), 2),
     Entry("clock jump", "state", state_faults.clock_jumps, 4),
-    Entry("broker SIGTERM", "broker", broker_faults.broker("broker SIGTERM", broker_faults.ended), 2),
-    Entry("broker SIGKILL", "broker", broker_faults.broker("broker SIGKILL", broker_faults.killed), 2),
-    Entry("broker 30 s away", "broker", broker_faults.broker("broker 30 s away", broker_faults.away), 1),
-    Entry("broker SIGSTOP 5 s", "broker", broker_faults.broker("broker SIGSTOP 5 s", broker_faults.frozen), 3),
+    Entry("broker SIGTERM", "broker ended", broker_faults.broker("broker SIGTERM", broker_faults.ended), 2),
+    Entry("broker SIGKILL", "broker killed", broker_faults.broker("broker SIGKILL", broker_faults.killed), 2),
+    Entry("broker 30 s away", "broker away", broker_faults.broker("broker 30 s away", broker_faults.away), 1),
+    Entry("broker SIGSTOP 5 s", "broker stopped", broker_faults.broker("broker SIGSTOP 5 s", broker_faults.frozen), 3),
     Entry("retention overtakes", "retention", broker_faults.retention, 6),
 )
 

@@ -91,6 +91,7 @@ class Senders:
         self.acknowledged: set[str] = set()
         self.labels: set[str] = set()
         self.refused: list[str] = []
+        self._failure: Exception | None = None
         self._thread = Thread(target=self._send, name="senders", daemon=True)
 
     def start(self) -> None:
@@ -147,7 +148,18 @@ class Senders:
             said.append((delay_s + more_s, said[0][1]))
         return said
 
+    def raise_failure(self) -> None:
+        """Raise what has ended the thread, if anything has."""
+        if self._failure is not None:
+            raise self._failure
+
     def _send(self) -> None:
+        try:
+            self._send_until_closed()
+        except Exception as error:  # noqa: BLE001 raised again in whoever waits for what was to be sent
+            self._failure = error
+
+    def _send_until_closed(self) -> None:
         began_s = time.monotonic()
         due_s = refit_due_s = began_s
         while not self._closing.is_set():

@@ -40,7 +40,7 @@ def test_the_report_counts_harm_and_recovery_by_kind() -> None:
     assert not made["harmless"]
 
 
-def test_only_a_run_without_harm_and_with_every_recovery_is_harmless() -> None:
+def test_harm_or_a_missing_recovery_is_not_harmless() -> None:
     kept = Row("kill fit", [Episode("kill fit", "fit: anywhere", 0.0, 1.0)], [])
     assert is_harmless([kept])
     assert not is_harmless([kept, rows()[1]])
@@ -69,7 +69,7 @@ def test_kinds_have_names_of_their_own() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_every_kind_has_its_story_and_every_test_that_it_names_exists() -> None:
+def test_every_kind_has_a_story_with_tests_that_exist() -> None:
     assert set(STORIES) == {entry.name for entry in ENTRIES}
     named = {path for story in STORIES.values() for path in story.tests.split(", ")}
     assert [path for path in sorted(named) if not (ROOT / path).is_file()] == []
