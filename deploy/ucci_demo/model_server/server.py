@@ -200,8 +200,8 @@ class ModelServer:
         """Yield each token as it comes, remembered or computed, the last one with how the answer ends."""
         remembered = self._remembered(asked)
         if remembered is not None:
-            for place, token in enumerate(remembered, start=1):
-                yield token, "stop" if place == len(remembered) else None
+            for place, known in enumerate(remembered, start=1):
+                yield known, "stop" if place == len(remembered) else None
             return
         queue: asyncio.Queue[GeneratedToken | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
