@@ -131,8 +131,8 @@ def calibrate(
     """
     if workload.offered_handoff is not None:
         line = (
-            f"workloads.{workload.name}.handoff: calibrate runs the large model on whole queries, which says nothing of "
-            "answers that it only goes on with; leave handoff out here and let the stream learn it"
+            f"workloads.{workload.name}.handoff: calibrate runs the large model on whole queries, which says nothing "
+            "of answers that it only goes on with; leave handoff out here and let the stream learn it"
         )
         raise ConfigError([line])
     queries = read_gold(files.gold)
