@@ -87,6 +87,11 @@ def is_fatal(error: KafkaError) -> bool:
     return error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 a client-side code
 
 
+def is_unreachable(error: KafkaError) -> bool:
+    """Whether a client reports that it has no connection to a broker."""
+    return error.code() in {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001 client-side codes
+
+
 def _is_instance_fenced(error: KafkaError) -> bool:
     """Whether the group has another member under our group.instance.id.
 

@@ -21,7 +21,7 @@ from ucci_runtime.broker.records import Input, OffsetCommit
 _log = structlog.get_logger()
 
 _ASK_TIMEOUT_S = 5.0
-_BUDGET_S = 240.0
+_BUDGET_S = 60.0
 _RETRY_WAIT_S = 0.1
 _PATIENCE = 50
 """Attempts after which a second line says that it still does not work."""
@@ -43,7 +43,7 @@ def ask_group_offsets(consumer: Consumer, sources: Iterable[Input], *, client: s
     Raises
     ------
     BrokerError
-        When it did not answer within four minutes, or before the end, or refuses.
+        When it did not answer within a minute, or before the end, or refuses.
     """
     asked = [TopicPartition(source.topic, source.partition) for source in sources]
     deadline_s, attempts = time.monotonic() + _BUDGET_S, 0

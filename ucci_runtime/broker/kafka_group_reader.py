@@ -6,10 +6,16 @@ ends in good order leaves the group where another one can take its partitions ov
 
 A place that the log no longer has means its beginning; what the group had not taken until then is counted as lost.
 Where the group is beyond the log's end, it is another log, and nothing more is read.
+
+A thread that commits does not poll. When the broker is away meanwhile for longer than the session, the client drops its
+member id and goes on to send heartbeats, which a broker that remembers the member answers with "fenced". No other
+process is behind that, and the client takes no further calls: the reader joins the group anew with another client. The
+same helps where the group's offsets stay unanswered.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from threading import Event
@@ -20,7 +26,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced, OffsetsBeyondLog
 from ucci_runtime.broker.kafka_client_reports import reports
-from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, translate
+from ucci_runtime.broker.kafka_errors import Side, is_fatal, is_unreachable, kafka_error, translate
 from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
 from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_records import record_of, source_of
@@ -74,7 +80,11 @@ class KafkaGroupReader:
         self._count = count
         self._closing = closing
         self._has_successors = has_successors
-        self._consumer = Consumer(properties | reports(name, count, on_final, is_member=True))
+        self._properties = properties
+        self._on_final = on_final
+        self._silence = Silence(float(properties["session.timeout.ms"]) / _MILLISECONDS)
+        self._unanswered: BrokerError | None = None
+        self._consumer = self._member()
         self._assignee: Assignee | None = None
         self._assigned: list[Input] = []
         self._positions: dict[Input, int] = {}
@@ -86,13 +96,12 @@ class KafkaGroupReader:
         """Partitions whose log has not the place that was asked for, with the client's code."""
         self._rebalances = 0
         self._is_leaving = False
+        self._is_replaced = False
 
     def subscribe(self, assignee: Assignee) -> None:
         """Join the group; partitions are handed over from within :meth:`poll`."""
         self._assignee = assignee
-        self._consumer.subscribe(
-            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-        )
+        self._join()
 
     def poll(self, timeout_s: float, most: int = MAX_POLLED) -> Sequence[Record | EndReached]:
         """Return what has come; blocks up to ``timeout_s`` while nothing has.
@@ -103,11 +112,18 @@ class KafkaGroupReader:
         """
         if self._misplaced:
             self._find_places()
-        first = self._consumer.poll(timeout_s)
+        self._silence.polled(time.monotonic())
+        first = None if self._unanswered is not None else self._consumer.poll(timeout_s)
+        if self._unanswered is not None:
+            self._join_anew(str(self._unanswered))
+            return []
         if first is None:
             return []
         rebalances, room = self._rebalances, min(most, MAX_POLLED) - 1
         messages = [first, *self._consumer.consume(room, 0)] if room > 0 else [first]
+        if any(self._is_fenced_by_silence(message) for message in messages):
+            self._join_anew("fenced after an outage longer than the session")
+            return []
         if self._rebalances != rebalances:
             # Messages of the assignment before could stand among them: read all of the new one again.
             self.rewind()
@@ -119,7 +135,10 @@ class KafkaGroupReader:
         return self._consumer.consumer_group_metadata()
 
     def rewind(self) -> None:
-        """Ask the group's offsets again and have the present partitions assigned anew; blocks up to some minutes."""
+        """Ask the group's offsets again and have the present partitions assigned anew; blocks up to a minute.
+
+        Where the broker does not answer, the next :meth:`poll` gives all partitions up and joins the group anew.
+        """
         if self._assigned:
             self._assign(self._assigned)
 
@@ -177,6 +196,49 @@ class KafkaGroupReader:
         except KafkaException as error:
             _log.warning("the group was not left", client=self._name, error=str(kafka_error(error)))
 
+    def _member(self) -> Consumer:
+        made = reports(self._name, self._count, self._report_final, is_member=True)
+        report = made["error_cb"]
+
+        def on_error(error: KafkaError) -> None:
+            if is_unreachable(error):
+                self._silence.unreachable(time.monotonic())
+            report(error)
+
+        return Consumer(self._properties | made | {"error_cb": on_error})
+
+    def _join(self) -> None:
+        self._consumer.subscribe(
+            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def _report_final(self, error: BrokerError) -> None:
+        if not (isinstance(error, Fenced) and self._silence.explains_a_fence):
+            self._on_final(error)
+
+    def _is_fenced_by_silence(self, message: Message) -> bool:
+        error = message.error()
+        if error is None or not self._silence.explains_a_fence:
+            return False
+        return isinstance(translate(error, Side.CONSUMER), Fenced)
+
+    def _join_anew(self, reason: str) -> None:
+        """Replace the client by one that asks for its partitions from the beginning."""
+        assert self._assignee is not None
+        self._silence.over()
+        self._unanswered = None
+        self._count("client_errors", client=self._name, code="JOINED_ANEW")
+        _log.warning("joining the group anew", client=self._name, reason=reason)
+        if self._assigned:
+            self._note("lost")
+            self._assigned, self._misplaced = [], {}
+            self._assignee.lost()
+        self._is_replaced = True
+        self._consumer.close()
+        self._is_replaced = False
+        self._consumer = self._member()
+        self._join()
+
     def _item(self, message: Message) -> Record | EndReached | None:
         error = message.error()
         if error is None:
@@ -202,7 +264,7 @@ class KafkaGroupReader:
         return None
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._is_leaving:
+        if self._is_leaving or self._is_replaced:
             # A rebalance that ends while the client closes: it answers no question any more, and takes nothing over.
             _consumer.unassign()
             return
@@ -213,7 +275,15 @@ class KafkaGroupReader:
 
     def _assign(self, sources: list[Input]) -> None:
         assert self._assignee is not None
-        committed = ask_group_offsets(self._consumer, sources, client=self._name, closing=self._closing)
+        try:
+            committed = ask_group_offsets(self._consumer, sources, client=self._name, closing=self._closing)
+        except (Fenced, AccessDenied):
+            raise
+        except BrokerError as error:
+            if self._closing.is_set():
+                raise
+            self._unanswered = error
+            return
         self._taken = {source: found.offset for source, found in committed.items() if found is not None}
         self.read_from(self._assignee.assigned(committed))
 
@@ -249,6 +319,8 @@ class KafkaGroupReader:
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         assert self._assignee is not None
+        if self._is_replaced:
+            return
         self._note("revoked")
         # Dropped first: a commit that fails in a revocation must not have the old partitions assigned again.
         self._assigned, self._misplaced = [], {}
@@ -257,6 +329,8 @@ class KafkaGroupReader:
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         assert self._assignee is not None
+        if self._is_replaced:
+            return
         self._note("lost")
         self._assigned, self._misplaced = [], {}
         self._assignee.lost()
@@ -265,6 +339,54 @@ class KafkaGroupReader:
     def _note(self, kind: str) -> None:
         self._rebalances += 1
         self._count("rebalances", kind=kind)
+
+
+class Silence:
+    """Whether a member was silent for longer than its session because it could not reach its group.
+
+    A process that was stopped, and replaced under its id meanwhile, was silent too; but the group was there.
+
+    Parameters
+    ----------
+    session_s : float
+        The session's time-out, in seconds.
+
+    Examples
+    --------
+    >>> silence = Silence(6.0)
+    >>> for now_s in (0.0, 0.1, 9.0):
+    ...     silence.polled(now_s)
+    >>> silence.explains_a_fence
+    False
+    >>> silence.unreachable(9.0)
+    >>> silence.explains_a_fence
+    True
+    """
+
+    def __init__(self, session_s: float) -> None:
+        self._session_s = session_s
+        self._polled_s = math.inf
+        self._silent_s = -math.inf
+        self._unreachable_s = -math.inf
+
+    @property
+    def explains_a_fence(self) -> bool:
+        """Whether a fence that is reported now may come from it."""
+        return abs(self._silent_s - self._unreachable_s) <= self._session_s
+
+    def polled(self, now_s: float) -> None:
+        """Note that the member polls now."""
+        if now_s - self._polled_s >= self._session_s:
+            self._silent_s = now_s
+        self._polled_s = now_s
+
+    def unreachable(self, now_s: float) -> None:
+        """Note that the client reports, when it is polled, that it could not reach the broker."""
+        self._unreachable_s = now_s
+
+    def over(self) -> None:
+        """Note that it joined anew: the next fence is another's."""
+        self._silent_s = self._unreachable_s = -math.inf
 
 
 def _partitions(sources: Iterable[Input]) -> list[TopicPartition]:
