@@ -320,6 +320,41 @@ def check_config(config: ConfigOption = None) -> None:
     sys.stdout.write(render_settings(settings))
 
 
+@app.command()
+def acls(
+    principal_router: Annotated[str | None, typer.Option(help="Of the routers, such as User:router.")] = None,
+    principal_recalibrator: Annotated[str | None, typer.Option(help="Of the recalibrators.")] = None,
+    principal_producer: Annotated[str | None, typer.Option(help="Of who calls `send` and `ask`.")] = None,
+    principal_labeler: Annotated[str | None, typer.Option(help="Of who calls `label` and `label-queue`.")] = None,
+    form: Annotated[str, typer.Option("--format", help="kafka-acls or strimzi.")] = "kafka-acls",
+    strimzi_cluster: Annotated[str, typer.Option(help="Name of the Kafka resource, for strimzi.")] = "my-cluster",
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the least access that each component needs on a broker with an authorizer; changes nothing.
+
+    Example: ucci-stream acls --principal-router User:router --principal-recalibrator User:recalibrator
+    """
+    from ucci_stream.topics import access_lists
+
+    given = {
+        "router": principal_router,
+        "recalibrator": principal_recalibrator,
+        "producer": principal_producer,
+        "labeler": principal_labeler,
+    }
+    principals, prefix = access_lists.checked_principals(given), settings_of(config).topics.prefix
+    if as_json:
+        out.print_json(data=access_lists.as_rows(principals, prefix))
+    elif form == "strimzi":
+        users = access_lists.strimzi_users(principals, prefix, strimzi_cluster)
+        sys.stdout.write(access_lists.yaml_documents(users))
+    elif form == "kafka-acls":
+        sys.stdout.write("".join(f"{line}\n" for line in access_lists.kafka_acls(principals, prefix)))
+    else:
+        raise ConfigError([f"--format: is {form!r}; give kafka-acls or strimzi"])
+
+
 # Last, so that `--help` lists what one begins with first.
 add_commands(app)
 
