@@ -355,6 +355,25 @@ def acls(
         raise ConfigError([f"--format: is {form!r}; give kafka-acls or strimzi"])
 
 
+@app.command()
+def doctor(config: ConfigOption = None, as_json: JsonFlag = False) -> None:
+    """Look at the broker, groups, models, versions, labels and disk, and name the remedy of whatever is wrong.
+
+    Exit code 1 where something does not work, 0 where there are only warnings. Reads topics; writes nothing.
+
+    Example: ucci-stream doctor --config ucci.toml
+    """
+    from ucci_stream.operate.doctor import diagnose, show
+    from ucci_stream.operate.findings import exit_code, summary
+
+    found = diagnose(settings_of(config))
+    if as_json:
+        out.print_json(data={"summary": summary(found), "findings": [finding._asdict() for finding in found]})
+    else:
+        show(found, out)
+    raise typer.Exit(exit_code(found))
+
+
 # Last, so that `--help` lists what one begins with first.
 add_commands(app)
 

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
 
@@ -107,7 +108,9 @@ class SecuredBroker(LocalBroker):
     def add_users(self, users: Iterable[User]) -> None:
         """Make users who may do nothing yet."""
         mechanism = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-        changes = [UserScramCredentialUpsertion(user.name, mechanism, user.password.encode()) for user in users]
+        changes: list[UserScramCredentialAlteration] = [
+            UserScramCredentialUpsertion(user.name, mechanism, user.password.encode()) for user in users
+        ]
         for future in self.admin.alter_user_scram_credentials(changes).values():
             future.result(DEADLINE_S)
 
