@@ -326,6 +326,7 @@ def acls(
     principal_recalibrator: Annotated[str | None, typer.Option(help="Of the recalibrators.")] = None,
     principal_producer: Annotated[str | None, typer.Option(help="Of who calls `send` and `ask`.")] = None,
     principal_labeler: Annotated[str | None, typer.Option(help="Of who calls `label` and `label-queue`.")] = None,
+    principal_operator: Annotated[str | None, typer.Option(help="Of who calls `doctor`, `topics check`.")] = None,
     form: Annotated[str, typer.Option("--format", help="kafka-acls or strimzi.")] = "kafka-acls",
     strimzi_cluster: Annotated[str, typer.Option(help="Name of the Kafka resource, for strimzi.")] = "my-cluster",
     config: ConfigOption = None,
@@ -342,6 +343,7 @@ def acls(
         "recalibrator": principal_recalibrator,
         "producer": principal_producer,
         "labeler": principal_labeler,
+        "operator": principal_operator,
     }
     principals, prefix = access_lists.checked_principals(given), settings_of(config).topics.prefix
     if as_json:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from threading import Event
 from typing import NamedTuple, TypeVar
 
@@ -27,12 +28,13 @@ from ucci_runtime.broker.kafka_topic_readers import KafkaTailReader, KafkaTopicR
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_runtime.broker.records import Record
 from ucci_stream.operate.findings import ClockFacts, Finding, GroupFacts, OpenTransaction, of_group, of_transaction
-from ucci_stream.topics.access import group_name
+from ucci_stream.topics.access import diagnosing_group
 from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, partition_counts
 
-_READING_GROUP = "doctor"
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_CLIENT = "doctor"
 _PATIENCE_S = 30.0
+_PAUSE_S = 0.2
 _MILLISECONDS = 1_000.0
 
 Read = TypeVar("Read", bound=EventModel)
@@ -80,12 +82,30 @@ def group_findings(settings: Settings) -> Iterator[Finding]:
             for name in (topic.name(prefix) for topic in topics)
             for number in range(counts.get(name, 0))
         ]
+        yield from _asked(group_id, partial(_look_at, settings, admin, service, group_id, places))
+
+
+def _look_at(
+    settings: Settings, admin: AdminClient, service: str, group_id: str, places: list[TopicPartition]
+) -> list[Finding]:
+    group = of_group(_group(admin, group_id, places), service)
+    return [group, *map(of_transaction, _open_transactions(settings, admin, places))]
+
+
+def _asked(group_id: str, ask: Callable[[], list[Finding]]) -> list[Finding]:
+    """Ask again while the group's coordinator is on its way; then say why it did not answer."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while True:
         try:
-            yield of_group(_group(admin, group_id, places), service)
-            yield from map(of_transaction, _open_transactions(settings, admin, places))
-        except KafkaException as error:
-            reason = translate(kafka_error(error), Side.CONSUMER)
-            yield Finding("groups", "fault", f"{group_id}: {reason}", _GRANTS)
+            return ask()
+        except (KafkaException, TimeoutError) as error:
+            is_said = isinstance(error, KafkaException)
+            reason = translate(kafka_error(error), Side.CONSUMER) if is_said else "no answer"
+            if isinstance(reason, AccessDenied):
+                return [Finding("groups", "fault", f"{group_id}: {reason}", _GRANTS)]
+            if time.monotonic() > deadline_s:
+                return [Finding("groups", "fault", f"{group_id}: {reason}", "run this again; see the broker's log")]
+            time.sleep(_PAUSE_S)
 
 
 def _group(admin: AdminClient, group_id: str, places: list[TopicPartition]) -> GroupFacts:
@@ -124,7 +144,7 @@ def _open_transactions(
 
 def _dated(settings: Settings, place: TopicPartition) -> int | None:
     """Return when the record at a place was written, by whoever; None where it has gone meanwhile."""
-    made = reader_properties(settings, group_name(settings.topics.prefix, _READING_GROUP))
+    made = reader_properties(settings, diagnosing_group(settings.topics.prefix))
     consumer = Consumer(made | {"isolation.level": "read_uncommitted", "enable.partition.eof": False})
     try:
         consumer.assign([place])
@@ -152,7 +172,7 @@ def read_reports(settings: Settings) -> Reported:
 
 def _events(settings: Settings, topic: Topic, kind: type[Read]) -> Iterator[Read]:
     reader = KafkaTopicReader(
-        _READING_GROUP,
+        _CLIENT,
         [topic.name(settings.topics.prefix)],
         _properties(settings),
         _count_nothing,
@@ -171,9 +191,7 @@ def _clocks(settings: Settings) -> ClockFacts | None:
     """Return when the newest result was dated; None where there is none yet."""
     name = RESULTS.name(settings.topics.prefix)
     most = partition_counts(settings)[name]
-    reader = KafkaTailReader(
-        _READING_GROUP, name, _properties(settings), _count_nothing, most=2 * most, on_final=_raise
-    )
+    reader = KafkaTailReader(_CLIENT, name, _properties(settings), _count_nothing, most=2 * most, on_final=_raise)
     newest: ClockFacts | None = None
     deadline_s = time.monotonic() + _PATIENCE_S
     try:
@@ -189,7 +207,7 @@ def _clocks(settings: Settings) -> ClockFacts | None:
 
 
 def _properties(settings: Settings) -> dict[str, object]:
-    group = group_name(settings.topics.prefix, _READING_GROUP)
+    group = diagnosing_group(settings.topics.prefix)
     return reader_properties(settings, group) | {"log_level": 2}
 
 

@@ -11,21 +11,31 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from recalibrator.stage import ReaderName, StageName
-from schemas.topics import FEEDBACK, LABEL_REQUESTS, QUERIES, RESULTS, STATUS, TOPICS, Topic
+from schemas.topics import (
+    CALIBRATION,
+    FEEDBACK,
+    LABEL_REQUESTS,
+    OBSERVATIONS,
+    QUERIES,
+    RESULTS,
+    ROUTERS,
+    STATUS,
+    TOPICS,
+    Topic,
+)
 from stream_router.ports import CALIBRATION_READER, GROUP
 from ucci_runtime.broker.kafka_properties import ClientNames
 
 Resource = Literal["topic", "group", "transactional-id"]
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
 
-COMPONENTS = ("router", "recalibrator", "producer", "labeler")
-"""Who can be given access: both services, and the people's side of ``ucci-stream``: ``send`` and ``ask``, ``label`` and
-``label-queue``."""
-
-ASKING_GROUP = "ask"
-LABELING_GROUP = "label-queue"
+COMPONENTS = ("router", "recalibrator", "producer", "labeler", "operator")
+"""Who can be given access: both services, and who calls ``ucci-stream``: a producer ``send`` and ``ask``, a labeler
+``label`` and ``label-queue``, an operator ``doctor`` and ``topics check``."""
 
 _INSTANCE = "{instance_id}"
+_DIAGNOSED = (QUERIES, RESULTS, FEEDBACK, OBSERVATIONS, CALIBRATION, STATUS, ROUTERS)
+"""Topics of which the doctor reads records: what services report, and those that a transaction may hold back."""
 
 
 class Grant(NamedTuple):
@@ -46,15 +56,19 @@ class Grant(NamedTuple):
     operation: Operation
 
 
-def group_name(prefix: str, name: str) -> str:
-    """Return the name of a group of ``ucci-stream`` itself.
+def labeling_group(prefix: str) -> str:
+    """Return the name, without members, under which ``label-queue`` reads."""
+    return f"{prefix}-label-queue"
 
-    Examples
-    --------
-    >>> group_name("ucci", LABELING_GROUP)
-    'ucci-label-queue'
-    """
-    return f"{prefix}-{name}"
+
+def diagnosing_group(prefix: str) -> str:
+    """Return the name, without members, under which ``doctor`` reads."""
+    return f"{prefix}-doctor"
+
+
+def asking_group(prefix: str, query_id: str) -> str:
+    """Return the name, without members, under which ``ask`` waits for one result."""
+    return f"{prefix}-ask-{query_id}"
 
 
 def grants(component: str, prefix: str) -> tuple[Grant, ...]:
@@ -74,7 +88,13 @@ def grants(component: str, prefix: str) -> tuple[Grant, ...]:
     >>> [f"{g.operation} {g.name}" for g in grants("router", "ucci") if g.resource != "topic"]
     ['Read ucci-router', 'Describe ucci-router-', 'Write ucci-router-']
     """
-    made = {"router": _router, "recalibrator": _recalibrator, "producer": _producer, "labeler": _labeler}
+    made = {
+        "router": _router,
+        "recalibrator": _recalibrator,
+        "producer": _producer,
+        "labeler": _labeler,
+        "operator": _operator,
+    }
     return tuple(made[component](prefix))
 
 
@@ -101,14 +121,28 @@ def _recalibrator(prefix: str) -> Iterator[Grant]:
 def _producer(prefix: str) -> Iterator[Grant]:
     yield Grant("topic", QUERIES.name(prefix), False, "Write")
     yield Grant("topic", RESULTS.name(prefix), False, "Read")
-    yield Grant("group", group_name(prefix, ASKING_GROUP) + "-", True, "Describe")
+    yield Grant("group", asking_group(prefix, ""), True, "Describe")
 
 
 def _labeler(prefix: str) -> Iterator[Grant]:
     yield Grant("topic", FEEDBACK.name(prefix), False, "Write")
     for topic in (STATUS, LABEL_REQUESTS):
         yield from _topic(topic, prefix, ("Read", "DescribeConfigs"))
-    yield Grant("group", group_name(prefix, LABELING_GROUP), False, "Describe")
+    yield Grant("group", labeling_group(prefix), False, "Describe")
+
+
+def _operator(prefix: str) -> Iterator[Grant]:
+    for topic in TOPICS:
+        yield from _topic(topic, prefix, ("Read" if topic in _DIAGNOSED else "Describe", "DescribeConfigs"))
+    for grant in (*_router(prefix), *_recalibrator(prefix)):
+        if _is_committing(grant):
+            yield grant._replace(operation="Describe")
+    yield Grant("group", diagnosing_group(prefix), False, "Describe")
+
+
+def _is_committing(grant: Grant) -> bool:
+    """Whether a grant is a service's on a group whose offsets it commits."""
+    return grant.resource == "group" and grant.operation == "Read"
 
 
 def _service_topics(parts: set[str], prefix: str) -> Iterator[Grant]:

@@ -25,7 +25,7 @@ from tests.support.broker import read_all
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
 from tests.support.router_processes import RouterProcess, hashed_models
 from tests.support.secured_broker import SecuredBroker, User
-from ucci_runtime.broker.errors import AccessDenied, BrokerError
+from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_broker import KafkaBroker
 from ucci_runtime.broker.kafka_properties import ClientNames, publisher_properties
 from ucci_runtime.broker.ports import GroupOffsets
@@ -33,14 +33,15 @@ from ucci_runtime.broker.records import Input
 from ucci_stream.label_tools.label_queue import read_queue
 from ucci_stream.local.broker_probe import pick_port
 from ucci_stream.local.kafka_install import BrokerNotInstalled
-from ucci_stream.topics.access import Grant, grants
+from ucci_stream.operate.kafka_diagnosis import group_findings, read_reports, topic_findings
+from ucci_stream.topics.access import COMPONENTS, Grant, grants
 from ucci_stream.topics.ask import ask
 from ucci_stream.topics.feed import send_feedback
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 DEADLINE_S = 60.0
-USERS = {name: User(name, f"{name}-password") for name in ("router", "recalibrator", "producer", "labeler")}
+USERS = {name: User(name, f"{name}-password") for name in COMPONENTS}
 Service = Literal["router", "recalibrator"]
 
 
@@ -183,7 +184,7 @@ class Acting:
         self._failed.clear()
         try:
             return act(grant)
-        except AccessDenied as error:
+        except BrokerError as error:
             return str(error)
 
     def _check(self, grant: Grant) -> str | None:
@@ -283,12 +284,10 @@ def assert_least(broker: SecuredBroker, service: Service, prefix: str) -> None:
         found: list[str] = []
 
         def is_refused(grant: Grant = grant, found: list[str] = found) -> bool:
-            refused = acting.refused(grant)
-            found.append(refused or "")
-            return refused is not None
+            found.append(acting.refused(grant) or "")
+            return "AUTHORIZATION_FAILED" in found[-1]
 
         until(is_refused, f"{grant}: nothing needs it")
-        assert "AUTHORIZATION_FAILED" in found[-1], f"{grant}: {found[-1]}"
         broker.allow(USERS[service], [grant])
 
 
@@ -341,3 +340,21 @@ def test_topics_that_may_be_missing_are_warned_of(granted: SecuredBroker, topic_
         )
 
     until(is_missing, "never missed")
+
+
+def test_an_operator_may_diagnose_and_no_more(granted: SecuredBroker, topic_prefix: str) -> None:
+    """The doctor sees every group and topic by its grants, and says which one it lacks."""
+    settings = settings_as(granted, "operator", topic_prefix)
+
+    def faults() -> list[str]:
+        found = [*topic_findings(settings), *group_findings(settings)]
+        return [finding.message for finding in found if finding.severity == "fault"]
+
+    until(lambda: not faults(), "refused although granted")
+    assert read_reports(settings).versions == {}
+    operations = {grant.operation for grant in grants("operator", topic_prefix)}
+    assert operations == {"Read", "Describe", "DescribeConfigs"}
+    group = Grant("group", f"{topic_prefix}-router", False, "Describe")
+    granted.forbid(USERS["operator"], [group])
+    line = f"{topic_prefix}-router: the broker refuses: GROUP_AUTHORIZATION_FAILED"
+    until(lambda: any(fault.startswith(line) for fault in faults()), "the missing grant was not named")
