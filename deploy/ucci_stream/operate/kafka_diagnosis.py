@@ -99,8 +99,7 @@ def _asked(group_id: str, ask: Callable[[], list[Finding]]) -> list[Finding]:
         try:
             return ask()
         except (KafkaException, TimeoutError) as error:
-            is_said = isinstance(error, KafkaException)
-            reason = translate(kafka_error(error), Side.CONSUMER) if is_said else "no answer"
+            reason = translate(kafka_error(error), Side.CONSUMER) if isinstance(error, KafkaException) else "no answer"
             if isinstance(reason, AccessDenied):
                 return [Finding("groups", "fault", f"{group_id}: {reason}", _GRANTS)]
             if time.monotonic() > deadline_s:
