@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
-from schemas.routed import ModelRole
-from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
-from stream_router.errors import CallError, MisconfiguredError, RefusedError
-from stream_router.model_client.answer import parse_answer
-from stream_router.model_client.http_call import ModelConnection
-from stream_router.model_client.request import build_request
+from schemas.settings import Settings, WorkloadSettings
+from stream_router.model_client.http_probe import Probed, probe_workload
 from ucci_stream.operate.findings import Finding
 
-_SAMPLE = "sample query"
-_SHOWN_CHARS = 80
+_UNANSWERED = "start the server, or correct base_url, model or api_key"
+_UNUSABLE = "correct what the line names, in the configuration or at the server"
 
 
 def model_findings(settings: Settings) -> list[Finding]:
@@ -22,34 +19,18 @@ def model_findings(settings: Settings) -> list[Finding]:
 
 
 async def _probe_all(settings: Settings) -> list[Finding]:
-    roles: tuple[ModelRole, ...] = ("small", "large")
-    asked = [
-        (workload, role, endpoint)
-        for workload in settings.workloads.values()
-        for role in roles
-        if (endpoint := getattr(workload, role)) is not None
-    ]
-    return list(await asyncio.gather(*(_probe(*one) for one in asked)))
+    workloads = list(settings.workloads.values())
+    probed = await asyncio.gather(*map(probe_workload, workloads))
+    pairs = zip(workloads, probed, strict=True)
+    return [found for workload, servers in pairs for one in servers for found in _of_server(workload, one)]
 
 
-async def _probe(workload: WorkloadSettings, role: ModelRole, endpoint: ModelEndpoint) -> Finding:
-    key = f"workloads.{workload.name}.{role}"
-    connection = ModelConnection(endpoint, max_connections=1, max_tokens=workload.max_tokens)
-    try:
-        reply = await connection.attempt(build_request(workload, endpoint, _SAMPLE))
-    except (MisconfiguredError, RefusedError) as error:
-        return Finding("models", "fault", f"{key}: {error}", "correct base_url, model or api_key")
-    except CallError as error:
-        line = f"{key}: {endpoint.public_url} does not answer ({error})"
-        return Finding("models", "fault", line, "start the server, or correct base_url")
-    finally:
-        await connection.close()
-    if reply.uncertainty is None:
-        line = f"{key}: {endpoint.model} returns no log-probabilities, which the uncertainty is measured from"
-        return Finding("models", "fault", line, "let the server return them, or ask it without a proxy")
-    run = parse_answer(endpoint.model, reply, workload.fields, 0.0)
-    if not run.valid:
-        begin = " ".join(reply.text.split())[:_SHOWN_CHARS]
-        line = f'{key}: the answer to a sample query cannot be used: {run.error}; it begins "{begin}"'
-        return Finding("models", "warning", line, "check prompt, api (its chat template) and max_tokens")
-    return Finding("models", "ok", f"{key}: {endpoint.model} answers, with log-probabilities")
+def _of_server(workload: WorkloadSettings, probed: Probed) -> Iterator[Finding]:
+    """Yield what a probe found; a server without answer is a fault here, though services wait for it."""
+    for found in probed.findings:
+        is_fault = found.kind == "fault" or probed.reply is None
+        remedy = _UNANSWERED if probed.reply is None else _UNUSABLE
+        yield Finding("models", "fault" if is_fault else "warning", found.line, remedy)
+    if not probed.findings:
+        line = f"workloads.{workload.name}.{probed.role}: answers with log-probabilities in {probed.latency_s:.2f} s"
+        yield Finding("models", "ok", line)
