@@ -13,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-from recalibrator.service import Service, StageName, run_until_signalled
+from recalibrator.service import Service, run_until_signalled
+from recalibrator.stage import StageName
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ from recalibrator.join.stage import JoinLimits, JoinStage
 from recalibrator.notify.delivery_thread import DeliveryThread
 from recalibrator.notify.file_outbox import OutboxFile
 from recalibrator.prometheus_metrics import Metrics
-from recalibrator.stage import Stage, recalibrator_status
+from recalibrator.stage import ReaderName, Stage, StageName, recalibrator_status
 from recalibrator.stage_thread import StageThread
 from schemas.settings import Settings
 from schemas.topics import (
@@ -68,14 +67,6 @@ _TOUCHED = (RESULTS, FEEDBACK, ROUTERS, *_WRITTEN)
 _OPTIONAL = (RECALIBRATORS, LABEL_REQUESTS, CALIBRATION_TRIAL)
 _MILLISECONDS = 1_000
 _WAIT_S = 0.5
-
-
-class StageName(StrEnum):
-    """The parts that can run alone."""
-
-    JOIN = "join"
-    FIT = "fit"
-    API = "api"
 
 
 class Service:
@@ -311,7 +302,7 @@ class Service:
                 broker.group_reader(StageName.FIT.value, (topics.observations,)),
                 self._session(broker, StageName.FIT),
                 SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
-                TopicVersionLog(broker.topic_reader("versions", numbered), topics.trial),
+                TopicVersionLog(broker.topic_reader(ReaderName.VERSIONS.value, numbered), topics.trial),
             ),
             signing_key=settings.calibration.sign_with,
             clock=self._clock,

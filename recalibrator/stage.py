@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 from pydantic import JsonValue
@@ -24,6 +25,22 @@ TURN_S = 5.0
 A group gives up a member that does not poll for ``max.poll.interval.ms``, and so all that was taken since its last
 commit. Polls return up to thousands of records, of which each may lead to a commit.
 """
+
+
+class StageName(StrEnum):
+    """The parts that can run alone; a broker makes the groups and sessions of join and fit by these names."""
+
+    JOIN = "join"
+    FIT = "fit"
+    API = "api"
+
+
+class ReaderName(StrEnum):
+    """By these names a broker makes the readers of whole topics."""
+
+    VERSIONS = "versions"
+    VIEW = "view"
+    DEAD_LETTERS = "dead-letters"
 
 
 class NotCommitted(UcciError):

@@ -14,6 +14,12 @@ from schemas.status import ModelHealth
 from schemas.trial import CalibrationTrial
 from ucci_runtime.broker.records import Record
 
+GROUP = "router"
+"""By this name a broker makes the routers' group and the session that commits for it."""
+
+CALIBRATION_READER = "calibration"
+"""By this name a broker makes the reader of versions."""
+
 
 class Calibrations(Protocol):
     """Which version each workload is decided by; swapped at any time without a restart."""

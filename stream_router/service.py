@@ -31,7 +31,7 @@ from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.http_status import StatusServer
 from stream_router.intake.intake_thread import IntakeThread
 from stream_router.otel_tracing import PassedOn
-from stream_router.ports import Answerer, Calibrations, Tracing
+from stream_router.ports import CALIBRATION_READER, GROUP, Answerer, Calibrations, Tracing
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
 from stream_router.status import Backlog, Identity, Readiness, Versions, router_status
@@ -54,7 +54,6 @@ MAX_DRAIN_S = 12.0
 """Longest drain, whatever is configured: a SIGTERM ends within 20 s."""
 
 _TOUCHED = (QUERIES, RESULTS, DEAD_LETTERS, CALIBRATION, ROUTERS)
-_GROUP = "router"
 _LEAVE_S = 2.5
 _CLOSE_S = 1.0
 _STATUS_S = 1.0
@@ -251,10 +250,10 @@ class Service:
             _log.warning(warning)
         versions = [topic for topic in (CALIBRATION, CALIBRATION_TRIAL) if topic not in checked.missing]
         prefix = self._settings.topics.prefix
-        reader = broker.topic_reader("calibration", [topic.name(prefix) for topic in versions])
+        reader = broker.topic_reader(CALIBRATION_READER, [topic.name(prefix) for topic in versions])
         self._feed.open(reader, self._version_file(checked.cluster_id))
         self._committer = CommitThread(
-            broker.session(_GROUP),
+            broker.session(GROUP),
             self._ledger,
             self._queries,
             self._outputs,
@@ -265,7 +264,7 @@ class Service:
         if checked.max_metadata_chars is not None:
             self._committer.limit_metadata(checked.max_metadata_chars)
         self._intake = IntakeThread(
-            broker.group_reader(_GROUP, [self._queries]),
+            broker.group_reader(GROUP, [self._queries]),
             self._ledger,
             self,
             on_failure=self._fail,

@@ -497,6 +497,62 @@ def check_config(
         raise typer.Exit(int(echo_probe(settings)))
 
 
+@app.command()
+def acls(
+    principal_router: Annotated[str | None, typer.Option(help="Of the routers, such as User:router.")] = None,
+    principal_recalibrator: Annotated[str | None, typer.Option(help="Of the recalibrators.")] = None,
+    principal_producer: Annotated[str | None, typer.Option(help="Of who calls `send` and `ask`.")] = None,
+    principal_labeler: Annotated[str | None, typer.Option(help="Of who calls `label` and `label-queue`.")] = None,
+    principal_operator: Annotated[str | None, typer.Option(help="Of who calls `doctor`, `topics check`.")] = None,
+    form: Annotated[str, typer.Option("--format", help="kafka-acls or strimzi.")] = "kafka-acls",
+    strimzi_cluster: Annotated[str, typer.Option(help="Name of the Kafka resource, for strimzi.")] = "my-cluster",
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the least access that each component needs on a broker with an authorizer; changes nothing.
+
+    Example: ucci-stream acls --principal-router User:router --principal-recalibrator User:recalibrator
+    """
+    from ucci_stream.topics import access_lists
+
+    given = {
+        "router": principal_router,
+        "recalibrator": principal_recalibrator,
+        "producer": principal_producer,
+        "labeler": principal_labeler,
+        "operator": principal_operator,
+    }
+    principals, prefix = access_lists.checked_principals(given), settings_of(config).topics.prefix
+    if as_json:
+        out.print_json(data=access_lists.as_rows(principals, prefix))
+    elif form == "strimzi":
+        users = access_lists.strimzi_users(principals, prefix, strimzi_cluster)
+        sys.stdout.write(access_lists.yaml_documents(users))
+    elif form == "kafka-acls":
+        sys.stdout.write("".join(f"{line}\n" for line in access_lists.kafka_acls(principals, prefix)))
+    else:
+        raise ConfigError([f"--format: is {form!r}; give kafka-acls or strimzi"])
+
+
+@app.command()
+def doctor(config: ConfigOption = None, as_json: JsonFlag = False) -> None:
+    """Look at the broker, groups, models, versions, labels and disk, and name the remedy of whatever is wrong.
+
+    Exit code 1 where something does not work, 0 where there are only warnings. Reads topics; writes nothing.
+
+    Example: ucci-stream doctor --config ucci.toml
+    """
+    from ucci_stream.operate.doctor import diagnose, show
+    from ucci_stream.operate.findings import exit_code, summary
+
+    found = diagnose(settings_of(config))
+    if as_json:
+        out.print_json(data={"summary": summary(found), "findings": [finding._asdict() for finding in found]})
+    else:
+        show(found, out)
+    raise typer.Exit(exit_code(found))
+
+
 # Last, so that `--help` lists what one begins with first.
 add_commands(app)
 

@@ -14,7 +14,7 @@ from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
-from recalibrator.stage import Stage
+from recalibrator.stage import ReaderName, Stage
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, LABEL_REQUESTS, RECALIBRATORS, ROUTERS, STATUS, Topic
 from ucci_runtime.broker.ports import Broker
@@ -89,8 +89,8 @@ class ApiStage(Stage):
         self._cache = TopicCache(tuple(settings.workloads), prefix)
         self._letters = DeadLetterLog(tuple(settings.workloads))
         self._queue = LabelQueue.configured(settings)
-        self._reader = broker.topic_reader("view", [topic.name(prefix) for topic in viewed])
-        self._tail = broker.topic_reader("dead-letters", [DEAD_LETTERS.name(prefix)], tail=MOST_KEPT)
+        self._reader = broker.topic_reader(ReaderName.VIEW.value, [topic.name(prefix) for topic in viewed])
+        self._tail = broker.topic_reader(ReaderName.DEAD_LETTERS.value, [DEAD_LETTERS.name(prefix)], tail=MOST_KEPT)
         self._producer = broker.publisher("api-producer")
         context = Context(
             settings,

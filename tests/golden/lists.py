@@ -24,7 +24,7 @@ import stream_router.http_status as router_http
 import stream_router.metrics as router_metrics
 import ucci_runtime.broker.kafka_properties as kafka
 from recalibrator.cli import app as recalibrator_app
-from recalibrator.service import StageName
+from recalibrator.stage import StageName
 from schemas import CalibrationMap, CalibrationVersion, Evidence, Settings, Signal, Target
 from schemas.topics import TOPICS
 from stream_router.cli import app as router_app

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from threading import Event
 from typing import cast
 
@@ -220,10 +220,17 @@ class KafkaTailReader:
         """Close the consumer."""
         self._consumer.close()
 
+    def _partitions(self) -> Collection[int]:
+        """Return the topic's partitions; one that we may not describe would look like one that has none."""
+        found = self._consumer.list_topics(self._topic, _TAIL_ASK_TIMEOUT_S).topics[self._topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return list(found.partitions)
+
     def _assign(self) -> None:
         """Begin so many records before the ends; try again later where the broker does not answer."""
         try:
-            partitions = self._consumer.list_topics(self._topic, _TAIL_ASK_TIMEOUT_S).topics[self._topic].partitions
+            partitions = self._partitions()
             each = max(self._most // max(len(partitions), 1), 1)
             starts = []
             for partition in partitions:

@@ -7,9 +7,10 @@ fault in one line. Producing to a topic that does not exist fails only after min
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from schemas.settings import Settings
@@ -38,6 +39,23 @@ class TopicFacts(NamedTuple):
     config: Mapping[str, str]
 
 
+class _Found(NamedTuple):
+    """What the broker says of all topics that were asked for.
+
+    Parameters
+    ----------
+    cluster_id : str
+    facts : mapping of str to TopicFacts
+        Of the topics that it shows.
+    hidden : frozenset of str
+        Topics that it does not show to us, whether they exist or not.
+    """
+
+    cluster_id: str
+    facts: dict[str, TopicFacts]
+    hidden: frozenset[str]
+
+
 def check_topics(
     settings: Settings, touched: Sequence[Topic], written: Iterable[Topic], optional: Sequence[Topic] = ()
 ) -> CheckedTopics:
@@ -63,11 +81,13 @@ def check_topics(
     admin = AdminClient(admin_properties(settings) | {"error_cb": reported.append})
     prefix = settings.topics.prefix
     try:
-        cluster_id, facts = _ask(admin, [topic.name(prefix) for topic in (*touched, *optional)])
+        cluster_id, facts, hidden = _ask(admin, [topic.name(prefix) for topic in (*touched, *optional)])
         metadata_bytes = _metadata_limit(admin)
     except (KafkaException, TimeoutError) as error:
         admin.poll(0)
         raise connection_error(settings, error, reported, REQUEST_TIMEOUT_S) from None
+    if denied := sorted(hidden.intersection(topic.name(prefix) for topic in touched)):
+        raise AccessDenied(_refusal("Describe", denied))
     missing = frozenset(topic for topic in optional if topic.name(prefix) not in facts)
     present = [*touched, *(topic for topic in optional if topic not in missing)]
     faults = topic_faults(prefix, present, facts)
@@ -79,7 +99,7 @@ def check_topics(
         cluster_id,
         limit - _FRAME_BYTES,
         missing,
-        (*warnings, *metadata_warnings(metadata_bytes)),
+        (*warnings, *(_refusal("Describe", [name]) for name in sorted(hidden)), *metadata_warnings(metadata_bytes)),
         None if metadata_bytes is None else metadata_bytes - 1,
     )
 
@@ -159,18 +179,66 @@ def _limit(found: TopicFacts) -> int:
     return int(found.config.get("max.message.bytes", _DEFAULT_MAX_BYTES))
 
 
-def _ask(admin: AdminClient, names: Sequence[str]) -> tuple[str, dict[str, TopicFacts]]:
+def _refusal(operation: str, names: Sequence[str]) -> str:
+    return (
+        f"the broker refuses {operation} on {', '.join(names)} (TOPIC_AUTHORIZATION_FAILED); grant it to this "
+        "service's user: `ucci-stream acls` prints what each service needs"
+    )
+
+
+def _ask(admin: AdminClient, names: Sequence[str]) -> _Found:
     metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
     present = {name: metadata.topics[name] for name in names if name in metadata.topics}
     present = {name: topic for name, topic in present.items() if topic.error is None}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
     described = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S) if resources else {}
-    configs = {resource.name: future.result(REQUEST_TIMEOUT_S) for resource, future in described.items()}
+    configs = _configs(described)
     facts = {
         name: TopicFacts(len(topic.partitions), {key: str(entry.value) for key, entry in configs[name].items()})
         for name, topic in present.items()
     }
-    return str(metadata.cluster_id or "unknown"), facts
+    hidden = _hidden(admin, [name for name in names if name not in present])
+    return _Found(str(metadata.cluster_id or "unknown"), facts, hidden)
+
+
+def _configs(described: Mapping[ConfigResource, Future[Any]]) -> dict[str, Any]:
+    """Return each topic's configuration.
+
+    Raises
+    ------
+    AccessDenied
+        Naming every topic whose configuration we may not read.
+    """
+    configs, denied = {}, []
+    for resource, future in described.items():
+        try:
+            configs[resource.name] = future.result(REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            if not _is_denied(error):
+                raise
+            denied.append(resource.name)
+    if denied:
+        raise AccessDenied(_refusal("DescribeConfigs", sorted(denied)))
+    return configs
+
+
+def _hidden(admin: AdminClient, names: Sequence[str]) -> frozenset[str]:
+    """Return the topics that the broker refuses to describe; a list of all topics merely leaves them out."""
+    if not names:
+        return frozenset()
+    described = admin.describe_topics(TopicCollection(list(names)), request_timeout=REQUEST_TIMEOUT_S)
+    hidden = set()
+    for name, future in described.items():
+        try:
+            future.result(REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            if _is_denied(error):
+                hidden.add(name)
+    return frozenset(hidden)
+
+
+def _is_denied(error: KafkaException) -> bool:
+    return kafka_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def _metadata_limit(admin: AdminClient) -> int | None:

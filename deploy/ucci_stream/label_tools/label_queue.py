@@ -26,6 +26,7 @@ from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_properties import reader_properties
 from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
+from ucci_stream.topics.access import labeling_group
 
 _TEXT_CHARS = 80
 _HOUR_S, _MINUTE_S = 3_600.0, 60.0
@@ -56,7 +57,7 @@ def read_queue(settings: Settings, workload: str, limit: int, reason: RequestRea
     reader = KafkaTopicReader(
         "label-queue",
         [STATUS.name(prefix), LABEL_REQUESTS.name(prefix)],
-        reader_properties(settings, f"{prefix}-label-queue") | {"log_level": 2},
+        reader_properties(settings, labeling_group(prefix)) | {"log_level": 2},
         _count_nothing,
         on_final=_raise,
         closing=Event(),

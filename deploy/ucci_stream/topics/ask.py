@@ -30,6 +30,7 @@ from stream_router.model_client.request import build_probe, build_request
 from stream_router.ports import ServerName
 from ucci_runtime.process import SystemClock
 from ucci_stream.topics import admin
+from ucci_stream.topics.access import asking_group
 from ucci_stream.topics.admin import broker_failures, client_properties, require_broker
 
 _REASONS = {
@@ -78,7 +79,7 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
     consumer = Consumer(
         client_properties(
             settings,
-            group_id=f"{prefix}-ask-{query.query_id}",
+            group_id=asking_group(prefix, query.query_id),
             enable_auto_commit="false",
             isolation_level="read_committed",
             fetch_wait_max_ms=20,

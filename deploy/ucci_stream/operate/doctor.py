@@ -1,0 +1,78 @@
+"""``ucci-stream doctor``: looks at everything that a running service rests on, and says what to do about it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from schemas.errors import UcciError
+from schemas.settings import Settings
+from schemas.settings_text import settings_warnings
+from ucci_runtime.broker.kafka_settings import require_kafka
+from ucci_stream.operate import findings as rules
+from ucci_stream.operate.findings import Finding
+from ucci_stream.operate.kafka_diagnosis import group_findings, read_reports, topic_findings
+from ucci_stream.operate.model_diagnosis import model_findings
+
+_STYLES = {"fault": "red", "warning": "yellow", "ok": "green"}
+
+
+def diagnose(settings: Settings) -> list[Finding]:
+    """Look at everything, in the order in which one thing rests on the other; blocks up to a minute.
+
+    Raises
+    ------
+    ConfigError
+        When librdkafka refuses the ``[kafka]`` table.
+    """
+    require_kafka(settings)
+    found = [Finding("settings", "warning", line) for line in settings_warnings(settings)]
+    topics = topic_findings(settings)
+    found += topics
+    # Without the broker, or with topics missing, every further question to it would end in the same fault.
+    if all(finding.severity != "fault" for finding in topics):
+        found += _guarded("groups", lambda: group_findings(settings))
+        found += _guarded("versions", lambda: _of_reports(settings))
+    return [*found, *model_findings(settings), _of_disk(settings)]
+
+
+def _guarded(area: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Return what was found, and as a fault why the rest was not."""
+    found: list[Finding] = []
+    try:
+        found.extend(look())
+    except UcciError as error:
+        found.append(Finding(area, "fault", str(error), "run this again; if it stays, see the broker's log"))
+    return found
+
+
+def _of_reports(settings: Settings) -> Iterable[Finding]:
+    reported, now = read_reports(settings), datetime.now(UTC)
+    if reported.clocks is not None:
+        yield from rules.of_clocks(reported.clocks)
+    yield from rules.of_routers(reported.routers, now)
+    for name, workload in settings.workloads.items():
+        yield from rules.of_version(workload, reported.versions.get(name), now)
+        yield from rules.of_status(reported.statuses.get(name), name, now)
+
+
+def _of_disk(settings: Settings) -> Finding:
+    """Judge the disk of the recalibrator's state, as seen from this machine."""
+    path = Path(settings.recalibrator.state_dir).absolute()
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    return rules.of_disk(str(path), shutil.disk_usage(there).free, os.access(there, os.W_OK))
+
+
+def show(found: Iterable[Finding], out: Console) -> None:
+    """Print a line for each finding and one for its remedy."""
+    for finding in found:
+        mark = Text(f"{finding.severity:<8}", style=_STYLES[finding.severity])
+        out.print(mark, Text(f"{finding.area:<12} {finding.message}"), soft_wrap=True)
+        if finding.remedy:
+            out.print(Text(f"{'':<22}→ {finding.remedy}", style="dim"), soft_wrap=True)

@@ -1,0 +1,220 @@
+"""What ``ucci-stream doctor`` makes of what it has seen: rules from facts to findings, each with its remedy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from schemas.calibration import CalibrationVersion
+from schemas.settings import WorkloadSettings
+from schemas.status import RouterStatus, WorkloadStatus
+
+Severity = Literal["ok", "warning", "fault"]
+
+SILENT_S = 60.0
+"""Services report every few seconds; one that has not for so long does not run."""
+
+SKEW_S = 5.0
+"""Clocks kept by NTP differ by milliseconds; the join takes results of up to five minutes from the future."""
+
+OPEN_TRANSACTION_S = 30.0
+"""A transaction of these services ends within ten seconds, and the broker ends a dead one within ten more."""
+
+MIN_FREE_BYTES, LOW_FREE_BYTES = 100_000_000, 1_000_000_000
+STARVED_QUERIES = 1_000
+"""Queries after which some labels should have come."""
+
+_STATE_REMEDIES: Mapping[str, str] = {
+    "infeasible": "lower target.micro_f1, or improve the large model",
+    "bad_labels_suspected": "answer the audits that `ucci-stream label-queue --reason audit` lists",
+    "paused": "ucci-stream resume, once refits are wanted again",
+}
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at.
+
+    Parameters
+    ----------
+    area : str
+        What it concerns: broker, topics, groups, clocks, models, versions, labels or disk.
+    severity : str
+        ``fault``: something does not work. ``warning``: it works, less well than it could.
+    message : str
+        One line that names the thing and its value.
+    remedy : str
+        What to do; empty where all is well.
+    """
+
+    area: str
+    severity: Severity
+    message: str
+    remedy: str = ""
+
+
+class GroupFacts(NamedTuple):
+    """A consumer group as its coordinator knows it.
+
+    Parameters
+    ----------
+    group_id : str
+    members : int
+    behind : int
+        Records between its committed offsets and the ends of committed records; all that the log holds where it has
+        committed nothing.
+    """
+
+    group_id: str
+    members: int
+    behind: int
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that hides what comes after it from readers of a partition."""
+
+    topic: str
+    partition: int
+    hidden: int
+    age_s: float
+
+
+class ClockFacts(NamedTuple):
+    """When the newest result was dated: by its router, by the broker, and when it was read here."""
+
+    routed_by: str
+    routed_at: datetime
+    appended_at: datetime
+    read_at: datetime
+
+
+def exit_code(findings: Sequence[Finding]) -> int:
+    """Return 1 where something does not work, 0 otherwise, warnings included."""
+    return int(any(finding.severity == "fault" for finding in findings))
+
+
+def of_group(facts: GroupFacts, service: str) -> Finding:
+    """Judge a group: nobody in it and work waiting is a fault."""
+    line = f"{facts.group_id}: {facts.members} members, {facts.behind} records behind"
+    if facts.members:
+        return Finding("groups", "ok", line)
+    remedy = f"start a {service}: `{service} run`"
+    return Finding("groups", "fault" if facts.behind else "warning", line, remedy)
+
+
+def of_transaction(found: OpenTransaction) -> Finding:
+    """Judge an open transaction by its age."""
+    line = (
+        f"{found.topic}, partition {found.partition}: a transaction has been open for {found.age_s:.0f} s and hides "
+        f"{found.hidden} records after it"
+    )
+    if found.age_s <= OPEN_TRANSACTION_S:
+        return Finding("transactions", "ok", line)
+    remedy = (
+        "start the instance that left it open again, which ends it, or: kafka-transactions.sh --bootstrap-server "
+        f"HOST:PORT abort --topic {found.topic} --partition {found.partition} --start-offset OFFSET"
+    )
+    return Finding("transactions", "fault", line, remedy)
+
+
+def of_clocks(facts: ClockFacts) -> list[Finding]:
+    """Judge two clocks by the broker's: a result cannot be appended before it was routed, nor read before that."""
+    router_s = (facts.routed_at - facts.appended_at).total_seconds()
+    local_s = (facts.appended_at - facts.read_at).total_seconds()
+    found = []
+    if router_s > SKEW_S:
+        line = f"the clock of router {facts.routed_by} is at least {router_s:.0f} s ahead of the broker's"
+        found.append(Finding("clocks", "warning", line, "synchronise it by NTP: labels are weighted by their age"))
+    if local_s > SKEW_S:
+        line = f"the clock of this machine is at least {local_s:.0f} s behind the broker's"
+        found.append(Finding("clocks", "warning", line, "synchronise both by NTP"))
+    return found or [Finding("clocks", "ok", "no clock contradicts the broker's")]
+
+
+def of_version(workload: WorkloadSettings, version: CalibrationVersion | None, now: datetime) -> list[Finding]:
+    """Judge the version in force; one for another model or signal than configured is refused by routers."""
+    if version is None:
+        line = f"{workload.name}: no version; every query runs both models"
+        remedy = (
+            f"label what `ucci-stream label-queue` lists, or: ucci-stream bootstrap FILE --workload {workload.name}"
+        )
+        return [Finding("versions", "warning", line, remedy)]
+    age = _age((now - version.created_at).total_seconds())
+    line = f"{workload.name}: version {version.version}, {version.state}, made {age} ago"
+    found = [Finding("versions", "ok", line)]
+    measured, configured = version.signal.model_dump(), workload.signal.model_dump()
+    differing = [
+        f"{name} {measured[name]}, not {configured[name]}" for name in measured if measured[name] != configured[name]
+    ]
+    if differing:
+        line = f"{workload.name}: version {version.version} was measured with {'; '.join(differing)}"
+        found = [Finding("versions", "fault", line, "recalibrate, since routers refuse it; or configure as before")]
+    return found
+
+
+def of_status(status: WorkloadStatus | None, name: str, now: datetime) -> Iterator[Finding]:
+    """Judge what the fit reports of a workload."""
+    if status is None or status.updated_at is None:
+        yield Finding("labels", "warning", f"{name}: the fit has reported nothing", "start it: `recalibrator run`")
+        return
+    silent_s = (now - status.updated_at).total_seconds()
+    if silent_s > SILENT_S and status.queries:
+        yield Finding(
+            "versions",
+            "warning",
+            f"{name}: the fit has reported nothing for {_age(silent_s)}",
+            "without traffic that is as it should be; otherwise see `recalibrator`'s log",
+        )
+    if status.state in _STATE_REMEDIES:
+        yield Finding("versions", "warning", f"{name}: {status.sentence}", _STATE_REMEDIES[status.state])
+    yield _of_labels(status)
+
+
+def _of_labels(status: WorkloadStatus) -> Finding:
+    labels = status.labels
+    line = f"{status.workload}: {labels.received} of {labels.requested} labels came for {status.queries} queries"
+    starved = labels.requested > 0 and labels.received == 0 and status.queries >= STARVED_QUERIES
+    if starved or status.state == "label_starved" or status.drift.state in {"insufficient_labels", "stale"}:
+        remedy = "answer what `ucci-stream label-queue` lists, or raise sampling.label_probability_kept"
+        return Finding("labels", "warning", f"{line}: too few to notice drift", remedy)
+    return Finding("labels", "ok", line)
+
+
+def of_routers(routers: Sequence[RouterStatus], now: datetime) -> Iterator[Finding]:
+    """Judge what the routers that still report say of themselves."""
+    for router in routers:
+        if (now - router.updated_at).total_seconds() > SILENT_S:
+            continue
+        if router.rejected_versions:
+            reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(router.rejected_versions.items()))
+            line = f"router {router.instance_id} has refused versions ({reasons})"
+            yield Finding("versions", "warning", line, "compare its configuration and key with the recalibrator's")
+        if not router.ready:
+            line = f"router {router.instance_id} is not ready"
+            yield Finding("groups", "warning", line, "GET /readyz of that router says what is missing")
+
+
+def of_disk(path: str, free_bytes: int, is_writable: bool) -> Finding:
+    """Judge the room where the recalibrator keeps its state."""
+    line = f"{path}: {free_bytes / 1e9:.1f} GB free"
+    if not is_writable:
+        return Finding("disk", "fault", f"{path}: cannot be written", "give the recalibrator's user the right to write")
+    if free_bytes < MIN_FREE_BYTES:
+        return Finding("disk", "fault", line, "free some: the join stops when its store cannot grow")
+    if free_bytes < LOW_FREE_BYTES:
+        return Finding("disk", "warning", line, "free some, or lower recalibrator.join_max_bytes")
+    return Finding("disk", "ok", line)
+
+
+def summary(findings: Sequence[Finding]) -> Mapping[str, int]:
+    """Count the findings by severity."""
+    return {
+        severity: sum(finding.severity == severity for finding in findings) for severity in ("fault", "warning", "ok")
+    }
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0.0):.0f} s"

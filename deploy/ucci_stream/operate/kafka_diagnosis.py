@@ -1,0 +1,232 @@
+"""What the doctor asks the broker: topics, groups, open transactions, what services report. Commits nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from threading import Event
+from typing import NamedTuple, TypeVar
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from recalibrator.stage import StageName
+from schemas.calibration import CalibrationVersion
+from schemas.errors import DecodeError
+from schemas.event import Event as EventModel
+from schemas.routed import RoutedEvent
+from schemas.settings import Settings
+from schemas.status import RouterStatus, WorkloadStatus
+from schemas.topics import CALIBRATION, FEEDBACK, OBSERVATIONS, QUERIES, RESULTS, ROUTERS, STATUS, TOPICS, Topic
+from stream_router.ports import GROUP
+from ucci_runtime.broker.errors import AccessDenied, BrokerError, BrokerUnreachable, TopicsUnusable
+from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
+from ucci_runtime.broker.kafka_properties import ClientNames, admin_properties, reader_properties
+from ucci_runtime.broker.kafka_topic_readers import KafkaTailReader, KafkaTopicReader
+from ucci_runtime.broker.kafka_topics import check_topics
+from ucci_runtime.broker.records import Record
+from ucci_stream.operate.findings import ClockFacts, Finding, GroupFacts, OpenTransaction, of_group, of_transaction
+from ucci_stream.topics.access import diagnosing_group
+from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, partition_counts
+
+_EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_CLIENT = "doctor"
+_PATIENCE_S = 30.0
+_PAUSE_S = 0.2
+_MILLISECONDS = 1_000.0
+
+Read = TypeVar("Read", bound=EventModel)
+_GRANTS = "grant it to the user that runs this command, or run it as an administrator"
+
+
+class Reported(NamedTuple):
+    """What the compacted topics and the newest result say."""
+
+    versions: dict[str, CalibrationVersion]
+    statuses: dict[str, WorkloadStatus]
+    routers: list[RouterStatus]
+    clocks: ClockFacts | None
+
+
+def topic_findings(settings: Settings) -> list[Finding]:
+    """Return what is wrong with the broker and its topics; the first is the broker's own."""
+    try:
+        checked = check_topics(settings, TOPICS, TOPICS)
+    except BrokerUnreachable as error:
+        return [Finding("broker", "fault", str(error), "start it, or correct [kafka]")]
+    except AccessDenied as error:
+        return [Finding("broker", "fault", str(error), _GRANTS)]
+    except TopicsUnusable as error:
+        faults = [Finding("topics", "fault", *_halves(line)) for line in error.faults]
+        return [Finding("broker", "ok", "answers"), *faults]
+    warnings = [Finding("topics", "warning", *_halves(line)) for line in checked.warnings]
+    found = [Finding("broker", "ok", f"answers as cluster {checked.cluster_id}"), *warnings]
+    return found if warnings else [*found, Finding("topics", "ok", f"all {len(TOPICS)} are as they must be")]
+
+
+def group_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield how each group of the services stands, and which transactions hold back its readers."""
+    admin = AdminClient(admin_properties(settings))
+    prefix, counts = settings.topics.prefix, partition_counts(settings)
+    router, recalibrator = (ClientNames(service, prefix, "") for service in ("router", "recalibrator"))
+    read = [
+        ("stream-router", router.group_id(GROUP), (QUERIES,)),
+        ("recalibrator", recalibrator.group_id(StageName.JOIN), (RESULTS, FEEDBACK)),
+        ("recalibrator", recalibrator.group_id(StageName.FIT), (OBSERVATIONS,)),
+    ]
+    for service, group_id, topics in read:
+        places = [
+            TopicPartition(name, number)
+            for name in (topic.name(prefix) for topic in topics)
+            for number in range(counts.get(name, 0))
+        ]
+        yield from _asked(group_id, partial(_look_at, settings, admin, service, group_id, places))
+
+
+def _look_at(
+    settings: Settings, admin: AdminClient, service: str, group_id: str, places: list[TopicPartition]
+) -> list[Finding]:
+    group = of_group(_group(admin, group_id, places), service)
+    return [group, *map(of_transaction, _open_transactions(settings, admin, places))]
+
+
+def _asked(group_id: str, ask: Callable[[], list[Finding]]) -> list[Finding]:
+    """Ask again while the group's coordinator is on its way; then say why it did not answer."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except (KafkaException, TimeoutError) as error:
+            reason = translate(kafka_error(error), Side.CONSUMER) if isinstance(error, KafkaException) else "no answer"
+            if isinstance(reason, AccessDenied):
+                return [Finding("groups", "fault", f"{group_id}: {reason}", _GRANTS)]
+            if time.monotonic() > deadline_s:
+                return [Finding("groups", "fault", f"{group_id}: {reason}", "run this again; see the broker's log")]
+            time.sleep(_PAUSE_S)
+
+
+def _group(admin: AdminClient, group_id: str, places: list[TopicPartition]) -> GroupFacts:
+    described = admin.describe_consumer_groups([group_id], request_timeout=ANSWER_TIMEOUT_S)[group_id]
+    members = len(described.result(ANSWER_TIMEOUT_S).members)
+    asked = [ConsumerGroupTopicPartitions(group_id, places)]
+    found = admin.list_consumer_group_offsets(asked, request_timeout=ANSWER_TIMEOUT_S)[group_id]
+    committed = {(tp.topic, tp.partition): tp.offset for tp in found.result(ANSWER_TIMEOUT_S).topic_partitions}
+    starts = _offsets(admin, places, _EARLIEST, IsolationLevel.READ_COMMITTED)
+    ends = _offsets(admin, places, _LATEST, IsolationLevel.READ_COMMITTED)
+    behind = sum(max(end - max(committed.get(place, -1), starts[place]), 0) for place, end in ends.items())
+    return GroupFacts(group_id, members, behind)
+
+
+def _offsets(
+    admin: AdminClient, places: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+) -> dict[tuple[str, int], int]:
+    futures = admin.list_offsets(dict.fromkeys(places, spec), isolation_level=isolation)
+    return {(place.topic, place.partition): future.result(ANSWER_TIMEOUT_S).offset for place, future in futures.items()}
+
+
+def _open_transactions(
+    settings: Settings, admin: AdminClient, places: list[TopicPartition]
+) -> Iterator[OpenTransaction]:
+    """Yield the partitions whose last stable offset lies before their end, by the record that stands there."""
+    stable = _offsets(admin, places, _LATEST, IsolationLevel.READ_COMMITTED)
+    ends = _offsets(admin, places, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+    for (topic, partition), offset in stable.items():
+        hidden = ends[topic, partition] - offset
+        if hidden <= 0:
+            continue
+        began_ms = _dated(settings, TopicPartition(topic, partition, offset))
+        if began_ms is not None:
+            yield OpenTransaction(topic, partition, hidden, max(time.time() - began_ms / _MILLISECONDS, 0.0))
+
+
+def _dated(settings: Settings, place: TopicPartition) -> int | None:
+    """Return when the record at a place was written, by whoever; None where it has gone meanwhile."""
+    made = reader_properties(settings, diagnosing_group(settings.topics.prefix))
+    consumer = Consumer(made | {"isolation.level": "read_uncommitted", "enable.partition.eof": False})
+    try:
+        consumer.assign([place])
+        message = consumer.poll(ANSWER_TIMEOUT_S)
+        return None if message is None or message.error() is not None else message.timestamp()[1]
+    finally:
+        consumer.close()
+
+
+def read_reports(settings: Settings) -> Reported:
+    """Read what services have reported, and the newest result; blocks up to some 30 s a topic.
+
+    Raises
+    ------
+    BrokerError
+    """
+    versions: dict[str, CalibrationVersion] = {}
+    for version in _events(settings, CALIBRATION, CalibrationVersion):
+        if version.workload not in versions or version.version > versions[version.workload].version:
+            versions[version.workload] = version
+    statuses = {status.workload: status for status in _events(settings, STATUS, WorkloadStatus)}
+    routers = {router.instance_id: router for router in _events(settings, ROUTERS, RouterStatus)}
+    return Reported(versions, statuses, list(routers.values()), _clocks(settings))
+
+
+def _events(settings: Settings, topic: Topic, kind: type[Read]) -> Iterator[Read]:
+    reader = KafkaTopicReader(
+        _CLIENT,
+        [topic.name(settings.topics.prefix)],
+        _properties(settings),
+        _count_nothing,
+        on_final=_raise,
+        closing=Event(),
+    )
+    try:
+        for record in reader.up_to_end():
+            if record.value is not None and (event := _decoded(record, kind)) is not None:
+                yield event
+    finally:
+        reader.close()
+
+
+def _clocks(settings: Settings) -> ClockFacts | None:
+    """Return when the newest result was dated; None where there is none yet."""
+    name = RESULTS.name(settings.topics.prefix)
+    most = partition_counts(settings)[name]
+    reader = KafkaTailReader(_CLIENT, name, _properties(settings), _count_nothing, most=2 * most, on_final=_raise)
+    newest: ClockFacts | None = None
+    deadline_s = time.monotonic() + _PATIENCE_S
+    try:
+        while not reader.has_reached_ends and time.monotonic() < deadline_s:
+            for record in reader.poll(0.1):
+                routed = _decoded(record, RoutedEvent)
+                appended = datetime.fromtimestamp(record.timestamp_ms / _MILLISECONDS, UTC)
+                if routed is not None and (newest is None or appended > newest.appended_at):
+                    newest = ClockFacts(routed.routed_by, routed.routed_at, appended, datetime.now(UTC))
+    finally:
+        reader.close()
+    return newest
+
+
+def _properties(settings: Settings) -> dict[str, object]:
+    group = diagnosing_group(settings.topics.prefix)
+    return reader_properties(settings, group) | {"log_level": 2}
+
+
+def _decoded(record: Record, kind: type[Read]) -> Read | None:
+    try:
+        return kind.from_json(record.value or b"")
+    except DecodeError:
+        # Whoever needs it has counted it; the newest good one counts here.
+        return None
+
+
+def _halves(line: str) -> tuple[str, str]:
+    """Split a line of the topics' check into what is wrong and what to do."""
+    what, _, remedy = line.partition("; ")
+    return what, remedy
+
+
+def _count_nothing(name: str, amount: float = 1.0, **labels: str) -> None:
+    """Count nothing: a command has no metrics."""
+
+
+def _raise(error: BrokerError) -> None:
+    raise error

@@ -1,0 +1,167 @@
+"""Which access each component needs on a broker with an authorizer: the grants, derived and never listed twice.
+
+Topics come from the senders and receivers of :mod:`schemas.topics`, groups and transactional ids from the names by
+which the services make their clients. A broker older than Kafka 2.8 asks for ``IdempotentWrite`` on the cluster as
+well; later ones take ``Write`` on a topic for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+from recalibrator.stage import ReaderName, StageName
+from schemas.topics import (
+    CALIBRATION,
+    FEEDBACK,
+    LABEL_REQUESTS,
+    OBSERVATIONS,
+    QUERIES,
+    RESULTS,
+    ROUTERS,
+    STATUS,
+    TOPICS,
+    Topic,
+)
+from stream_router.ports import CALIBRATION_READER, GROUP
+from ucci_runtime.broker.kafka_properties import ClientNames
+
+Resource = Literal["topic", "group", "transactional-id"]
+Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
+
+COMPONENTS = ("router", "recalibrator", "producer", "labeler", "operator")
+"""Who can be given access: both services, and who calls ``ucci-stream``: a producer ``send`` and ``ask``, a labeler
+``label`` and ``label-queue``, an operator ``doctor`` and ``topics check``."""
+
+_INSTANCE = "{instance_id}"
+_DIAGNOSED = (QUERIES, RESULTS, FEEDBACK, OBSERVATIONS, CALIBRATION, STATUS, ROUTERS)
+"""Topics of which the doctor reads records: what services report, and those that a transaction may hold back."""
+
+
+class Grant(NamedTuple):
+    """One operation that a component may do on one resource.
+
+    Parameters
+    ----------
+    resource : str
+    name : str
+        Of the resource, or the beginning of its name.
+    is_prefix : bool
+    operation : str
+    """
+
+    resource: Resource
+    name: str
+    is_prefix: bool
+    operation: Operation
+
+
+def labeling_group(prefix: str) -> str:
+    """Return the name, without members, under which ``label-queue`` reads."""
+    return f"{prefix}-label-queue"
+
+
+def diagnosing_group(prefix: str) -> str:
+    """Return the name, without members, under which ``doctor`` reads."""
+    return f"{prefix}-doctor"
+
+
+def asking_group(prefix: str, query_id: str) -> str:
+    """Return the name, without members, under which ``ask`` waits for one result."""
+    return f"{prefix}-ask-{query_id}"
+
+
+def grants(component: str, prefix: str) -> tuple[Grant, ...]:
+    """Return the least access with which a component does all its work, in the order of the topics' table.
+
+    ``Read`` and ``Write`` include ``Describe``, as Kafka's authorizer has it.
+
+    Parameters
+    ----------
+    component : str
+        One of :data:`COMPONENTS`.
+    prefix : str
+        Of the topics.
+
+    Examples
+    --------
+    >>> [f"{g.operation} {g.name}" for g in grants("router", "ucci") if g.resource != "topic"]
+    ['Read ucci-router', 'Describe ucci-router-', 'Write ucci-router-']
+    """
+    made = {
+        "router": _router,
+        "recalibrator": _recalibrator,
+        "producer": _producer,
+        "labeler": _labeler,
+        "operator": _operator,
+    }
+    return tuple(made[component](prefix))
+
+
+def _router(prefix: str) -> Iterator[Grant]:
+    yield from _service_topics({"router"}, prefix)
+    names = ClientNames("router", prefix, _INSTANCE)
+    yield Grant("group", names.group_id(GROUP), False, "Read")
+    yield Grant("group", _of_every_instance(names.reader_group_id(CALIBRATION_READER)), True, "Describe")
+    yield Grant("transactional-id", _of_every_instance(names.transactional_id(GROUP)), True, "Write")
+
+
+def _recalibrator(prefix: str) -> Iterator[Grant]:
+    yield from _service_topics({stage.value for stage in StageName}, prefix)
+    names = ClientNames("recalibrator", prefix, _INSTANCE)
+    committing = (StageName.JOIN.value, StageName.FIT.value)
+    for name in committing:
+        yield Grant("group", names.group_id(name), False, "Read")
+    for reader in ReaderName:
+        yield Grant("group", _of_every_instance(names.reader_group_id(reader.value)), True, "Describe")
+    for name in committing:
+        yield Grant("transactional-id", _of_every_instance(names.transactional_id(name)), True, "Write")
+
+
+def _producer(prefix: str) -> Iterator[Grant]:
+    yield Grant("topic", QUERIES.name(prefix), False, "Write")
+    yield Grant("topic", RESULTS.name(prefix), False, "Read")
+    yield Grant("group", asking_group(prefix, ""), True, "Describe")
+
+
+def _labeler(prefix: str) -> Iterator[Grant]:
+    yield Grant("topic", FEEDBACK.name(prefix), False, "Write")
+    for topic in (STATUS, LABEL_REQUESTS):
+        yield from _topic(topic, prefix, ("Read", "DescribeConfigs"))
+    yield Grant("group", labeling_group(prefix), False, "Describe")
+
+
+def _operator(prefix: str) -> Iterator[Grant]:
+    for topic in TOPICS:
+        yield from _topic(topic, prefix, ("Read" if topic in _DIAGNOSED else "Describe", "DescribeConfigs"))
+    for grant in (*_router(prefix), *_recalibrator(prefix)):
+        if _is_committing(grant):
+            yield grant._replace(operation="Describe")
+    yield Grant("group", diagnosing_group(prefix), False, "Describe")
+
+
+def _is_committing(grant: Grant) -> bool:
+    """Whether a grant is a service's on a group whose offsets it commits."""
+    return grant.resource == "group" and grant.operation == "Read"
+
+
+def _service_topics(parts: set[str], prefix: str) -> Iterator[Grant]:
+    """Yield what a service does on its topics; at its start it reads the configuration of each."""
+    for topic in TOPICS:
+        done: list[Operation] = []
+        if parts.intersection(topic.receivers):
+            done.append("Read")
+        if parts.intersection(topic.senders):
+            done.append("Write")
+        if done:
+            yield from _topic(topic, prefix, (*done, "DescribeConfigs"))
+
+
+def _topic(topic: Topic, prefix: str, operations: Iterable[Operation]) -> Iterator[Grant]:
+    for operation in operations:
+        yield Grant("topic", topic.name(prefix), False, operation)
+
+
+def _of_every_instance(name: str) -> str:
+    """Return how the names of all instances begin, from that of one."""
+    return name.partition(_INSTANCE)[0]

@@ -1,0 +1,360 @@
+"""On a broker with SASL_SSL and an authorizer, what `ucci-stream acls` prints is enough, and none of it is too much."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from threading import Event
+from typing import Literal
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from rich.console import Console
+
+from recalibrator import service as recalibrator_service
+from recalibrator.stage import ReaderName, StageName
+from schemas.settings import Settings
+from schemas.topics import CALIBRATION_TRIAL, TOPICS
+from stream_router import service as router_service
+from stream_router.ports import CALIBRATION_READER, GROUP
+from tests.support.broker import read_all
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
+from tests.support.router_processes import RouterProcess, hashed_models
+from tests.support.secured_broker import SecuredBroker, User
+from ucci_runtime.broker.errors import BrokerError
+from ucci_runtime.broker.kafka_broker import KafkaBroker
+from ucci_runtime.broker.kafka_properties import ClientNames, publisher_properties
+from ucci_runtime.broker.ports import GroupOffsets
+from ucci_runtime.broker.records import Input
+from ucci_stream.label_tools.label_queue import read_queue
+from ucci_stream.local.broker_probe import pick_port
+from ucci_stream.local.kafka_install import BrokerNotInstalled
+from ucci_stream.operate.kafka_diagnosis import group_findings, read_reports, topic_findings
+from ucci_stream.topics.access import COMPONENTS, Grant, grants
+from ucci_stream.topics.ask import ask
+from ucci_stream.topics.feed import send_feedback
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+DEADLINE_S = 60.0
+USERS = {name: User(name, f"{name}-password") for name in COMPONENTS}
+Service = Literal["router", "recalibrator"]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """A broker whose users may do nothing yet."""
+    broker = SecuredBroker(tmp_path_factory.mktemp("secured"))
+    try:
+        broker.start()
+    except BrokerNotInstalled as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    try:
+        broker.add_users(USERS.values())
+        yield broker
+    finally:
+        broker.stop()
+
+
+@pytest.fixture
+def granted(secured: SecuredBroker, topic_prefix: str) -> SecuredBroker:
+    """The broker with the topics of this test, and with what is printed applied."""
+    create_all_topics(secured.bootstrap, topic_prefix)
+    for name, user in USERS.items():
+        secured.allow(user, grants(name, topic_prefix))
+    return secured
+
+
+def settings_as(broker: SecuredBroker, name: str, prefix: str) -> Settings:
+    photo = {"fields": ["camera", "lens"], "target": {"micro_f1": 0.9}, "cost": {"large": 3.0}}
+    return Settings.model_validate(
+        {"kafka": broker.properties(USERS[name]), "topics": {"prefix": prefix}, "workloads": {"photo": photo}}
+    )
+
+
+def write_settings(path: Path, broker: SecuredBroker, name: str, prefix: str, models: str, http_port: int) -> Path:
+    kafka = [f'"{key}" = "{value}"' for key, value in broker.properties(USERS[name]).items()]
+    lines = ["[kafka]", *kafka, "[topics]", f'prefix = "{prefix}"', "[router]", "http_port = 0"]
+    lines += ["[recalibrator]", f"http_port = {http_port}", f'state_dir = "{path.parent / "state"}"']
+    lines += ["[workloads.photo]", 'prompt = "find {text}"', 'fields = ["camera", "lens"]']
+    lines += [f'{size} = {{ base_url = "{models}", model = "{size}" }}' for size in ("small", "large")]
+    path.write_text("\n".join([*lines, "target = { micro_f1 = 0.9 }", "cost = { large = 3.0 }"]))
+    return path
+
+
+def await_ready(port: int) -> None:
+    until(lambda: readiness(port) == 200, "the recalibrator is not ready")
+
+
+def readiness(port: int) -> int:
+    """Return the status of ``/readyz``, 0 where nothing listens yet."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status
+    except ConnectionRefusedError:
+        return 0
+    finally:
+        connection.close()
+
+
+async def test_printed_access_is_enough_end_to_end(granted: SecuredBroker, topic_prefix: str, tmp_path: Path) -> None:
+    """A query gets its result, its label reaches the fit, and the label queue can be read."""
+    port = pick_port()
+    async with hashed_models() as (models, _):
+        router_toml = write_settings(tmp_path / "r.toml", granted, "router", topic_prefix, models, 0)
+        recalibrator_toml = write_settings(tmp_path / "c.toml", granted, "recalibrator", topic_prefix, models, port)
+        processes = [
+            RouterProcess(router_toml, "router-0", tmp_path / "r.log"),
+            RecalibratorProcess(recalibrator_toml, "recalibrator", tmp_path / "c.log", stages=tuple(StageName)),
+        ]
+        try:
+            for process in processes:
+                process.start()
+            await processes[0].until_logged("assigned")
+            await processes[1].until_logged("assigned", 2)
+            await asyncio.to_thread(await_ready, port)
+            asked = await asyncio.to_thread(
+                ask, settings_as(granted, "producer", topic_prefix), "canon", "photo", DEADLINE_S
+            )
+            assert asked.routed.answered_by == "large"
+            await asyncio.to_thread(label, granted, topic_prefix, asked.routed.query_id, tmp_path)
+            for process in processes:
+                process.terminate()
+                assert await process.exit_code() == 0
+        finally:
+            for process in processes:
+                process.close()
+
+
+def label(broker: SecuredBroker, prefix: str, query_id: str, folder: Path) -> None:
+    """Label a query as the labeler, and wait until the join has sent the example to the fit."""
+    settings = settings_as(broker, "labeler", prefix)
+    file = folder / "gold.jsonl"
+    file.write_text(f'{{"query_id": "{query_id}", "entities": {{"camera": "canon", "lens": null}}, "labeler": "ada"}}')
+    assert send_feedback(settings, file, Console(quiet=True)).records == 1
+    read_queue(settings, "photo", 10, None)
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not any(b'"labelled"' in (m.value() or b"") for m in read_all(broker.bootstrap, f"{prefix}.observations")):
+        assert time.monotonic() < deadline_s, "the example did not reach the fit"
+
+
+class TakesNothing:
+    """An assignee that is never given anything."""
+
+    def assigned(self, committed: GroupOffsets) -> dict[Input, int]:
+        return dict.fromkeys(committed, 0)
+
+    def revoked(self) -> None:
+        """Nothing to commit."""
+
+    def lost(self) -> None:
+        """Nothing to let go of."""
+
+
+class Acting:
+    """What a service does with each of its grants, as small as it can be done."""
+
+    def __init__(self, settings: Settings, service: Service) -> None:
+        self._prefix = settings.topics.prefix
+        self._settings = settings
+        self._names = ClientNames(service, self._prefix, "a")
+        self._failed: list[BrokerError] = []
+        self._broker = KafkaBroker(
+            settings, self._names, count=lambda *_, **__: None, on_final=self._failed.append, closing=Event()
+        )
+        self._is_router = service == "router"
+
+    def refused(self, grant: Grant) -> str | None:
+        """Use a grant; return by which error that failed."""
+        act: Callable[[Grant], str | None] = {
+            ("topic", "Read"): self._start_and_read,
+            ("topic", "Write"): self._write,
+            ("topic", "DescribeConfigs"): self._check,
+            ("group", "Read"): self._join,
+            ("group", "Describe"): self._read_in_group,
+            ("transactional-id", "Write"): self._begin,
+        }[grant.resource, grant.operation]
+        self._failed.clear()
+        try:
+            return act(grant)
+        except BrokerError as error:
+            return str(error)
+
+    def _check(self, grant: Grant) -> str | None:
+        """Do what a service does at its start; return the warning where it goes on without a topic."""
+        if self._is_router:
+            touched, optional = [*router_service._TOUCHED], [CALIBRATION_TRIAL]
+        else:
+            touched, optional = [*recalibrator_service._TOUCHED], [*recalibrator_service._OPTIONAL]
+        checked = self._broker.check(touched, touched, optional)
+        hidden = [line for line in checked.warnings if f" {grant.name} " in line]
+        return hidden[0] if hidden else None
+
+    def _start_and_read(self, grant: Grant) -> str | None:
+        # A client that reads a topic which it may not describe hears nothing at all: the start finds that.
+        refused = self._check(grant)
+        if refused is None:
+            self._read(grant)
+        return refused
+
+    def _read(self, grant: Grant, name: str | None = None) -> None:
+        own = CALIBRATION_READER if self._is_router else ReaderName.VIEW.value
+        topic = next(t for t in TOPICS if t.name(self._prefix) == grant.name)
+        if name is None and topic.partitions is None:
+            reader = self._broker.topic_reader(own, [grant.name], tail=1)
+        else:
+            reader = self._broker.topic_reader(name or own, [grant.name])
+        try:
+            deadline_s = time.monotonic() + DEADLINE_S
+            while not reader.has_reached_ends:
+                for _ in reader.poll(0.05):
+                    continue
+                if self._failed:
+                    raise self._failed[0]
+                assert time.monotonic() < deadline_s, f"{grant}: neither read nor refused"
+        finally:
+            reader.close()
+
+    def _read_in_group(self, grant: Grant) -> None:
+        readers = (CALIBRATION_READER,) if self._is_router else tuple(name.value for name in ReaderName)
+        (name,) = [name for name in readers if self._names.reader_group_id(name).startswith(grant.name)]
+        self._read(Grant("topic", f"{self._prefix}.calibration", False, "Read"), name)
+
+    def _write(self, grant: Grant) -> str | None:
+        errors: list[str] = []
+
+        def reported(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                errors.append(error.name())
+
+        producer = Producer(publisher_properties(self._settings))
+        producer.produce(grant.name, b"{}", b"k", on_delivery=reported)
+        assert producer.flush(DEADLINE_S) == 0
+        return errors[0] if errors else None
+
+    def _join(self, grant: Grant) -> None:
+        names = (GROUP,) if self._is_router else (StageName.JOIN.value, StageName.FIT.value)
+        (name,) = [name for name in names if self._names.group_id(name) == grant.name]
+        topic = {GROUP: "queries", "join": "results", "fit": "observations"}[name]
+        reader = self._broker.group_reader(name, [f"{self._prefix}.{topic}"])
+        reader.subscribe(TakesNothing())
+        try:
+            deadline_s = time.monotonic() + DEADLINE_S
+            while not reader.lag():
+                reader.poll(0.05)
+                if self._failed:
+                    raise self._failed[0]
+                assert time.monotonic() < deadline_s, f"{grant}: neither joined nor refused"
+        finally:
+            reader.close()
+
+    def _begin(self, grant: Grant) -> None:
+        names = (GROUP,) if self._is_router else (StageName.JOIN.value, StageName.FIT.value)
+        (name,) = [name for name in names if self._names.transactional_id(name).startswith(grant.name)]
+        self._check(grant)
+        session = self._broker.session(name)
+        try:
+            session.start()
+        finally:
+            session.close()
+
+
+def until(passes: Callable[[], bool], said: str) -> None:
+    """Repeat until it holds: a change of access lists is in force soon, not at once."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not passes():
+        assert time.monotonic() < deadline_s, said
+        time.sleep(0.05)
+
+
+def assert_least(broker: SecuredBroker, service: Service, prefix: str) -> None:
+    acting = Acting(settings_as(broker, service, prefix), service)
+    everything = grants(service, prefix)
+    for grant in everything:
+        until(lambda grant=grant: acting.refused(grant) is None, f"{grant}: refused although granted")  # type: ignore[misc]
+    for grant in everything:
+        broker.forbid(USERS[service], [grant])
+        found: list[str] = []
+
+        def is_refused(grant: Grant = grant, found: list[str] = found) -> bool:
+            found.append(acting.refused(grant) or "")
+            return "AUTHORIZATION_FAILED" in found[-1]
+
+        until(is_refused, f"{grant}: nothing needs it")
+        broker.allow(USERS[service], [grant])
+
+
+def test_without_any_one_grant_a_router_is_refused(granted: SecuredBroker, topic_prefix: str) -> None:
+    assert_least(granted, "router", topic_prefix)
+
+
+@pytest.mark.thorough
+def test_without_any_one_a_recalibrator_is_refused(granted: SecuredBroker, topic_prefix: str) -> None:
+    assert_least(granted, "recalibrator", topic_prefix)
+
+
+def test_missing_describe_said_the_topic_is_not_there(granted: SecuredBroker, topic_prefix: str) -> None:
+    """Kafka hides a topic from who may not describe it; the line named `topics create` as the remedy."""
+    hidden = [g for g in grants("router", topic_prefix) if g.name.endswith(".queries") and g.operation == "Read"]
+    acting = Acting(settings_as(granted, "router", topic_prefix), "router")
+    granted.forbid(USERS["router"], hidden)
+    check = Grant("topic", "any", False, "DescribeConfigs")
+    until(lambda: acting.refused(check) is not None, "never refused")
+    line = acting.refused(check)
+    assert line is not None
+    assert line.startswith(f"the broker refuses Describe on {topic_prefix}.queries (TOPIC_AUTHORIZATION_FAILED)")
+
+
+def test_missing_describe_configs_named_no_topic(granted: SecuredBroker, topic_prefix: str) -> None:
+    """All topics whose configuration is refused stand in one line, with the operation."""
+    taken = [g for g in grants("router", topic_prefix) if g.operation == "DescribeConfigs"][:2]
+    acting = Acting(settings_as(granted, "router", topic_prefix), "router")
+    granted.forbid(USERS["router"], taken)
+    names = ", ".join(sorted(grant.name for grant in taken))
+    until(
+        lambda: f"the broker refuses DescribeConfigs on {names} " in (acting.refused(taken[0]) or ""),
+        "never both named",
+    )
+
+
+def test_topics_that_may_be_missing_are_warned_of(granted: SecuredBroker, topic_prefix: str) -> None:
+    """Access lists older than a topic that services can do without stop no service; the log names the grant."""
+    trial = CALIBRATION_TRIAL.name(topic_prefix)
+    granted.forbid(USERS["router"], [Grant("topic", trial, False, "Read")])
+    settings = settings_as(granted, "router", topic_prefix)
+    names = ClientNames("router", topic_prefix, "a")
+    broker = KafkaBroker(settings, names, count=lambda *_, **__: None, on_final=lambda _: None, closing=Event())
+    touched = router_service._TOUCHED
+
+    def is_missing() -> bool:
+        checked = broker.check(touched, touched, [CALIBRATION_TRIAL])
+        return checked.missing == {CALIBRATION_TRIAL} and any(
+            line.startswith(f"the broker refuses Describe on {trial} ") for line in checked.warnings
+        )
+
+    until(is_missing, "never missed")
+
+
+def test_an_operator_may_diagnose_and_no_more(granted: SecuredBroker, topic_prefix: str) -> None:
+    """The doctor sees every group and topic by its grants, and says which one it lacks."""
+    settings = settings_as(granted, "operator", topic_prefix)
+
+    def faults() -> list[str]:
+        found = [*topic_findings(settings), *group_findings(settings)]
+        return [finding.message for finding in found if finding.severity == "fault"]
+
+    until(lambda: not faults(), "refused although granted")
+    assert read_reports(settings).versions == {}
+    operations = {grant.operation for grant in grants("operator", topic_prefix)}
+    assert operations == {"Read", "Describe", "DescribeConfigs"}
+    group = Grant("group", f"{topic_prefix}-router", False, "Describe")
+    granted.forbid(USERS["operator"], [group])
+    line = f"{topic_prefix}-router: the broker refuses: GROUP_AUTHORIZATION_FAILED"
+    until(lambda: any(fault.startswith(line) for fault in faults()), "the missing grant was not named")
