@@ -170,7 +170,7 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if role in down:
         how = "does not answer"
     if len(down) > 1:
-        who, how, effect = "Both models", "do not answer", "queries wait until one does"
+        who, how, effect = "Neither model", "answers", "queries wait until one does"
     elif role == "large":
         quality = "" if status.micro_f1 is None else f", for micro-F1 {status.micro_f1.estimate:.3f}"
         effect = f"queries that would escalate are served the small answer or wait{quality}"
