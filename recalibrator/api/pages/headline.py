@@ -98,15 +98,15 @@ def headline(status: WorkloadStatus, facts: Facts) -> Headline:
     return next((one for one in found if one is not None), _well(status, facts))
 
 
-def worst(headlines: Sequence[Headline]) -> int:
-    """Return the place of the most severe headline, the first of several.
+def urgency(one: Headline) -> int:
+    """Return by what headlines are ordered, the most urgent first.
 
     Examples
     --------
-    >>> worst([Headline("well", "good", ""), Headline("drift", "warn", ""), Headline("held", "calm", "")])
-    1
+    >>> [one.kind for one in sorted([Headline("well", "good", ""), Headline("drift", "warn", "")], key=urgency)]
+    ['drift', 'well']
     """
-    return min(range(len(headlines)), key=lambda place: _ORDER.index(headlines[place].severity))
+    return _ORDER.index(one.severity)
 
 
 def in_force(status: WorkloadStatus, facts: Facts) -> InForce:
@@ -166,11 +166,12 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
     )
     role = min(down) if len(down) == 1 else max(sorted(failing), key=lambda one: failing[one], default="small")
     since = "" if facts.outage_since is None else f" since {_at(facts.outage_since)} or earlier"
-    who, how = f"The {role} model", f"fails on {failing.get(role, 0.0):.0%} of recent calls"
+    who, how = f"The {role} model", f"{'has failed' if since else 'fails'} on {failing.get(role, 0.0):.0%} of calls"
     if role in down:
-        how = "does not answer"
+        how = "has been down" if since else "is down"
     if len(down) > 1:
-        who, how, effect = "Neither model", "answers", "queries wait until one does"
+        who, effect = "Both models", "queries wait until one answers"
+        how = "have been down" if since else "are down"
     elif role == "large":
         quality = "" if status.micro_f1 is None else f", for micro-F1 {status.micro_f1.estimate:.3f}"
         effect = f"queries that would escalate are served the small answer or wait{quality}"

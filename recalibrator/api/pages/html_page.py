@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recalibrator.api.pages.groups import LetterGroup, VersionGroup, letter_groups, version_groups
-from recalibrator.api.pages.headline import Facts, Headline, InForce, headline, in_force, worst
+from recalibrator.api.pages.headline import Facts, Headline, InForce, headline, in_force, urgency
 from recalibrator.api.pages.html_environment import environment, number, percent, words
 from recalibrator.api.pages.spans import TrafficSpan, traffic_span
 from recalibrator.api.pages.svg_figures import Figures, FigureStore
@@ -125,14 +125,16 @@ class Page:
         if len(self._cache.workloads) == 1:
             return self.workload(self._cache.workloads[0], now)
         statuses = [self._documents.workload(name, now) for name in self._cache.workloads]
-        headlines = [headline(status, self._facts(status, now)) for status in statuses]
-        place = worst(headlines)
+        facts = [self._facts(status, now) for status in statuses]
+        rows = [
+            (one, headline(one, around), in_force(one, around)) for one, around in zip(statuses, facts, strict=True)
+        ]
+        rows.sort(key=lambda row: urgency(row[1]))
         return self._render(
             "overview.html",
             now,
-            rows=list(zip(statuses, headlines, strict=True)),
-            first=(statuses[place], headlines[place]),
-            troubled=sum(one.severity in ("bad", "warn") for one in headlines),
+            rows=rows,
+            troubled=sum(row[1].severity in ("bad", "warn") for row in rows),
             letters=letter_groups(self._letters.status(None, now), self._letters.latest(None, MOST_KEPT)),
         )
 
@@ -179,16 +181,18 @@ class Page:
     def _panel(self, workload: str, now: datetime) -> WorkloadPanel:
         status = self._documents.workload(workload, now)
         facts = self._facts(status, now)
+        first, tone = headline(status, facts), TONES[status.state]
         lines = self._cache.versions(workload)
         trial = None if status.trial is None or status.trial.ended_at is not None else status.trial.version
         groups = version_groups(lines, (status.calibration_version, trial), SHOWN_GROUPS)
         return WorkloadPanel(
             status=status,
-            headline=headline(status, facts),
+            headline=first,
             in_force=in_force(status, facts),
             fitted=self._cache.line(workload, status.calibration_version),
             span=traffic_span(status),
-            tone=TONES[status.state],
+            # No green beside what needs attention.
+            tone="calm" if tone == "good" != first.severity else tone,
             versions=groups,
             hidden_versions=len(lines) - sum(len(group.rows) for group in groups),
             figures=self._figures.of(status),

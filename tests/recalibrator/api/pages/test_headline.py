@@ -195,7 +195,7 @@ CASES = {
     "large model down": Case(
         "outage",
         "bad",
-        ("The large model does not answer since 01 Mar 10:00 UTC or earlier", "served the small answer", "0.913"),
+        ("The large model has been down since 01 Mar 10:00 UTC or earlier", "served the small answer", "0.913"),
         "/workloads/photo#service",
         status(routers=(router(large=DOWN, small=UP),), outage=OutageStatus(large_failing=0.8)),
         facts(outage_since=BEGAN),
@@ -203,14 +203,14 @@ CASES = {
     "small model fails": Case(
         "outage",
         "bad",
-        ("The small model fails on 40% of recent calls", "the large model answers every query, at 3.00 small calls"),
+        ("The small model fails on 40% of calls", "the large model answers every query, at 3.00 small calls"),
         "/workloads/photo#service",
         status(outage=OutageStatus(small_failing=0.4)),
     ),
     "both models down": Case(
         "outage",
         "bad",
-        ("Neither model answers: queries wait until one does",),
+        ("Both models are down: queries wait until one answers",),
         "/workloads/photo#service",
         status(routers=(router(large=DOWN, small=DOWN),)),
     ),
