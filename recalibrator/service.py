@@ -24,6 +24,7 @@ from recalibrator.fit.drift.monitors import check_detectors
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.publish.version_topics import TopicVersionLog
 from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
+from recalibrator.http_probes import ProbeServer
 from recalibrator.join.joining import Joining, JoinTopics
 from recalibrator.join.sqlite_store import RowBounds, SqliteJoinStore
 from recalibrator.join.stage import JoinLimits, JoinStage
@@ -103,6 +104,12 @@ class Service:
         self._threads: list[StageThread] = []
         self._heartbeat: HeartbeatThread | None = None
         self._notifier: DeliveryThread | None = None
+        self._probes: ProbeServer | None = None
+
+    @property
+    def probe_port(self) -> int | None:
+        """The port of the probes, while a process without the API serves them."""
+        return None if self._probes is None else self._probes.port
 
     @property
     def hangs(self) -> bool:
@@ -125,6 +132,16 @@ class Service:
         """
         # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else.
         threadpool_limits(1, "blas")
+        self._probes = self._start_probes()
+        try:
+            self._run_stages()
+        finally:
+            if self._probes is not None:
+                self._probes.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run_stages(self) -> None:
         options = self._settings.recalibrator
         state = StateDirectory(Path(options.state_dir), options.instance_id)
         try:
@@ -148,11 +165,11 @@ class Service:
             state.unlock()
             if self._server is not None and not self._threads:
                 self._server.result().close()
-        if self._failure is not None:
-            raise self._failure
 
     def missing(self) -> list[str]:
         """Return what is not ready yet: a word for each stage, or why the broker could not be asked."""
+        if self._broker_away is None and not self._threads:
+            return ["start"]
         found = [thread.name for thread in self._threads if not thread.is_ready]
         if self._broker_away is not None:
             found.append(f"waiting for the broker: {self._broker_away}")
@@ -183,6 +200,17 @@ class Service:
                     _log.warning(warning)
                 return checked
         return None
+
+    def _start_probes(self) -> ProbeServer | None:
+        options = self._settings.recalibrator
+        if StageName.API in self._stages or options.probe_port is None:
+            return None
+        probes = ProbeServer(
+            options.probe_host, options.probe_port, missing=self.missing, registry=self.metrics.registry
+        )
+        probes.start()
+        _log.info("serving probes", host=options.probe_host, port=probes.port)
+        return probes
 
     def _start(self, broker: Broker, checked: CheckedTopics, state: StateDirectory) -> None:
         builders: dict[StageName, Callable[[], Stage]] = {

@@ -34,6 +34,7 @@ from schemas.event import (
     Uncertainty,
     WorkloadName,
 )
+from schemas.handoff import Handoff
 from schemas.routed import Decision, DecisionReason, Decisions, LabelReason, LabelRequest
 
 MAX_KNOTS = 4_096
@@ -221,6 +222,9 @@ class CalibrationVersion(Event):
     While ``audit_probability`` is above 0, labels are suspected: trusted people are to label all explored queries, and
     this share of those above the threshold. In records of earlier releases it is absent.
 
+    ``handoff`` is what the labels behind the version were made under, and what is handed over for the queries that it
+    decides. It is absent where none is configured, and not ``active`` after the fit has switched it off.
+
     Where routers have a key, ``signature`` says that the fit has published it: the lower-case hex HMAC-SHA256 of the
     object without it and ``digest`` in RFC 8785 canonical JSON.
     """
@@ -244,6 +248,7 @@ class CalibrationVersion(Event):
     costs: ModelCosts | None = None
     evidence: Evidence
     parent_version: Count | None = None
+    handoff: Handoff | None = None
     signature: str = ""
     digest: str = ""
 
@@ -267,7 +272,7 @@ class CalibrationVersion(Event):
     def _as_sealed(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what an earlier release did not know, or its digest would no longer fit."""
         fields: dict[str, Any] = dump(self)
-        for later in ("audit_probability", "signature"):
+        for later in ("audit_probability", "handoff", "signature"):
             if later not in self.model_fields_set:
                 fields.pop(later, None)
         return fields

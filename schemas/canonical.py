@@ -1,7 +1,7 @@
 """Canonical bytes of a JSON object and the digest over them (RFC 8785, SHA-256).
 
-The evidence of a version holds hundreds of numbers. Nearly all of them Python writes as RFC 8785 wants them, in C; the
-others are put right from there. The rest is left to the library, which writes every character in Python.
+The evidence of a version holds hundreds of numbers. Nearly all of them pydantic writes as RFC 8785 wants them, in Rust;
+the others are put right from there. The rest is left to the library, which writes every character in Python.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from hashlib import sha256
 from json.encoder import encode_basestring
+from math import isfinite
 from typing import Any
 
 import rfc8785
+from pydantic_core import to_json
 
 DIGEST_FIELD = "digest"
 
@@ -83,14 +85,14 @@ def _object(members: dict[Any, Any]) -> str:
 
 
 def _array(values: list[Any] | tuple[Any, ...]) -> str:
-    try:
-        numbers = ",".join(map(float.__repr__, values))
-    except TypeError:
+    if not values or not all(type(value) is float and isfinite(value) for value in values):
         return f"[{','.join(map(_text, values))}]"
+    # The same shortest digits as Python's own, written in a fraction of the time.
+    numbers = to_json(values)[1:-1].decode()
     # All whole numbers at once: hundreds of shares and thresholds are 0 or 1.
     numbers = f"{numbers},".replace("-0.0,", "0,").replace(".0,", ",")[:-1]
-    if "e" in numbers or "n" in numbers:
-        numbers = ",".join([_number(text) if "e" in text or "n" in text else text for text in numbers.split(",")])
+    if "e" in numbers:
+        numbers = ",".join([_number(text) if "e" in text else text for text in numbers.split(",")])
     return f"[{numbers}]"
 
 

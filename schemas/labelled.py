@@ -24,6 +24,7 @@ from schemas.event import (
     WorkloadName,
 )
 from schemas.feedback import FeedbackEvent, LabelerName
+from schemas.handoff import HandoffName
 from schemas.routed import DecisionReason, LabelReason, ModelRun, RoutedEvent
 
 
@@ -78,6 +79,11 @@ class LabelledExample(Event):
         Counts of the served answer by field, for the status page alone.
     signal : str
         How u was measured, such as ``token_margin``; labels of another signal than the workload's do not count.
+    handoff : str or None
+        Under which handoff the large model answered, such as ``field@0.9``; null: under none. Labels under another one
+        than that in force do not count.
+    large_alone : OutcomeCounts or None
+        Of the large model's answer without handoff, where the query was drawn to compare both.
     """
 
     kind: Literal["labelled"] = "labelled"
@@ -105,10 +111,12 @@ class LabelledExample(Event):
     disputed: Count = 0
     per_field: dict[str, FieldCounts] | None = None
     signal: SignalName = DEFAULT_SIGNAL
+    handoff: HandoffName | None = None
+    large_alone: OutcomeCounts | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for name, counts in (("small", self.small), ("large", self.large)):
+        for name, counts in (("small", self.small), ("large", self.large), ("large_alone", self.large_alone)):
             if counts is not None and counts.true_positives > self.gold_count:
                 raise ValueError(f"{name}.true_positives {counts.true_positives} exceeds gold_count {self.gold_count}")
         return self
@@ -183,6 +191,8 @@ class LabelledExample(Event):
             disputed=disputed,
             per_field=_per_field(routed, gold, wanted),
             signal=routed.signal,
+            handoff=None if routed.handoff is None else routed.handoff.name,
+            large_alone=_outcome_alone(routed.large_alone, gold, wanted),
         )
 
 
@@ -192,6 +202,13 @@ def _outcome(
     entities = run.entities if run is not None and run.valid else None
     counts = count_pairs(entities, gold, fields)
     return OutcomeCounts(true_positives=counts.true_positives, predicted=counts.predicted), counts.gold
+
+
+def _outcome_alone(
+    run: ModelRun | None, gold: dict[str, str | tuple[str, ...] | None], fields: tuple[str, ...] | None
+) -> OutcomeCounts | None:
+    """Return the counts of an answer to compare with; one that failed says nothing of what handing over costs."""
+    return None if run is None or not run.valid else _outcome(run, gold, fields)[0]
 
 
 def _per_field(

@@ -26,6 +26,7 @@ from schemas.event import (
     Uncertainty,
     WorkloadName,
 )
+from schemas.handoff import HandoffName
 from schemas.query import Metadata
 
 ModelRole = Literal["small", "large"]
@@ -130,6 +131,38 @@ class ModelRun(Part):
     finish_reason: str | None = None
     latency_s: NonNegative = 0.0
     error: str | None = None
+    prompt_tokens: Count = 0
+
+
+class QueryHandoff(Part):
+    """What was handed over for one query, while handing over is on; the large run is the answer made of both parts.
+
+    Parameters
+    ----------
+    name : str
+        The handoff that the query was routed under, such as ``field@0.9``.
+    characters, tokens : int
+        Of the small answer that the large model went on from; 0 where it began anew or did not run. The large run's
+        ``completion_tokens`` are those that it generated itself.
+    asked_again : bool
+        Whether going on led to no valid answer, so that the large model was asked once more, alone.
+    lost_tokens, lost_prompt_tokens : int
+        Generated and read in vain before it was asked again.
+    guarded : bool
+        Whether the query was drawn to compare with the large model alone.
+    alone : ModelRun or None
+        The large model's answer without handoff, which was not served; null where the query was not drawn, or where
+        nothing was handed over for it, so that the large run is this answer already.
+    """
+
+    name: HandoffName
+    characters: Count = 0
+    tokens: Count = 0
+    asked_again: Flag = False
+    lost_tokens: Count = 0
+    lost_prompt_tokens: Count = 0
+    guarded: Flag = False
+    alone: ModelRun | None = None
 
 
 class LabelRequest(Part):
@@ -147,6 +180,8 @@ class RoutedEvent(Event):
     ----------
     signal : str
         How u was measured, such as ``token_margin``.
+    handoff : QueryHandoff or None
+        Null where nothing is handed over: not configured, or switched off in the version that decided.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -165,6 +200,14 @@ class RoutedEvent(Event):
     routed_by: str
     metadata: Metadata | None = None
     signal: SignalName = DEFAULT_SIGNAL
+    handoff: QueryHandoff | None = None
+
+    @property
+    def large_alone(self) -> ModelRun | None:
+        """What the large model said without handoff, where the query was drawn to compare; None where it was not."""
+        if self.handoff is None or not self.handoff.guarded:
+            return None
+        return self.handoff.alone or self.large
 
     @model_validator(mode="after")
     def _answer_comes_from_a_run(self) -> Self:

@@ -29,6 +29,7 @@ from schemas.canonical import digest
 from schemas.costs import ModelCosts
 from schemas.detectors import DEFAULT_DETECTORS, check_detector
 from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
+from schemas.handoff import Granularity, Handoff
 
 TEXT_PLACEHOLDER = "{text}"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -203,6 +204,11 @@ class RecalibratorSettings(Section):
         Address to listen at; one that others reach needs ``api_keys``.
     http_port : int
         Port of the dashboard and the API; 0 takes a free one.
+    probe_host : str
+        Address at which a process without the stage api serves its probes.
+    probe_port : int, optional
+        Port of /healthz, /readyz and /metrics of such a process; it serves none where this is left out, and 0 takes a
+        free one.
     state_dir : str
         Directory of the join store, snapshots and history; can be rebuilt from the topics.
     instance_id : str, optional
@@ -235,6 +241,8 @@ class RecalibratorSettings(Section):
 
     http_host: Host = "127.0.0.1"
     http_port: Port = 8080
+    probe_host: Host = "127.0.0.1"
+    probe_port: Port | None = None
     state_dir: str = "./state"
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] | None = None
     max_body_bytes: Annotated[Integer, Field(ge=1_000, le=100_000_000)] = 1_000_000
@@ -514,6 +522,35 @@ def _checked_cost(value: object) -> object:
     return value
 
 
+class HandoffSettings(Section):
+    """``[workloads.NAME.handoff]``: the large model goes on from what the small one was certain of.
+
+    Parameters
+    ----------
+    margin : float
+        What is handed over ends before the first token of the small model's answer whose p1 - p2 lies below it.
+    granularity : str
+        ``field`` hands over whole fields alone; ``token`` everything up to that token, which saves more and costs more
+        quality.
+    guard_share : float
+        Share of escalated queries for which the large model also answers alone, unserved, so that it is known what
+        handing over changes.
+    micro_f1_loss : float
+        micro-F1 on escalated queries that handing over may cost. Where labels show that it costs more, with 95 %
+        confidence, it is switched off; 1 never switches it off.
+    """
+
+    margin: Annotated[Number, Field(gt=0.0, le=1.0)] = 0.9
+    granularity: Granularity = "field"
+    guard_share: Share = 0.01
+    micro_f1_loss: Share = 0.002
+
+    @property
+    def handoff(self) -> Handoff:
+        """What is handed over."""
+        return Handoff(margin=self.margin, granularity=self.granularity)
+
+
 class WorkloadSettings(Section):
     """``[workloads.NAME]``: what one kind of query asks for, of which models, and what is promised.
 
@@ -541,7 +578,7 @@ class WorkloadSettings(Section):
     sampling : table
         Exploration and labels.
     cost : table, optional
-        What one call of each model costs; measured from latency when left out.
+        What one call or one token of each model costs; measured from latency when left out.
     trusted_labelers : list of str
         Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
         labels decides.
@@ -550,6 +587,10 @@ class WorkloadSettings(Section):
     calibration_map : str
         How g is fitted. ``isotonic`` follows whatever shape the errors have; ``platt`` is a logistic curve of two
         parameters, for workloads with so few labels that a shape cannot be learnt.
+    handoff : table, optional
+        Has the large model go on from the part of an answer that the small one was certain of, instead of beginning
+        anew. Small calls are streamed then. Versions and labels made under another handoff do not count: after a change
+        the workload starts cold. Needs ``decoding = "free"``.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -567,6 +608,7 @@ class WorkloadSettings(Section):
     trusted_labelers: tuple[Speaker, ...] = ()
     detectors: Annotated[tuple[Detector, ...], Field(min_length=1)] = DEFAULT_DETECTORS
     calibration_map: Literal["isotonic", "platt"] = "isotonic"
+    handoff: HandoffSettings | None = None
 
     @field_validator("prompt")
     @classmethod
@@ -599,6 +641,15 @@ class WorkloadSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _may_hand_over(self) -> Self:
+        if self.handoff is not None and self.decoding == "json_schema":
+            raise ValueError(
+                'handoff needs decoding = "free": with json_schema the server would force a whole new object behind '
+                "the part that is handed over; leave handoff out, or decode freely"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _provable(self) -> Self:
         if self.target.certified is not None and self.sampling.exploration_probability <= 0.0:
             raise ValueError(
@@ -623,6 +674,11 @@ class WorkloadSettings(Section):
         """What u is measured on under these settings."""
         small_model = self.small.model if self.small else "small"
         return Signal(kind=self.uncertainty, small_model=small_model, decoding=self.decoding)
+
+    @property
+    def offered_handoff(self) -> Handoff | None:
+        """What is handed over under these settings, unless a version has switched it off; None: nothing."""
+        return None if self.handoff is None else self.handoff.handoff
 
 
 def _only_scalar(value: JsonValue) -> JsonValue:

@@ -27,6 +27,8 @@ _USER_INFO = re.compile(r"(?<=://)\S*@")
 
 _SHOWN_CHARS = 80
 _MOST_FAULTS = 100
+_BILLIONS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)
+"""Of parameters, as in ``gemma-3-4b-it``."""
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -205,7 +207,7 @@ def settings_warnings(settings: Settings) -> list[str]:
     >>> settings_warnings(Settings())
     []
     """
-    looks = (_voiceless_trust, _passwords_in_addresses, _nameless_queries, _forgotten_versions)
+    looks = (_voiceless_trust, _passwords_in_addresses, _nameless_queries, _swapped_models, _forgotten_versions)
     return [line for look in looks for line in look(settings)]
 
 
@@ -218,6 +220,37 @@ def _forgotten_versions(settings: Settings) -> list[str]:
         "to compare with and takes the newest one; set router.state_dir"
     )
     return [line]
+
+
+def _swapped_models(settings: Settings) -> Iterator[str]:
+    """Yield a line for each workload whose two models look swapped by their names."""
+    for name, workload in settings.workloads.items():
+        if workload.small is None or workload.large is None:
+            continue
+        doubt = doubt_of_order(workload.small.model, workload.large.model)
+        if doubt is not None:
+            yield f"workloads.{name}.large.model: {doubt}"
+
+
+def doubt_of_order(small: str, large: str) -> str | None:
+    """Return why the two models look swapped, by their names, or None where nothing says so.
+
+    Examples
+    --------
+    >>> doubt_of_order("gemma-3-12b-it", "gemma-3-4b-it")
+    'has 4 billion parameters by its name, and small has 12: are the two swapped?'
+    >>> doubt_of_order("photo-large", "photo-small")
+    'is called photo-small, and small is called photo-large: are the two swapped?'
+    >>> doubt_of_order("gemma-3-4b-it", "gemma-3-12b-it") is None
+    True
+    """
+    sizes = [max(map(float, _BILLIONS.findall(name)), default=None) for name in (small, large)]
+    if sizes[0] is not None and sizes[1] is not None and sizes[0] > sizes[1]:
+        return f"has {sizes[1]:g} billion parameters by its name, and small has {sizes[0]:g}: are the two swapped?"
+    if "large" in small.casefold() and "small" in large.casefold():
+        names = [name.split(maxsplit=1)[0] for name in (large, small)]
+        return f"is called {names[0]}, and small is called {names[1]}: are the two swapped?"
+    return None
 
 
 def _passwords_in_addresses(settings: Settings) -> list[str]:

@@ -281,6 +281,39 @@ class CommandOutcome(Part):
     issued_at: Timestamp
 
 
+class HandoffStatus(Part):
+    """What handing the small model's certain part to the large one changes.
+
+    Parameters
+    ----------
+    name : str
+        As configured, such as ``field@0.9``.
+    active : bool
+        False after the fit has switched it off.
+    handed_over_share, asked_again_share : float or None
+        Of the recent calls of the large model: those that went on from a small answer, and those that had to be asked
+        again.
+    guarded : int
+        Queries for which it is known what the large model says alone as well.
+    agreement : float or None
+        Share of those with equal answers.
+    labels : int
+        Labelled ones among those that the threshold escalated.
+    micro_f1_loss : Interval or None
+        micro-F1 of the large model alone less that with handoff, on escalated queries; the 95 % interval holds at any
+        time, however often one looks.
+    """
+
+    name: str
+    active: Flag
+    handed_over_share: Probability | None = None
+    asked_again_share: Probability | None = None
+    guarded: Count = 0
+    agreement: Probability | None = None
+    labels: Count = 0
+    micro_f1_loss: Interval | None = None
+
+
 class WorkloadStatus(Event):
     """How one workload keeps its promise, in one word, one sentence and numbers (key: workload).
 
@@ -318,6 +351,7 @@ class WorkloadStatus(Event):
     trial: TrialStatus | None = None
     outage: OutageStatus | None = None
     commands: tuple[CommandOutcome, ...] = ()
+    handoff: HandoffStatus | None = None
 
     @classmethod
     def cold_start(cls, workload: str, target: Target) -> Self:

@@ -19,6 +19,7 @@ from schemas.event import (
     Timestamp,
     WorkloadName,
 )
+from schemas.handoff import HandoffName
 
 MAX_CELLS = 4_096
 _Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_CELLS)]
@@ -48,11 +49,23 @@ class VersionTraffic(Part):
         answers, and those of the pairs that exploration (or cold start) drew rather than the threshold.
     escalated, explored, small_failed, degraded, labels_requested, small_calls, large_calls : int
     cost_sequential, cost_paper : float
-        Sums, in units of one small call.
+        Sums, in the unit of the configured prices.
     small_latency_s, large_latency_s : float
         Sums over calls, in seconds.
     signal : str
         How u was measured, such as ``token_margin``.
+    handoff : str or None
+        Under which handoff the large model answered, such as ``field@0.9``; null: under none.
+    handed_over, asked_again : int
+        Queries for which the large model went on from the small answer, and those of them for which it was asked again.
+    guarded, guard_agreeing : int
+        Queries for which it is known what the large model says alone as well, and those of them with equal answers.
+    small_tokens, small_prompt_tokens, large_tokens, large_prompt_tokens : int
+        Generated and read; the large model's without those of comparisons.
+    handed_over_tokens : int
+        Of small answers that the large model went on from: it read them instead of generating them.
+    lost_tokens, lost_prompt_tokens : int
+        Of large calls that gave no valid answer under a handoff; they are among the large model's.
     """
 
     calibration_version: Count | None
@@ -74,6 +87,18 @@ class VersionTraffic(Part):
     small_latency_s: NonNegative = 0.0
     large_latency_s: NonNegative = 0.0
     signal: SignalName = DEFAULT_SIGNAL
+    handoff: HandoffName | None = None
+    handed_over: Count = 0
+    asked_again: Count = 0
+    guarded: Count = 0
+    guard_agreeing: Count = 0
+    small_tokens: Count = 0
+    small_prompt_tokens: Count = 0
+    large_tokens: Count = 0
+    large_prompt_tokens: Count = 0
+    handed_over_tokens: Count = 0
+    lost_tokens: Count = 0
+    lost_prompt_tokens: Count = 0
 
     @model_validator(mode="after")
     def _parallel(self) -> Self:

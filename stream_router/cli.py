@@ -18,6 +18,7 @@ import typer
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings, render_settings, require_models
+from stream_router.model_client.http_probe import probe_settings
 from stream_router.otel_tracing import configured_tracing
 from stream_router.ports import Calibrations, Tracing
 from stream_router.prometheus_metrics import Metrics
@@ -37,6 +38,7 @@ app = typer.Typer(
 
 VersionOption = Annotated[bool, version_option("stream-router")]
 ConfigOption = Annotated[Path, typer.Option("--config", help="Path of ucci.toml.")]
+ProbeOption = Annotated[bool, typer.Option("--probe", help="Ask each model one query too; exit 1 on a fault.")]
 LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="console for people, json for machines.")]
 
 
@@ -58,14 +60,29 @@ def run(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = 
 
 
 @app.command("check-config")
-def check_config(config: ConfigOption = Path("ucci.toml")) -> None:
+def check_config(config: ConfigOption = Path("ucci.toml"), probe: ProbeOption = False) -> None:
     """Validate ucci.toml and print the effective settings, secrets redacted; warn of what is probably not meant.
 
-    Example: stream-router check-config --config ucci.toml
+    Example: stream-router check-config --config ucci.toml --probe
     """
     settings = _load(config)
     echo_warnings(settings)
     sys.stdout.write(render_settings(settings))
+    if probe:
+        raise typer.Exit(int(echo_probe(settings)))
+
+
+def echo_probe(settings: Settings) -> bool:
+    """Ask both models of every workload one query and print what is found, a line each; return whether any is a fault.
+
+    A fault can only be mended in the file or at the server. A server that is down is a warning: a router waits for it.
+    """
+    findings = asyncio.run(probe_settings(settings))
+    for finding in findings:
+        typer.echo(f"{'fault' if finding.kind == 'fault' else 'warning'}: {finding.line}", err=True)
+    if not findings:
+        typer.echo("both models of every workload answer, with log-probabilities", err=True)
+    return any(finding.kind == "fault" for finding in findings)
 
 
 def main() -> None:

@@ -118,6 +118,21 @@ SPECS = (
         "Calls that wait in the router for the server.",
         ("workload", "role"),
     ),
+    MetricSpec(
+        "ucci_router_handoffs_total",
+        "counter",
+        "query",
+        "Queries whose large model ran under a handoff: continued, asked_again (going on gave no valid answer) or "
+        "nothing_certain.",
+        ("workload", "outcome"),
+    ),
+    MetricSpec(
+        "ucci_router_handoff_comparisons_total",
+        "counter",
+        "query",
+        "Queries that the large model answered without handoff as well, unserved: same, different or failed.",
+        ("workload", "outcome"),
+    ),
     MetricSpec("ucci_router_in_flight", "gauge", "query", "Queries being answered."),
     MetricSpec("ucci_router_uncommitted", "gauge", "query", "Queries answered and not yet committed."),
     MetricSpec(

@@ -63,6 +63,13 @@ class ServerName:
         return f"{self.workload}/{self.role}"
 
 
+class TokenMark(NamedTuple):
+    """Where a token of an answer begins, in characters of its text, and its margin p1 - p2, in [0, 1]."""
+
+    start: int
+    margin: float
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What a model said.
@@ -75,12 +82,18 @@ class Reply:
     completion_tokens : int
     uncertainty : float or None
         u in [0, 1]; None when no token carries probabilities.
+    prompt_tokens : int
+        Read by the model; 0 where the server does not count them.
+    marks : tuple of TokenMark
+        Of the tokens, in order; of a streamed reply alone. Tokens that came together share one start.
     """
 
     text: str
     finish_reason: str | None
     completion_tokens: int
     uncertainty: float | None
+    prompt_tokens: int = 0
+    marks: tuple[TokenMark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +113,18 @@ class ModelCallMetrics(Protocol):
 
     def model_health(self, workload: str, role: ModelRole, health: str) -> None:
         """Record a change of health: ``up``, ``probing`` or ``down``."""
+        ...
+
+
+class CascadeMetrics(ModelCallMetrics, Protocol):
+    """What is counted of the cascade, its calls included; called in the event loop, and must not block."""
+
+    def handed_over(self, workload: str, outcome: str) -> None:
+        """Count a query whose large model ran under a handoff: ``continued``, ``asked_again``, ``nothing_certain``."""
+        ...
+
+    def compared(self, workload: str, outcome: str) -> None:
+        """Count one query that the large model answered alone as well: ``same``, ``different`` or ``failed``."""
         ...
 
 

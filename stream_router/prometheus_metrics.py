@@ -23,6 +23,14 @@ class Metrics(MetricRegistry):
         """Take a change of a server's health: ``up``, ``probing`` or ``down``."""
         self.gauge("model_up", health == "up", workload=workload, role=role)
 
+    def handed_over(self, workload: str, outcome: str) -> None:
+        """Count what became of one handoff; see :class:`~stream_router.ports.ModelCallMetrics`."""
+        self.count("handoffs", workload=workload, outcome=outcome)
+
+    def compared(self, workload: str, outcome: str) -> None:
+        """Count one comparison of what handing over changes."""
+        self.count("handoff_comparisons", workload=workload, outcome=outcome)
+
     def model_load(self, workload: str, role: str, health: ModelHealth) -> None:
         """Set the gauges of a server's load."""
         self.gauge("model_overloaded", health.overloaded, workload=workload, role=role)

@@ -87,6 +87,15 @@ class AnswererFactory(Protocol):
         ...
 
 
+def _active_versions(settings: Settings) -> ActiveVersions:
+    """Return what accepts the versions that were made for these settings."""
+    signals = {name: workload.signal for name, workload in settings.workloads.items()}
+    handed = {name: workload.offered_handoff for name, workload in settings.workloads.items()}
+    handoffs = {name: handoff for name, handoff in handed.items() if handoff is not None}
+    calibration = settings.calibration
+    return ActiveVersions(signals, calibration.accepted_keys, calibration.max_escalation_jump, handoffs)
+
+
 class Service:
     """One router instance.
 
@@ -113,9 +122,7 @@ class Service:
         self._connect = connect
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
-        signals = {name: workload.signal for name, workload in settings.workloads.items()}
-        calibration = settings.calibration
-        self._active = ActiveVersions(signals, calibration.accepted_keys, calibration.max_escalation_jump)
+        self._active = _active_versions(settings)
         self._begins_by_disk = False
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._ledger = SharedLedger(settings.router.max_in_flight)

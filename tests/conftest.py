@@ -1,4 +1,4 @@
-"""One real broker for the whole session; a missing Java skips at a desk and fails in continuous integration."""
+"""One real broker for the whole session; without one tests skip at a desk and fail in continuous integration."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from schemas.errors import ConfigError
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "api": ("fastapi", "jinja2", "matplotlib", "uvicorn"),
-    "demo": ("ucci_demo", "fastapi", "jinja2", "matplotlib", "uvicorn"),
+    "demo": ("ucci_demo", "fastapi", "jinja2", "matplotlib", "uvicorn", "scipy"),
+    "fit": ("scipy",),
 }
 """The packages that an extra of the distribution brings, by its name."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,13 +17,18 @@ from rich.table import Table
 from schemas.calibration import CalibrationVersion
 from schemas.errors import ConfigError, UcciError
 from schemas.label_requested import RequestReason
-from schemas.settings_text import render_settings, settings_warnings
+from schemas.settings_text import render_settings, require_models, settings_warnings
 from ucci_runtime.cli import version_option
 from ucci_runtime.extras import require_extra
+from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import files_app, studio_app
 from ucci_stream.operate.commands import add_commands
 from ucci_stream.operate.letter_commands import letters_app
 from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
+
+if TYPE_CHECKING:
+    from ucci_stream.topics.feed import Fed
+    from ucci_stream.topics.outcomes import Outcomes
 
 app = typer.Typer(
     help="Stream queries through an LLM cascade that recalibrates itself. Start with: ucci-stream demo",
@@ -44,6 +50,11 @@ BrokerOption = Annotated[
     str, typer.Option("--broker", help="auto, kafka (start one from jars) or HOST:PORT of a running one.")
 ]
 ModelsOption = Annotated[str, typer.Option("--models", help="recorded (the two tiny demo models) or vllm.")]
+
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the outcome of each and show it.")]
+WaitTimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=0.1, help="With --wait: seconds without any outcome that end the wait.")
+]
 
 VersionOption = Annotated[bool, version_option("ucci-stream")]
 
@@ -105,6 +116,59 @@ def up(
     run_until_interrupted(StackOptions(directory=directory, broker=broker, models=models), out)
 
 
+@app.command("init")
+def init(
+    workload: Annotated[str, typer.Option(help="Name of the workload.")] = "queries",
+    small_url: Annotated[str | None, typer.Option(help="Address of the small model, like http://host:8000/v1.")] = None,
+    large_url: Annotated[str | None, typer.Option(help="Address of the large model.")] = None,
+    small_model: Annotated[str | None, typer.Option(help="Its name; by default the one that its server lists.")] = None,
+    large_model: Annotated[str | None, typer.Option(help="Its name; by default the one that its server lists.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="With {text}; by default one that asks for the fields.")] = None,
+    fields: Annotated[str | None, typer.Option(help="Separated by commas; else those of --gold or an answer.")] = None,
+    gold: Annotated[Path | None, typer.Option(help='JSONL of {"text": …, "entities": {…}}.')] = None,
+    target: Annotated[float, typer.Option(min=0.01, max=0.99, help="micro-F1 to hold.")] = 0.9,
+    api: Annotated[str, typer.Option(help="completions or chat.")] = "completions",
+    kafka: Annotated[str, typer.Option(help="Address of the broker.")] = "127.0.0.1:9092",
+    out_path: Annotated[Path, typer.Option("--out", help="Where the file goes.")] = Path("ucci.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+) -> None:
+    """Write a checked ucci.toml for two model servers; what is not given is asked for.
+
+    Example: ucci-stream init --small-url http://small:8000/v1 --large-url http://large:8000/v1 --gold gold.jsonl
+    """
+    from ucci_stream.offline.first_config import Given, first_config
+
+    if out_path.exists() and not force:
+        raise ConfigError([f"--out: {out_path} exists; give another path, or --force to overwrite it"])
+    given = Given(
+        workload=workload,
+        kafka=kafka,
+        target=target,
+        api=api,
+        urls={"small": small_url, "large": large_url},
+        models={"small": small_model, "large": large_model},
+        prompt=prompt,
+        fields=tuple(name.strip() for name in (fields or "").split(",") if name.strip()),
+        gold=gold,
+    )
+    made = first_config(given, os.environ, _ask_at_terminal)
+    for warning in made.warnings:
+        err.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    out_path.write_text(made.text, encoding="utf-8")
+    out.print(f"written: {out_path}", highlight=False, soft_wrap=True)
+    lines = gold or "gold.jsonl"
+    out.print(
+        f"next: ucci-stream calibrate {lines} --workload {workload}", highlight=False, markup=False, soft_wrap=True
+    )
+
+
+def _ask_at_terminal(option: str, question: str, default: str | None) -> str:
+    """Ask a person, or name the option where there is nobody to ask."""
+    if not sys.stdin.isatty():
+        raise ConfigError([f"{option}: is needed ({question})"])
+    return str(typer.prompt(question, default=default))
+
+
 @app.command()
 def ask(
     text: Annotated[str, typer.Argument(help="The query.")],
@@ -160,32 +224,73 @@ def topics_check(config: ConfigOption = None) -> None:
 def send(
     file: Annotated[Path, typer.Argument(help="JSONL, one QueryEvent a line; - for standard input.")],
     config: ConfigOption = None,
+    wait: WaitOption = False,
+    timeout_s: WaitTimeoutOption = 30.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Send queries from a JSONL file.
+    """Send queries from a JSONL file; with --wait, say how each was answered.
 
-    Example: ucci-stream send queries.jsonl
+    Example: ucci-stream send queries.jsonl --wait
     """
     from ucci_stream.topics.feed import send_queries
+    from ucci_stream.topics.outcomes import RESULT_TOPICS, follow, outcome_of_result
 
-    fed = send_queries(settings_of(config), file, err)
-    _say_fed(fed.topic, fed.records, as_json=as_json)
+    settings = settings_of(config)
+    if not wait:
+        _say_fed(send_queries(settings, file, err), None, as_json=as_json)
+        return
+    with follow(settings, RESULT_TOPICS) as follower:
+        fed = send_queries(settings, file, err)
+        _say_fed(fed, follower.await_all(fed.query_ids, timeout_s, outcome_of_result), as_json=as_json)
 
 
 @app.command()
 def label(
     file: Annotated[Path, typer.Argument(help="JSONL, one FeedbackEvent a line; - for standard input.")],
     config: ConfigOption = None,
+    wait: WaitOption = False,
+    timeout_s: WaitTimeoutOption = 30.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Send labelers' feedback from a JSONL file.
+    """Send labelers' feedback from a JSONL file; with --wait, say which labels met their results.
 
-    Example: ucci-stream label gold.jsonl
+    Example: ucci-stream label gold.jsonl --wait
     """
     from ucci_stream.topics.feed import send_feedback
+    from ucci_stream.topics.outcomes import LABEL_TOPICS, follow, outcome_of_label
 
-    fed = send_feedback(settings_of(config), file, err)
-    _say_fed(fed.topic, fed.records, as_json=as_json)
+    settings = settings_of(config)
+    if not wait:
+        _say_fed(send_feedback(settings, file, err), None, as_json=as_json)
+        return
+    with follow(settings, LABEL_TOPICS) as follower:
+        fed = send_feedback(settings, file, err)
+        _say_fed(fed, follower.await_all(fed.query_ids, timeout_s, outcome_of_label), as_json=as_json)
+
+
+@app.command()
+def results(
+    config: ConfigOption = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    last: Annotated[int, typer.Option(min=0, max=100_000, help="Past results of each partition.")] = 10,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show committed results, the newest last; with --json one RoutedEvent a line.
+
+    Example: ucci-stream results --follow --json | jq -c .decision
+    """
+    from ucci_stream.topics.outcomes import result_line
+    from ucci_stream.topics.outcomes import results as read_results
+
+    try:
+        for routed in read_results(settings_of(config), last, endless=follow):
+            if as_json:
+                sys.stdout.write(routed.to_json().decode() + "\n")
+                sys.stdout.flush()
+            else:
+                out.print(result_line(routed), highlight=False, soft_wrap=True)
+    except KeyboardInterrupt:
+        return
 
 
 @app.command("label-queue")
@@ -206,11 +311,22 @@ def label_queue(
     show_queue(read_queue(settings, workload_of(settings, workload), limit, reason), out, as_json=as_json)
 
 
-def _say_fed(topic: str, records: int, *, as_json: bool) -> None:
+def _say_fed(fed: Fed, outcomes: Outcomes | None, *, as_json: bool) -> None:
+    """Print what was sent and what became of it; exit code 1 where something is still without an outcome."""
+    for name, count in fed.unknown_fields.most_common():
+        line = f"{name}: is a field of no configured workload, ignored on {count} lines"
+        err.print(f"warning: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    known = {} if outcomes is None else {"outcomes": dict(outcomes.done), "waiting": sorted(outcomes.waiting)}
     if as_json:
-        out.print_json(data={"topic": topic, "acknowledged": records})
+        out.print_json(data={"topic": fed.topic, "acknowledged": fed.records, **known})
     else:
-        out.print(f"{records} records acknowledged by {topic}", highlight=False)
+        out.print(f"{fed.records} records acknowledged by {fed.topic}", highlight=False)
+        for words, count in [] if outcomes is None else outcomes.done.most_common():
+            out.print(f"{count:>8}  {words}", highlight=False, markup=False)
+    if outcomes is not None and outcomes.waiting:
+        first = min(outcomes.waiting)
+        err.print(f"{len(outcomes.waiting)} without an outcome in time, {first} among them", style="red", markup=False)
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -225,6 +341,7 @@ def replay(
 
     Example: ucci-stream replay recorded.jsonl --plot versions.png
     """
+    require_extra("fit", "ucci-stream replay")
     from ucci_stream.offline.replay import replay as replay_file
 
     settings = settings_of(config)
@@ -252,6 +369,7 @@ def _picture(path: Path | None) -> Path | None:
     if path is None:
         return None
     require_extra("api", "--plot")
+    require_extra("fit", "--plot")
     if path.suffix.lower() not in _PICTURES:
         raise ConfigError([f"--plot: {path.name} must end in {' or '.join(_PICTURES)}"])
     if not path.parent.is_dir():
@@ -305,11 +423,65 @@ def bootstrap(
         out.print(f"{source} sent to {done.topic}; the fit stage publishes the version", highlight=False)
 
 
+@app.command()
+def calibrate(
+    file: Annotated[Path, typer.Argument(help='JSONL of gold lines: {"text": "…", "entities": {"field": "…"}}.')],
+    workload: Annotated[str, typer.Option(help="The workload that it calibrates.")],
+    config: ConfigOption = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=4096, help="Calls of each model in flight.")] = 32,
+    examples: Annotated[
+        Path | None, typer.Option("--out", help="Write the labelled examples here; by default beside FILE.")
+    ] = None,
+    plot: PlotOption = None,
+    what_if: Annotated[bool, typer.Option("--what-if", help="Show other targets and cost ratios.")] = False,
+    publish: Annotated[bool, typer.Option("--publish/--no-publish", help="Make it the first version.")] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask both models about gold lines, fit the first version of a workload, and say what it will cost.
+
+    A killed run goes on where it was: every answer is kept beside FILE as soon as it comes, and is not asked for again.
+
+    Example: ucci-stream calibrate gold.jsonl --workload photo-search --plot first.png --what-if
+    """
+    from ucci_stream.offline.bootstrap import bootstrap as bootstrap_workload
+    from ucci_stream.offline.calibrate import CalibrateFiles
+    from ucci_stream.offline.calibrate import calibrate as calibrate_workload
+    from ucci_stream.offline.calibration_report import draw, report, show
+    from ucci_stream.offline.calibration_report import what_if as other_targets
+    from ucci_stream.topics.admin import require_broker
+
+    configure_logging(LogFormat.CONSOLE)  # standard output is for the outcome
+    settings, now, picture = settings_of(config), datetime.now(UTC), _picture(plot)
+    require_models(settings)
+    chosen = settings.workloads[workload_of(settings, workload)]
+    if publish:
+        require_broker(settings)  # before thousands of calls, not after them
+    files = CalibrateFiles.beside(file, chosen.name, examples)
+    done = calibrate_workload(chosen, files, concurrency, now, err)
+    promises = other_targets(done.settings, done.examples, done.version) if what_if else []
+    if not as_json:
+        show(done, promises, out)
+    if picture is not None:
+        err.print(f"drawn: {draw(done, picture)}", highlight=False)
+    topic = bootstrap_workload(settings, files.examples, chosen.name, now).topic if publish else None
+    if as_json:
+        out.print_json(data={**report(done, promises), "written": str(files.examples), "topic": topic})
+    elif topic is not None:
+        out.print(
+            f"{len(done.examples)} examples sent to {topic}; the fit stage publishes the version", highlight=False
+        )
+    else:
+        out.print(f"written: {files.examples}, for ucci-stream bootstrap", highlight=False, soft_wrap=True)
+
+
 @app.command("check-config")
-def check_config(config: ConfigOption = None) -> None:
+def check_config(
+    config: ConfigOption = None,
+    probe: Annotated[bool, typer.Option("--probe", help="Ask each model one query too; exit 1 on a fault.")] = False,
+) -> None:
     """Validate ucci.toml and print the effective settings, secrets redacted; warn of what is probably not meant.
 
-    Example: ucci-stream check-config --config ucci.toml
+    Example: ucci-stream check-config --config ucci.toml --probe
     """
     from ucci_runtime.broker.kafka_settings import require_kafka
 
@@ -318,6 +490,11 @@ def check_config(config: ConfigOption = None) -> None:
     for warning in settings_warnings(settings):
         err.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     sys.stdout.write(render_settings(settings))
+    if probe:
+        from stream_router.cli import echo_probe
+
+        require_models(settings)
+        raise typer.Exit(int(echo_probe(settings)))
 
 
 # Last, so that `--help` lists what one begins with first.

@@ -22,6 +22,7 @@ from recalibrator.fit.data.prequential import calibration_error
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.decide.publish_policy import Candidate, exploration_probability, reason_to_publish
 from recalibrator.fit.decide.threshold import Choice, Policies, choose, weigh
+from recalibrator.fit.drift.handoff_watch import HandoffWatch
 from recalibrator.fit.estimate.agreement import inside, multiply_odds
 from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Estimate, degraded, estimate_outcomes
@@ -32,13 +33,13 @@ from recalibrator.fit.publish.trial import Trials
 from recalibrator.fit.publish.versions import Content, Holds, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
-from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
+from schemas.calibration import ESCALATE_ALL, HIGHEST_VERSION, CalibrationVersion
 from schemas.command import Command
 from schemas.event import DEFAULT_SIGNAL, to_us
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
 from schemas.status import CommandOutcome, WorkloadStatus
-from schemas.traffic import TrafficSummary
+from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
 _SNAPSHOT_FORMAT = 3
@@ -53,6 +54,26 @@ def of_signal(event: LabelledExample | TrafficSummary, signal: str) -> LabelledE
     if len(parts) == len(event.versions):
         return event
     return event.model_copy(update={"versions": parts}) if parts else None
+
+
+def under_handoff(
+    event: LabelledExample | TrafficSummary, handoff: str | None
+) -> LabelledExample | TrafficSummary | None:
+    """Return what an event says while this is handed over, or None where it says nothing.
+
+    The small model answers alike under all handoffs, so that u counts; what the large one answers does not.
+    """
+    if isinstance(event, LabelledExample):
+        return event if event.handoff == handoff else None
+    if all(part.handoff == handoff for part in event.versions):
+        return event
+    parts = (part if part.handoff == handoff else _without_pairs(part) for part in event.versions)
+    return event.model_copy(update={"versions": tuple(parts)})
+
+
+def _without_pairs(part: VersionTraffic) -> VersionTraffic:
+    none = (0,) * len(part.cell)
+    return part.model_copy(update={"pairs": none, "agreeing": none, "pairs_explored": none})
 
 
 class Recalibrator:
@@ -81,25 +102,32 @@ class Recalibrator:
     def __init__(self, settings: WorkloadSettings, constants: MethodConstants = DEFAULT) -> None:
         self.settings, self.constants = settings, constants
         self._grid, window = Grid(constants.grid), constants.window
-        self._labels = LabelTable(
-            self._grid,
-            settings.target.micro_f1,
-            settings.fields,
-            window.window_labels,
-            half_life=window.half_life_revisions,
-        )
-        self._sums = LabelSums(self._labels)
         self._traffic = TrafficWindow(self._grid, window.window_queries)
-        self._monitor = ChangeMonitor(settings, constants, self._sums, self._traffic)
+        self._handoff = HandoffWatch(settings.handoff)
+        self._learn_anew()
         self._map_fitter = map_fitter(settings.calibration_map, constants.map.map_prior_labels)
         self._published = VersionRegistry(settings, window.kept_versions)
+        self._published.handoff = self._handoff.in_versions
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._holds = Holds()
         self._trials = Trials()
         self._counters = Counters()
         self._now_us = 0
-        self._labels_until_fit = constants.refit.refit_labels_least
         self._queries_until_fit = float(constants.refit.refit_queries)
+
+    def _learn_anew(self) -> None:
+        """Know no label, and nothing that was concluded from any."""
+        window = self.constants.window
+        self._labels = LabelTable(
+            self._grid,
+            self.settings.target.micro_f1,
+            self.settings.fields,
+            window.window_labels,
+            half_life=window.half_life_revisions,
+        )
+        self._sums = LabelSums(self._labels)
+        self._monitor = ChangeMonitor(self.settings, self.constants, self._sums, self._traffic)
+        self._labels_until_fit = self.constants.refit.refit_labels_least
 
     @property
     def current(self) -> CalibrationVersion | None:
@@ -142,9 +170,13 @@ class Recalibrator:
         if measured_alike is None:
             self._counters.of_other_signal += isinstance(event, LabelledExample)
             return None
-        if isinstance(measured_alike, LabelledExample):
-            return self._observe_label(measured_alike)
-        return self._observe_traffic(measured_alike)
+        made_alike = under_handoff(measured_alike, self._handoff.name)
+        if made_alike is None:
+            self._counters.of_other_handoff += 1
+            return None
+        if isinstance(made_alike, LabelledExample):
+            return self._observe_label(made_alike)
+        return self._observe_traffic(made_alike)
 
     def raise_version_floor(self, version: int) -> None:
         """Give the next version a number above this one: the highest valid one on the calibration topic.
@@ -170,6 +202,9 @@ class Recalibrator:
         elif change != "overruled":
             self._monitor.on_correction(example, standing, routed_us, self._now_us)
         judged = self._monitor.compare_labelers(self._now_us)
+        self._handoff.on_label(example, change)
+        if self._handoff.costs_too_much and self._may_ask and self._monitor.label_quality.is_trusting:
+            return self._end_handoff()
         news: str | None = reaction.news or ("labelers_judged" if judged else None)
         if reaction.refit_now or news is not None:
             return self._refit(drifted=reaction.refit_now, news=news)
@@ -177,6 +212,7 @@ class Recalibrator:
 
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:
         self._trials.take_traffic(summary)
+        self._handoff.on_traffic(summary.versions)
         batch = self._traffic.add(summary)
         self._now_us = max(self._now_us, batch.last_us)
         self._counters.on_traffic(batch.sums["labels_requested"])
@@ -241,18 +277,44 @@ class Recalibrator:
         self._queries_until_fit = float(refit.refit_queries)
         if not len(self._labels):
             return None
+        # A first reference that rests on a handful of labels would be contradicted by the next ones.
+        is_first = self._monitor.drift.agreement is None
+        if commanded is None and is_first and self._labels.counting < needed.minimum_labels:
+            self._labels_until_fit = refit.refit_labels_least
+            return self._emit_audit()
         candidate = self.evaluate()
         support = candidate.estimate.support
         pace = int(refit.refit_share * support.effective_labels)
         self._labels_until_fit = min(refit.refit_labels_most, max(refit.refit_labels_least, pace))
         self._counters.effective_labels = support.effective_labels
-        # A first reference that rests on a handful of labels would be contradicted by the next ones.
-        if self._monitor.drift.agreement is not None or support.effective_labels >= needed.minimum_labels:
+        if not is_first or support.effective_labels >= needed.minimum_labels:
             self._set_expectations(candidate.estimate)
         trigger = commanded or self._trigger(candidate, drifted=drifted, news=news)
         if trigger is None or support.labels < needed.minimum_bootstrap_labels or not support.pairs:
             return self._emit_audit()
         return self._publish(candidate, trigger)
+
+    def _end_handoff(self) -> CalibrationVersion | None:
+        """Have the large model answer alone from now on, at the same threshold.
+
+        No label says how well it does so, hence what was learned is forgotten. Alone it is better, so that what was
+        enough is enough; only a proof has to begin anew, and until then all escalates.
+        """
+        current = self.current
+        assert current is not None
+        self._handoff.end()
+        self._published.handoff = self._handoff.in_versions
+        self._trials.end("handoff_off", self._now_us)
+        loss = self._handoff.loss
+        details = {"handoff_loss": None if loss is None else loss.model_dump()}
+        proof = current.evidence.model_copy(
+            update={"trigger": "handoff_off", "details": {**current.evidence.details, **details}}
+        )
+        threshold = current.uncertainty_threshold if self.settings.target.certified is None else ESCALATE_ALL
+        self._learn_anew()
+        self._traffic.forget_pairs()
+        content = Content(current.map, threshold, current.state, proof)
+        return self._published.publish(self._now_us, content, current.costs, current.exploration_probability)
 
     def _set_expectations(self, estimate: Estimate) -> None:
         """Set what detectors compare with: they see first labels, the curves are fitted to labels as they stand."""
@@ -309,6 +371,8 @@ class Recalibrator:
         """Return what the evidence says of another map, of a proof and of suspected labels, where there are any."""
         certifier, quality = self._monitor.certifier, self._monitor.label_quality
         more: dict[str, JsonValue] = {}
+        if self._handoff.name is not None:
+            more["handoff"] = self._handoff.name
         if self._map_fitter.name != _DEFAULT_MAP:
             more["calibration_map"] = self._map_fitter.name
         if certifier is not None:
@@ -376,6 +440,7 @@ class Recalibrator:
             self._holds,
             self._counters,
             self._trials,
+            self._handoff,
             self._now_us,
         )
         return workload_status(facts, support, served, self._sums, self._traffic, self._monitor)
@@ -393,6 +458,7 @@ class Recalibrator:
             "holds": asdict(self._holds),
             "trials": self._trials.state(),
             "counters": asdict(self._counters),
+            "handoff": self._handoff.state(),
             "now_us": self._now_us,
             "labels_until_fit": self._labels_until_fit,
             "queries_until_fit": self._queries_until_fit,
@@ -406,8 +472,8 @@ class Recalibrator:
         Parameters
         ----------
         settings : WorkloadSettings
-            Target, sampling and costs may have changed since. With another uncertainty signal the core starts cold: of
-            all that was learned only the numbers of versions go on.
+            Target, sampling and costs may have changed since. With another uncertainty signal or handoff the core
+            starts cold: of all that was learned only the numbers of versions go on.
         snapshot : bytes
             From :meth:`snapshot`.
         constants : MethodConstants, optional
@@ -424,7 +490,9 @@ class Recalibrator:
         if state["workload"] != settings.name:
             raise ValueError(f"snapshot: is of workload {state['workload']!r}, not {settings.name!r}")
         core = cls(settings, constants)
-        if state.get("signal", DEFAULT_SIGNAL) != settings.uncertainty:  # not in the snapshots of former releases
+        is_same_handoff = core._handoff.load(state.get("handoff"))  # like the signal, not in former snapshots
+        core._published.handoff = core._handoff.in_versions
+        if state.get("signal", DEFAULT_SIGNAL) != settings.uncertainty or not is_same_handoff:
             core._published.take_floor(state["published"])
             core._holds = Holds(paused=state["holds"]["paused"])
             core._now_us = state["now_us"]

@@ -15,6 +15,7 @@ from recalibrator.fit.data.label_table import Change, LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.threshold import Policies
+from recalibrator.fit.drift.handoff_watch import HandoffWatch
 from recalibrator.fit.estimate.estimate import Support
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.label_quality.state_machine import sentence as label_sentence
@@ -62,6 +63,7 @@ class Counters:
     last_command: str | None = None
     of_other_signal: int = 0
     commands: list[dict[str, Any]] = field(default_factory=list)
+    of_other_handoff: int = 0
 
     def count(self, change: Change, requested: bool) -> None:
         """Count one labelled example by what became of it."""
@@ -93,6 +95,7 @@ class Counters:
             "labels_unrequested": self.unrequested,
             "last_command": self.last_command,
             **({"labels_of_other_signal": self.of_other_signal} if self.of_other_signal else {}),
+            **({"labels_of_other_handoff": self.of_other_handoff} if self.of_other_handoff else {}),
         }
 
     def on_command(self, outcome: CommandOutcome) -> None:
@@ -114,6 +117,7 @@ class WorkloadFacts(NamedTuple):
     holds: Holds
     counters: Counters
     trials: Trials
+    handoff: HandoffWatch
     now_us: int
 
 
@@ -136,11 +140,12 @@ def workload_status(
     quality = _quality(current, support, policies)
     cost = _cost(settings, traffic)
     said = _sentence(state, facts, quality, effective) or label_sentence(trust, labels.set_aside_since(-1))
+    remarks = monitor.labelers.sentence(labels) + facts.handoff.sentence()
     known: DriftState | None = "insufficient_labels" if effective < needed.minimum_labels else None
     return WorkloadStatus(
         workload=settings.name,
         state=state,
-        sentence=_during(outage := _outage(traffic)) + said + monitor.labelers.sentence(labels),
+        sentence=_during(outage := _outage(traffic)) + said + remarks,
         **_in_force(current),
         target=settings.target,
         micro_f1=quality,
@@ -165,6 +170,7 @@ def workload_status(
         trial=facts.trials.status(current, None if quality is None else policies, costs(settings, traffic)),
         outage=outage,
         commands=tuple(CommandOutcome.model_validate(one) for one in counters.commands),
+        handoff=facts.handoff.status(),
     )
 
 
@@ -270,7 +276,7 @@ def _cost(settings: WorkloadSettings, traffic: TrafficWindow) -> CostRate | None
     return CostRate(
         sequential=max(0.0, traffic.recent["cost_sequential"] / queries),
         paper=max(0.0, traffic.recent["cost_paper"] / queries),
-        large_only=model_costs.large,
+        large_only=model_costs.alone,
     )
 
 

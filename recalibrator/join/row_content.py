@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from schemas.costs import QueryCost
 from schemas.entities import Entities, normalise
-from schemas.routed import ModelRun, RoutedEvent
+from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
 
 LONGEST_VALUE = 32
 """Characters of a normal form above which its digest is kept."""
@@ -38,6 +38,7 @@ def compact(routed: RoutedEvent) -> RoutedEvent:
             "cost": _NO_COST,
             "routed_by": "",
             "metadata": None,
+            "handoff": _bare_handoff(routed.handoff, whole=asked),
         }
     )
 
@@ -49,6 +50,8 @@ def comparable(routed: RoutedEvent) -> RoutedEvent:
             "entities": reduced(routed.entities),
             "small": _reduced_run(routed.small),
             "large": _reduced_run(routed.large),
+            "handoff": routed.handoff
+            and routed.handoff.model_copy(update={"alone": _reduced_run(routed.handoff.alone)}),
         }
     )
 
@@ -85,6 +88,12 @@ def _reduced_run(run: ModelRun | None) -> ModelRun | None:
     if run is None or run.entities is None:
         return run
     return run.model_copy(update={"entities": reduced(run.entities)})
+
+
+def _bare_handoff(handoff: QueryHandoff | None, *, whole: bool) -> QueryHandoff | None:
+    if handoff is None:
+        return None
+    return QueryHandoff(name=handoff.name, guarded=handoff.guarded, alone=_bare(handoff.alone, whole=whole))
 
 
 def _bare(run: ModelRun | None, *, whole: bool) -> ModelRun | None:

@@ -8,7 +8,8 @@ from datetime import datetime
 
 from recalibrator.grid import Grid
 from schemas.entities import equal
-from schemas.routed import RoutedEvent, TrialDecision
+from schemas.event import MAX_INTEGER
+from schemas.routed import QueryHandoff, RoutedEvent, TrialDecision
 from schemas.settings import WorkloadSettings
 from schemas.traffic import GridSpec, TrafficSummary, TrialTraffic, VersionTraffic
 
@@ -35,6 +36,21 @@ class _Tally:
     cost_paper: float = 0.0
     small_latency_s: float = 0.0
     large_latency_s: float = 0.0
+    handed_over: int = 0
+    asked_again: int = 0
+    guarded: int = 0
+    guard_agreeing: int = 0
+    small_tokens: int = 0
+    small_prompt_tokens: int = 0
+    large_tokens: int = 0
+    large_prompt_tokens: int = 0
+    handed_over_tokens: int = 0
+    lost_tokens: int = 0
+    lost_prompt_tokens: int = 0
+
+
+_Key = tuple[int | None, str, str | None]
+"""Version, signal and handoff that queries were routed under."""
 
 
 @dataclass(slots=True)
@@ -67,7 +83,7 @@ class TrafficSummarizer:
     def __init__(self, settings: WorkloadSettings, grid: GridSpec = _GRID) -> None:
         self._settings = settings
         self._grid = Grid(grid)
-        self._tallies: dict[tuple[int | None, str], _Tally] = {}
+        self._tallies: dict[_Key, _Tally] = {}
         self._trials: dict[int, _TrialTally] = {}
         self._first: datetime | None = None
         self._last: datetime | None = None
@@ -77,7 +93,8 @@ class TrafficSummarizer:
         decision = routed.decision
         self._first = routed.routed_at if self._first is None else min(self._first, routed.routed_at)
         self._last = routed.routed_at if self._last is None else max(self._last, routed.routed_at)
-        key = (decision.calibration_version, routed.signal)
+        handoff = routed.handoff
+        key = (decision.calibration_version, routed.signal, None if handoff is None else handoff.name)
         tally = self._tallies.get(key)
         if tally is None:
             tally = self._tallies[key] = _Tally()
@@ -92,15 +109,34 @@ class TrafficSummarizer:
         if decision.trial is not None:
             self._trials.setdefault(decision.trial.version, _TrialTally()).add(decision.trial)
         self._add_runs(tally, routed)
+        if handoff is not None:
+            self._add_handoff(tally, routed, handoff)
+
+    def _add_handoff(self, tally: _Tally, routed: RoutedEvent, handoff: QueryHandoff) -> None:
+        tally.handed_over += handoff.characters > 0 or handoff.asked_again
+        tally.asked_again += handoff.asked_again
+        tally.large_tokens += handoff.lost_tokens
+        tally.large_prompt_tokens += handoff.lost_prompt_tokens
+        tally.lost_tokens += handoff.lost_tokens
+        tally.lost_prompt_tokens += handoff.lost_prompt_tokens
+        tally.handed_over_tokens += handoff.tokens
+        large, alone = routed.large, routed.large_alone
+        if large is not None and large.valid and alone is not None and alone.valid:
+            tally.guarded += 1
+            tally.guard_agreeing += equal(large.entities, alone.entities, self._settings.fields)
 
     def _add_runs(self, tally: _Tally, routed: RoutedEvent) -> None:
         small, large, uncertainty = routed.small, routed.large, routed.decision.uncertainty
         if small is not None:
             tally.small_calls += 1
             tally.small_latency_s += small.latency_s
+            tally.small_tokens += small.completion_tokens
+            tally.small_prompt_tokens += small.prompt_tokens
         if large is not None:
             tally.large_calls += 1
             tally.large_latency_s += large.latency_s
+            tally.large_tokens += large.completion_tokens
+            tally.large_prompt_tokens += large.prompt_tokens
         if uncertainty is None:
             return
         cell = self._grid.index(uncertainty)
@@ -119,10 +155,7 @@ class TrafficSummarizer:
             first_routed_at=self._first,
             last_routed_at=self._last,
             grid=self._grid.spec,
-            versions=tuple(
-                _traffic(version, signal, tally)
-                for (version, signal), tally in sorted(self._tallies.items(), key=_by_version)
-            ),
+            versions=tuple(_traffic(key, tally) for key, tally in sorted(self._tallies.items(), key=_by_version)),
             trials=tuple(
                 TrialTraffic(version=version, **asdict(tally)) for version, tally in sorted(self._trials.items())
             ),
@@ -131,12 +164,13 @@ class TrafficSummarizer:
         return summary
 
 
-def _by_version(entry: tuple[tuple[int | None, str], _Tally]) -> tuple[int, str]:
-    version, signal = entry[0]
-    return -1 if version is None else version, signal
+def _by_version(entry: tuple[_Key, _Tally]) -> tuple[int, str, str]:
+    version, signal, handoff = entry[0]
+    return -1 if version is None else version, signal, handoff or ""
 
 
-def _traffic(version: int | None, signal: str, tally: _Tally) -> VersionTraffic:
+def _traffic(key: _Key, tally: _Tally) -> VersionTraffic:
+    version, signal, handoff = key
     cells = sorted(tally.count)
     return VersionTraffic(
         calibration_version=version,
@@ -158,4 +192,17 @@ def _traffic(version: int | None, signal: str, tally: _Tally) -> VersionTraffic:
         small_latency_s=tally.small_latency_s,
         large_latency_s=tally.large_latency_s,
         signal=signal,
+        handoff=handoff,
+        handed_over=tally.handed_over,
+        asked_again=tally.asked_again,
+        guarded=tally.guarded,
+        guard_agreeing=tally.guard_agreeing,
+        # Servers count, and may say anything.
+        small_tokens=min(MAX_INTEGER, tally.small_tokens),
+        small_prompt_tokens=min(MAX_INTEGER, tally.small_prompt_tokens),
+        large_tokens=min(MAX_INTEGER, tally.large_tokens),
+        large_prompt_tokens=min(MAX_INTEGER, tally.large_prompt_tokens),
+        handed_over_tokens=min(MAX_INTEGER, tally.handed_over_tokens),
+        lost_tokens=min(MAX_INTEGER, tally.lost_tokens),
+        lost_prompt_tokens=min(MAX_INTEGER, tally.lost_prompt_tokens),
     )

@@ -15,10 +15,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
 from schemas.errors import DecodeError, one_line
+from schemas.handoff import Handoff, handoff_name, is_decided_alike
 from schemas.routed import Decision, TrialDecision
 from schemas.signature import SignatureFault, signature_fault
 from schemas.status import VersionInUse, VersionLineage, VersionSource
@@ -44,6 +46,9 @@ class RejectionReason(StrEnum):
 
     FOREIGN_SIGNAL = "foreign_signal"
     """Made for another uncertainty signal, small model or decoding."""
+
+    FOREIGN_HANDOFF = "foreign_handoff"
+    """Made for another handoff, or for none where one is configured."""
 
     UNSIGNED = "unsigned"
     """Without a signature, where a key is configured."""
@@ -103,6 +108,8 @@ class ActiveVersions:
         One of which must have signed a version; empty: none need be signed.
     max_jump : float, optional
         Most by which the escalation rate of a version may differ from that of the one in force.
+    handoffs : mapping of workload to Handoff, optional
+        What this router hands over; of workloads that are left out, nothing.
 
     Attributes
     ----------
@@ -111,9 +118,14 @@ class ActiveVersions:
     """
 
     def __init__(
-        self, signals: Mapping[str, Signal], keys: Sequence[bytes] = (), max_jump: float | None = None
+        self,
+        signals: Mapping[str, Signal],
+        keys: Sequence[bytes] = (),
+        max_jump: float | None = None,
+        handoffs: Mapping[str, Handoff] = MappingProxyType({}),
     ) -> None:
         self._signals = dict(signals)
+        self._handoffs = dict(handoffs)
         self._keys = tuple(keys)
         self._max_jump = max_jump
         self._in_force: dict[str, _InForce] = {}
@@ -121,7 +133,7 @@ class ActiveVersions:
         self._restored: set[str] = set()
         self._is_topic_read = False
         self._rejected: Counter[str] = Counter()
-        self.trials = ActiveTrials(signals, keys)
+        self.trials = ActiveTrials(signals, keys, handoffs)
 
     def in_force(self, workload: str) -> CalibrationVersion | None:
         """Return the version in force, or None in a cold start."""
@@ -249,12 +261,8 @@ class ActiveVersions:
 
     def _compare(self, version: CalibrationVersion) -> CalibrationVersion | Rejected:
         """Compare a sound version with the configuration and the version in force."""
-        signal = self._signals.get(version.workload)
-        if signal is None:
-            problem = f"workload {version.workload!r} is not configured here"
-            return Rejected(RejectionReason.UNKNOWN_WORKLOAD, problem)
-        if version.signal != signal:
-            return Rejected(RejectionReason.FOREIGN_SIGNAL, f"made for {version.signal}, configured is {signal}")
+        if (foreign := self._of_other_settings(version)) is not None:
+            return foreign
         if version.version > HIGHEST_VERSION:
             problem = f"version {version.version} is above {HIGHEST_VERSION}, the highest that is taken"
             return Rejected(RejectionReason.NUMBER_TOO_HIGH, problem)
@@ -268,6 +276,19 @@ class ActiveVersions:
         if present is None or not is_judged or self._stands_in(present, version):
             return version
         return self._compare_rates(version, present.version)
+
+    def _of_other_settings(self, version: CalibrationVersion) -> Rejected | None:
+        """Refuse a version that was made for another workload, signal or handoff than is configured here."""
+        signal = self._signals.get(version.workload)
+        if signal is None:
+            problem = f"workload {version.workload!r} is not configured here"
+            return Rejected(RejectionReason.UNKNOWN_WORKLOAD, problem)
+        if version.signal != signal:
+            return Rejected(RejectionReason.FOREIGN_SIGNAL, f"made for {version.signal}, configured is {signal}")
+        configured = self._handoffs.get(version.workload)
+        if not is_decided_alike(version.handoff, configured):
+            return Rejected(RejectionReason.FOREIGN_HANDOFF, _foreign_handoff(version.handoff, configured))
+        return None
 
     def _compare_rates(self, version: CalibrationVersion, present: CalibrationVersion) -> CalibrationVersion | Rejected:
         """Refuse a version that changes too much at once, unless a person asked for it or it is the present one."""
@@ -324,11 +345,19 @@ class ActiveTrials:
         What u is measured on under this router's configuration.
     keys : sequence of bytes
         One of which must have signed a version on trial; empty: none need be signed.
+    handoffs : mapping of workload to Handoff, optional
+        What this router hands over.
     """
 
-    def __init__(self, signals: Mapping[str, Signal], keys: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self,
+        signals: Mapping[str, Signal],
+        keys: Sequence[bytes] = (),
+        handoffs: Mapping[str, Handoff] = MappingProxyType({}),
+    ) -> None:
         self._signals = dict(signals)
         self._keys = tuple(keys)
+        self._handoffs = dict(handoffs)
         self._trials: dict[str, CalibrationTrial] = {}
 
     def of(self, workload: str) -> CalibrationTrial | None:
@@ -348,6 +377,10 @@ class ActiveTrials:
         if signal is None:
             return None
         trial, problem = (None, None) if value is None else _read_trial(workload, value, signal, self._keys)
+        if trial is not None:
+            made_for, configured = trial.version.handoff, self._handoffs.get(workload)
+            if not is_decided_alike(made_for, configured):
+                trial, problem = None, _foreign_handoff(made_for, configured)
         if trial is None:
             self._trials.pop(workload, None)
         else:
@@ -372,6 +405,11 @@ def _read_trial(
     if trial.version.signal != signal:
         return None, f"made for {trial.version.signal}, configured is {signal}"
     return trial, None
+
+
+def _foreign_handoff(made_for: Handoff | None, configured: Handoff | None) -> str:
+    found, here = (handoff_name(one) or "none" for one in (made_for, configured))
+    return f"made for the handoff {found}, configured is {here}; give the fit and the routers the same handoff table"
 
 
 def decide_beside(

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts
+from schemas.entities import equal
 from schemas.errors import ConfigError
 from schemas.query import QueryEvent
 from schemas.routed import ModelRole, RoutedEvent
 from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
 from schemas.status import ModelHealth
 from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve
-from stream_router.errors import BusyError, CallError, ModelsFailed, ServerDownError
+from stream_router.errors import BusyError, CallError, ModelsFailed, RefusedError, ServerDownError
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.query_time import QueryTime
 from stream_router.model_client.request import build_probe, build_request
 from stream_router.otel_tracing import PassedOn
-from stream_router.ports import Calibrations, ModelCall, ModelCallMetrics, ServerName, Tracing
+from stream_router.ports import Calibrations, CascadeMetrics, ModelCall, ModelCallMetrics, ServerName, Tracing
 from ucci_runtime.clock import Clock
 
 UNMEASURED_COST_RATIO = 3.0
@@ -41,8 +43,8 @@ class CascadeAnswerer:
     clock : Clock
     instance_id : str
         ``routed_by`` of the results.
-    metrics : ModelCallMetrics, optional
-        Called in the event loop with every attempt and every change of health; must not block.
+    metrics : CascadeMetrics, optional
+        Called in the event loop with every attempt, every change of health and every handoff; must not block.
     tracing : Tracing, optional
         Follows the model calls; by default a query's trace context is passed on as it is given.
 
@@ -58,10 +60,11 @@ class CascadeAnswerer:
         calibrations: Calibrations,
         clock: Clock,
         instance_id: str,
-        metrics: ModelCallMetrics | None = None,
+        metrics: CascadeMetrics | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing or PassedOn()
+        self._metrics = metrics
         self._calibrations = calibrations
         self._clock = clock
         self._instance_id = instance_id
@@ -128,16 +131,34 @@ class CascadeAnswerer:
             step = cascade.next_step()
             if isinstance(step, Serve):
                 assert cascade.drawn is not None
-                return cascade.result(step.role, models.costs(cascade.drawn.version), self._instance_id)
+                routed = cascade.result(step.role, models.costs(cascade.drawn.version), self._instance_id)
+                self._count(routed)
+                return routed
             if isinstance(step, GiveUp):
                 raise ModelsFailed(_error_of(cascade.small), _error_of(cascade.large))
+            if isinstance(step, Ask) and step.alone:
+                cascade.alone_ended(await asking.ask("large", may_give_up=True))
+                continue
             role = step.role if isinstance(step, Ask) else await models.first_up(step.roles)
-            asked = await asking.ask(role, may_give_up=role == "large" and cascade.can_do_without_large)
+            may_give_up = role == "large" and cascade.can_do_without_large
+            asked = await asking.ask(role, may_give_up=may_give_up, begun=cascade.begun if role == "large" else "")
             if role == "small":
                 version, trial = self._calibrations.in_force(workload), self._calibrations.trial(workload)
                 cascade.small_ended(asked, version, self._clock.now(), trial)
             else:
                 cascade.large_ended(asked)
+
+    def _count(self, routed: RoutedEvent) -> None:
+        """Count what became of a handoff."""
+        handoff = routed.handoff
+        if self._metrics is None or handoff is None or routed.large is None:
+            return
+        outcome = "asked_again" if handoff.asked_again else "continued" if handoff.characters else "nothing_certain"
+        self._metrics.handed_over(routed.workload, outcome)
+        alone = routed.large_alone
+        if alone is not None:
+            same = equal(routed.large.entities, alone.entities, self._models[routed.workload].settings.fields)
+            self._metrics.compared(routed.workload, "failed" if not alone.valid else "same" if same else "different")
 
 
 class _Models:
@@ -204,7 +225,7 @@ class _Asking:
         self._time = time
         self._rounds: dict[ModelRole, int] = {"small": 0, "large": 0}
 
-    async def ask(self, role: ModelRole, *, may_give_up: bool) -> Asked:
+    async def ask(self, role: ModelRole, *, may_give_up: bool, begun: str = "") -> Asked:
         """Ask one model; what went wrong is part of the run.
 
         Parameters
@@ -212,17 +233,20 @@ class _Asking:
         role : str
         may_give_up : bool
             Whether the query can do without the answer, so that it queues no longer than one call may take.
+        begun : str
+            The beginning of the answer, which the model goes on from.
         """
         operation = "chat" if self._models.settings.api == "chat" else "text_completion"
         call = ModelCall(role, self._models.endpoints[role].model, operation)
         with self._tracing.calling(call, self._headers) as trace:
-            asked = await self._ask(role, trace.headers, may_give_up=may_give_up)
+            asked = await self._ask(role, trace.headers, may_give_up=may_give_up, begun=begun)
             trace.ended(asked.run)
             return asked
 
-    async def _ask(self, role: ModelRole, headers: Mapping[str, str] | None, *, may_give_up: bool) -> Asked:
+    async def _ask(self, role: ModelRole, headers: Mapping[str, str] | None, *, may_give_up: bool, begun: str) -> Asked:
         settings, endpoint = self._models.settings, self._models.endpoints[role]
-        request = build_request(settings, endpoint, self._text)
+        marked = role == "small" and settings.handoff is not None
+        request = build_request(settings, endpoint, self._text, begun=begun, marked=marked)
         server = self._models.by_role[role]
         began_s = self._clock.monotonic()
         if role == "large":
@@ -239,9 +263,11 @@ class _Asking:
             if isinstance(error, ServerDownError):
                 self._rounds[role] += error.after_attempts
             end = RunEnd.DOWN if isinstance(error, ServerDownError | BusyError) else RunEnd.FAILED
-            return Asked(failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s), end)
-        run = parse_answer(endpoint.model, answered.reply, settings.fields, answered.latency_s)
-        return Asked(run, RunEnd.VALID if run.valid else RunEnd.FAILED)
+            run = failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s)
+            return Asked(run, end, invalid=isinstance(error, RefusedError))
+        reply = replace(answered.reply, text=begun + answered.reply.text)
+        run = parse_answer(endpoint.model, reply, settings.fields, answered.latency_s)
+        return Asked(run, RunEnd.VALID if run.valid else RunEnd.FAILED, invalid=not run.valid, marks=reply.marks)
 
 
 def _error_of(asked: Asked | None) -> str:

@@ -7,6 +7,10 @@
                                                     ├─▶ serve small, degraded     large failed, small is valid
                                                     ├─▶ wait for a server, ask    none is valid, one is down
                                                     └─▶ give up                   both failed on this very query
+
+With a handoff, the large model goes on from the part of the small answer that is certain. Where that leads to no valid
+answer it is asked again, alone, once. A drawn share of queries asks it alone as well, to compare; that answer is never
+served.
 """
 
 from __future__ import annotations
@@ -17,13 +21,23 @@ from enum import Enum
 from typing import Literal
 
 from schemas.calibration import CalibrationVersion
-from schemas.costs import ModelCosts, query_cost
+from schemas.costs import ModelCosts, TokenUse, query_cost
 from schemas.draws import uniform
+from schemas.handoff import Handoff, handoff_name
 from schemas.query import QueryEvent
-from schemas.routed import Decision, LabelRequest, ModelRole, ModelRun, RoutedEvent
+from schemas.routed import Decision, DecisionReason, LabelRequest, ModelRole, ModelRun, QueryHandoff, RoutedEvent
 from schemas.settings import WorkloadSettings
 from schemas.trial import CalibrationTrial
 from stream_router.calibration.active_versions import decide_beside
+from stream_router.cascade.handoff import handed_over
+from stream_router.ports import TokenMark
+
+_RAW_CHARS_ALONE = 4_096
+"""Kept of the text of an answer that is not served."""
+
+_COMPARED: frozenset[DecisionReason] = frozenset({"threshold", "infeasible", "small_failed"})
+"""Why a query may have escalated that is drawn to compare. Explored ones and those of a cold start are not served so
+once the threshold decides."""
 
 
 class RunEnd(Enum):
@@ -38,17 +52,30 @@ class RunEnd(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One model's run and how it ended."""
+    """One model's run and how it ended.
+
+    Parameters
+    ----------
+    run : ModelRun
+    end : RunEnd
+    invalid : bool
+        Whether it failed by what was asked or answered: a valid answer may follow if it is asked otherwise.
+    marks : tuple of TokenMark
+        Of the answer's tokens, where they are known.
+    """
 
     run: ModelRun
     end: RunEnd
+    invalid: bool = False
+    marks: tuple[TokenMark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask this model, then pass its run on."""
+    """Ask this model, then pass its run on; the large one ``alone`` is asked to compare with what is served."""
 
     role: ModelRole
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +117,13 @@ _AFTER_BOTH: dict[tuple[RunEnd, RunEnd], Step] = {
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The decision on a query, what went with it, whose it is, and when it was made."""
+    """The decision on a query, what went with it, whose it is, when it was made, and by which handoff."""
 
     decision: Decision
     label: LabelRequest
     version: CalibrationVersion | None
     decided_at: datetime
+    handoff: Handoff | None = None
 
 
 def decide(
@@ -154,9 +182,13 @@ class QueryCascade:
         None while not asked.
     drawn : Drawn or None
         None while the small model has not been asked.
+    begun : str
+        The beginning of the answer that the large model goes on from; empty where it begins anew.
+    alone : Asked or None
+        The large model without handoff, asked to compare.
     """
 
-    __slots__ = ("_large_outage", "_workload", "drawn", "large", "query", "small")
+    __slots__ = ("_large_outage", "_lost", "_workload", "alone", "begun", "drawn", "large", "query", "small")
 
     def __init__(
         self,
@@ -170,6 +202,9 @@ class QueryCascade:
         self.small: Asked | None = None
         self.large: Asked | None = None
         self.drawn: Drawn | None = None
+        self.begun = ""
+        self.alone: Asked | None = None
+        self._lost: Asked | None = None
 
     def next_step(self) -> Step:
         """Return what to do next."""
@@ -177,6 +212,8 @@ class QueryCascade:
             return Ask("small")
         if self.large is None:
             return Ask("large") if self.drawn.decision.escalated else Serve("small")
+        if self.begun and self._is_compared and self.alone is None:
+            return Ask("large", alone=True)
         ends = (self.small.end, self.large.end)
         if ends == (RunEnd.VALID, RunEnd.DOWN) and self._large_outage == "wait":
             return _WAIT_FOR_LARGE
@@ -219,11 +256,33 @@ class QueryCascade:
             forced = {"escalated": True, "reason": "small_failed", "large_probability": 1.0}
             decision = decision.model_copy(update=forced)
             label = by.request_label(decision, query_id)
-        self.drawn = Drawn(decision, label, by, now)
+        handoff = self._workload.offered_handoff if by is None else by.handoff
+        self.drawn = Drawn(decision, label, by, now, handoff if handoff_name(handoff) else None)
+        if self.drawn.handoff is not None and decision.escalated and self.large is None:
+            self.begun = handed_over(asked.run.raw or "", asked.marks, self.drawn.handoff)
 
     def large_ended(self, asked: Asked) -> None:
-        """Take what came of asking the large model."""
-        self.large = asked
+        """Take what came of asking the large model, which is asked again where it could not go on."""
+        if self.begun and asked.invalid:
+            self.begun, self._lost = "", asked
+        else:
+            self.large = asked
+
+    def alone_ended(self, asked: Asked) -> None:
+        """Take what came of asking the large model alone, to compare."""
+        self.alone = asked
+
+    @property
+    def _is_compared(self) -> bool:
+        """Whether this query is drawn to compare, and the large model's answer is there to be compared.
+
+        Drawn inside the label draw, by the same hash: as long as fewer are compared than labelled, all are labelled.
+        """
+        if self._workload.handoff is None or self.drawn is None or self.drawn.handoff is None:
+            return False
+        if self.large is None or self.large.end is not RunEnd.VALID or self.drawn.decision.reason not in _COMPARED:
+            return False
+        return uniform(self.query.query_id, self._workload.name) < self._workload.handoff.guard_share
 
     def result(self, served: ModelRole, costs: ModelCosts, routed_by: str) -> RoutedEvent:
         """Return the result.
@@ -260,10 +319,43 @@ class QueryCascade:
             decision=decision,
             small=self.small.run,
             large=None if self.large is None else self.large.run,
-            cost=query_cost(costs, escalated=decision.escalated, large_called=self.large is not None),
+            cost=query_cost(costs, escalated=decision.escalated, small=_used(self.small.run), large=self._large_calls),
             label=self.drawn.label,
             routed_at=self.drawn.decided_at,
             routed_by=routed_by,
             metadata=self.query.metadata,
             signal=self._workload.uncertainty,
+            handoff=self._handoff(),
         )
+
+    @property
+    def _large_calls(self) -> list[TokenUse]:
+        return [_used(asked.run) for asked in (self.large, self._lost, self.alone) if asked is not None]
+
+    def _handoff(self) -> QueryHandoff | None:
+        """Return what was handed over; None where nothing ever is."""
+        assert self.drawn is not None
+        assert self.small is not None
+        name = handoff_name(self.drawn.handoff)
+        if name is None:
+            return None
+        lost = None if self._lost is None else self._lost.run
+        return QueryHandoff(
+            name=name,
+            characters=len(self.begun),
+            tokens=sum(mark.start < len(self.begun) for mark in self.small.marks),
+            asked_again=lost is not None,
+            lost_tokens=0 if lost is None else lost.completion_tokens,
+            lost_prompt_tokens=0 if lost is None else lost.prompt_tokens,
+            guarded=self._is_compared,
+            alone=None if self.alone is None else _shortened(self.alone.run),
+        )
+
+
+def _shortened(run: ModelRun) -> ModelRun:
+    """Return a run that adds little to the size of a record: its entities say what it answered."""
+    return run.model_copy(update={"raw": None if run.raw is None else run.raw[:_RAW_CHARS_ALONE]})
+
+
+def _used(run: ModelRun) -> TokenUse:
+    return TokenUse(run.prompt_tokens, run.completion_tokens)

@@ -64,6 +64,7 @@ def parse_answer(model: str, reply: Reply, fields: Sequence[str], latency_s: flo
         finish_reason=reply.finish_reason,
         latency_s=latency_s,
         error=error,
+        prompt_tokens=reply.prompt_tokens,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
 
@@ -21,7 +21,7 @@ from stream_router.errors import (
     TransientError,
     UnreachableError,
 )
-from stream_router.model_client.reply import read_reply
+from stream_router.model_client.reply import StreamedReply, read_models, read_reply
 from stream_router.model_client.request import ModelRequest
 from stream_router.ports import Reply
 
@@ -41,9 +41,11 @@ _TOO_LATE = frozenset({408, 504})
 """A proxy waited in vain for the server behind it."""
 _REDIRECTS = range(300, 400)
 _REFUSALS = frozenset({400, 413, 422})
-_MISCONFIGURED = frozenset({401, 403, 404, 405})
+_FORBIDDEN = frozenset({401, 403})
+_MISCONFIGURED = _FORBIDDEN | {404, 405}
 _ABORTED = "abort"
 _SHOWN_CHARS = 200
+_EVENTS = "text/event-stream"
 
 
 class ModelConnection:
@@ -80,23 +82,42 @@ class ModelConnection:
         """Close all connections."""
         await self._session.close()
 
-    async def greet(self) -> None:
-        """Ask for the list of models, whatever the answer.
+    async def greet(self) -> dict[str, str]:
+        """Ask for the list of models, and wait no longer than 2 s; see :meth:`models`.
 
-        Answering costs the server nothing, and proves only that somebody listens.
+        Answering costs the server nothing, and proves only that somebody listens: whatever the status, the server is
+        there.
 
         Raises
         ------
         UnreachableError, TimedOutError, TransientError
             When nothing came back.
         """
-        timeout_s = min(_GREETING_S, self._timeout_s)
+        status, body = await self._list_models(min(_GREETING_S, self._timeout_s))
+        return read_models(body) if status == _OK else {}
+
+    async def models(self) -> dict[str, str]:
+        """Return the names of the models that the server lists, and what each is made of where it says so.
+
+        Empty where the server offers no such list.
+
+        Raises
+        ------
+        MisconfiguredError, TimedOutError, UnreachableError, TransientError
+            See there.
+        """
+        status, body = await self._list_models(self._timeout_s)
+        if status in _FORBIDDEN:
+            raise MisconfiguredError(f"HTTP {status} from {self._base_url}/models: {_shown(body)}; check api_key")
+        return read_models(body) if status == _OK else {}
+
+    async def _list_models(self, timeout_s: float) -> tuple[int, bytes]:
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._session.get(f"{self._base_url}/models", allow_redirects=False),
+                self._session.get(f"{self._base_url}/models", allow_redirects=False) as response,
             ):
-                pass
+                return response.status, await self._read(response)
         except TimeoutError:
             raise TimedOutError(f"no answer within {timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -110,7 +131,10 @@ class ModelConnection:
         RefusedError, MisconfiguredError, OverloadedError, TimedOutError, UnreachableError, TransientError
             See there.
         """
-        status, body = await self._post(request, headers)
+        try:
+            status, body, streamed = await self._post(request, headers)
+        except MalformedReplyError as error:
+            raise TransientError(f"HTTP 200, but {error}") from None
         if status in _REFUSALS:
             raise RefusedError(f"HTTP {status}: {_shown(body)}")
         if status in _MISCONFIGURED or status in _REDIRECTS:
@@ -124,34 +148,51 @@ class ModelConnection:
         if status != _OK:
             raise TransientError(f"HTTP {status}: {_shown(body)}")
         try:
-            reply = read_reply(body, request.signal)
+            reply = read_reply(body, request.signal) if streamed is None else streamed.reply()
         except MalformedReplyError as error:
             raise TransientError(f"HTTP 200, but {error}") from None
         if reply.finish_reason == _ABORTED:
             raise TransientError("the server is shutting down and sent half an answer (finish_reason abort)")
         return reply
 
-    async def _post(self, request: ModelRequest, headers: Mapping[str, str] | None) -> tuple[int, bytes]:
+    async def _post(
+        self, request: ModelRequest, headers: Mapping[str, str] | None
+    ) -> tuple[int, bytes, StreamedReply | None]:
+        """Return the status, and the body or what was streamed; a server that does not stream sends a body."""
         url = self._base_url + request.path
         try:
             async with (
                 asyncio.timeout(self._timeout_s),
                 self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response,
             ):
-                return response.status, await self._read(response)
+                if request.streams and response.status == _OK and response.content_type == _EVENTS:
+                    return response.status, b"", await self._read_events(response, StreamedReply(request.signal))
+                return response.status, await self._read(response), None
         except TimeoutError:
             raise TimedOutError(f"no answer within {self._timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise _failure(error) from None
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        chunks, size = [], 0
+        return b"".join([chunk async for chunk in self._chunks(response)])
+
+    async def _read_events(self, response: aiohttp.ClientResponse, streamed: StreamedReply) -> StreamedReply:
+        rest = b""
+        async for chunk in self._chunks(response):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                streamed.take(line)
+        streamed.take(rest)
+        return streamed
+
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        """Yield the body as it comes, up to the longest that is taken."""
+        size = 0
         async for chunk in response.content.iter_any():
-            chunks.append(chunk)
             size += len(chunk)
             if size > self._max_bytes:
                 raise TransientError(f"the reply is longer than {self._max_bytes} bytes")
-        return b"".join(chunks)
+            yield chunk
 
 
 def _failure(error: Exception) -> TransientError:

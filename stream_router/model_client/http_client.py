@@ -56,6 +56,7 @@ attempts may end by overload as may fail otherwise: where half of all attempts d
 MAX_PROBES = 32
 """Probes in flight. They overlap, since what a hung server was sent may stay unanswered for good."""
 
+_SHOWN_MODELS = 8
 _FULL_PAUSE_S = 1.0
 _BACKOFF_S = 0.1
 _MAX_BACKOFF_S = 2.0
@@ -163,6 +164,7 @@ class ModelClient:
         self._announce()
         self._latencies = LatencyWindow()
         self._calls = self._failures = 0
+        self._has_complained = False
 
     async def start(self) -> None:
         """Open the connections and see whether somebody listens; blocks for 2 s at most."""
@@ -170,7 +172,15 @@ class ModelClient:
         self._connection = ModelConnection(self._endpoint, connections, self._max_tokens)
         self._prober = asyncio.create_task(self._keep_probing())
         try:
-            await self._connection.greet()
+            served = await self._connection.greet()
+            if served and self._endpoint.model not in served:
+                _log.warning(
+                    "model not served",
+                    server=str(self._name),
+                    url=self._endpoint.public_url,
+                    model=self._endpoint.model,
+                    served=sorted(served)[:_SHOWN_MODELS],
+                )
         except UnreachableError as error:
             self._advance(HealthEvent.OUTAGE, str(error))
         except TransientError as error:
@@ -374,10 +384,22 @@ class ModelClient:
         seconds = self._clock.monotonic() - began_s
         self._count("answered", seconds)
         if not is_probe:
+            self._expect_probabilities(reply)
             self._latencies.add(seconds)
             self._limit_by(began_s, overloaded=False)
         self._advance(HealthEvent.SUCCESS)
         return reply
+
+    def _expect_probabilities(self, reply: Reply) -> None:
+        """Say once that a server gives none: each of its answers counts as failed, and nothing else would show why."""
+        if reply.uncertainty is None and reply.text and not self._has_complained:
+            self._has_complained = True
+            _log.warning(
+                "model server returns no log-probabilities; none of its answers can be used",
+                server=str(self._name),
+                url=self._endpoint.public_url,
+                model=self._endpoint.model,
+            )
 
     def _suspect(self, error: CallError, *, is_probe: bool) -> None:
         """Pass a failed attempt on to the breaker."""

@@ -1,4 +1,4 @@
-"""Reads a model server's reply: its text, how it ended, and u. Pure.
+"""Reads a model server's reply: its text, how it ended, and u; whole, or as a stream of events. Pure.
 
 Both shapes of log-probabilities are read: one mapping a token (completions) and a list of entries (chat; some servers
 send it for completions too). The order of alternatives means nothing.
@@ -13,8 +13,11 @@ from pydantic_core import from_json
 
 from schemas.event import MAX_INTEGER
 from stream_router.errors import MalformedReplyError
-from stream_router.model_client.uncertainty import UncertaintySignal
-from stream_router.ports import Reply
+from stream_router.model_client.uncertainty import UncertaintySignal, margin
+from stream_router.ports import Reply, TokenMark
+
+_DATA = b"data:"
+_END = b"[DONE]"
 
 _MAX_REASON_CHARS = 64
 
@@ -42,9 +45,10 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
         text = choice["message"]["content"] if "message" in choice else choice["text"]
         tokens = list(_tokens(choice.get("logprobs")))
         uncertainty = signal.of(tokens)
-        counted = (document.get("usage") or {}).get("completion_tokens")
+        usage = document.get("usage") or {}
+        counted, read = usage.get("completion_tokens"), usage.get("prompt_tokens")
         reason = choice.get("finish_reason")
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+    except _MISSHAPEN as error:
         raise MalformedReplyError(f"not a completion: {type(error).__name__}: {error}") from None
     return Reply(
         text=text if isinstance(text, str) else "",
@@ -52,7 +56,105 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
         finish_reason=reason[:_MAX_REASON_CHARS] if isinstance(reason, str) else None,
         completion_tokens=counted if _is_count(counted) else len(tokens),
         uncertainty=uncertainty,
+        prompt_tokens=read if _is_count(read) else 0,
     )
+
+
+def read_models(body: bytes) -> dict[str, str]:
+    """Parse a reply of ``/models``: each model's name, and what it is made of (vLLM's ``root``) or "".
+
+    Examples
+    --------
+    >>> read_models(b'{"data": [{"id": "small-4b", "root": "google/gemma-3-4b-it"}, {"id": "other"}]}')
+    {'small-4b': 'google/gemma-3-4b-it', 'other': ''}
+    >>> read_models(b"<html>")
+    {}
+    """
+    try:
+        listed = from_json(body)["data"]
+        return {one["id"]: str(one.get("root") or "") for one in listed if isinstance(one["id"], str)}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+class StreamedReply:
+    """A reply that comes as server-sent events, each with the tokens that are new and their text.
+
+    Parameters
+    ----------
+    signal : UncertaintySignal
+        How u is measured.
+    """
+
+    def __init__(self, signal: UncertaintySignal) -> None:
+        self._signal = signal
+        self._texts: list[str] = []
+        self._length = 0
+        self._tokens: list[Collection[float]] = []
+        self._marks: list[TokenMark] = []
+        self._finish_reason: str | None = None
+        self._usage: Any = None
+
+    def take(self, line: bytes) -> None:
+        """Take one line of the stream; whatever is no data is passed over.
+
+        Raises
+        ------
+        MalformedReplyError
+            When it is no part of a completion, or says that there will be none.
+        """
+        data = line.removeprefix(_DATA).strip()
+        if not line.startswith(_DATA) or data == _END:
+            return
+        try:
+            document = from_json(data)
+            if "error" in document:
+                raise MalformedReplyError(f"the stream broke off: {document['error']}")
+            self._usage = document.get("usage") or self._usage
+            for choice in document["choices"][:1]:
+                self._add(choice)
+        except _MISSHAPEN as error:
+            raise MalformedReplyError(f"not a stream of a completion: {type(error).__name__}: {error}") from None
+
+    def _add(self, choice: Any) -> None:
+        text = choice["delta"].get("content") if "delta" in choice else choice["text"]
+        tokens = list(_tokens(choice.get("logprobs")))
+        self._marks += [TokenMark(self._length, margin(alternatives)) for alternatives in tokens]
+        self._tokens += tokens
+        if isinstance(text, str) and text:
+            if not tokens:
+                # Of text whose tokens are not known nothing is certain.
+                self._marks.append(TokenMark(self._length, 0.0))
+            self._texts.append(text)
+            self._length += len(text)
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str):
+            self._finish_reason = reason
+
+    def reply(self) -> Reply:
+        """Return what has come, at the end of the stream.
+
+        Raises
+        ------
+        MalformedReplyError
+            When the stream ended before the answer did.
+        """
+        if self._finish_reason is None:
+            raise MalformedReplyError("the stream ended before the answer did")
+        usage = self._usage if isinstance(self._usage, dict) else {}
+        counted, read = usage.get("completion_tokens"), usage.get("prompt_tokens")
+        return Reply(
+            text="".join(self._texts),
+            finish_reason=self._finish_reason,
+            completion_tokens=counted if _is_count(counted) else len(self._tokens),
+            uncertainty=self._signal.of(self._tokens),
+            prompt_tokens=read if _is_count(read) else 0,
+            marks=tuple(self._marks),
+        )
+
+
+_MISSHAPEN = (KeyError, IndexError, TypeError, AttributeError, ValueError)
+"""What comes of reading something that is no completion as one."""
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

@@ -1,7 +1,8 @@
 """The HTTP request of one model, made from a query and its workload's settings. Pure.
 
 Greedy decoding (temperature 0), and as many alternatives a token as the workload's uncertainty signal needs. Tokens are
-asked for by id: named by their text, two that decode alike would overwrite each other.
+asked for by id: named by their text, two that decode alike would overwrite each other. Where each token stands in the
+text is then known only from a stream, in which both come together.
 """
 
 from __future__ import annotations
@@ -14,19 +15,25 @@ from pydantic_core import to_json
 from schemas.settings import TEXT_PLACEHOLDER, ModelEndpoint, WorkloadSettings
 from stream_router.model_client.uncertainty import SIGNALS, UncertaintySignal
 
+_PAIR = 2
+"""Alternatives that a margin needs."""
+
 _PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A request: path under the server's base URL, body, and how u is measured in the reply."""
+    """A request: path under the server's base URL, body, how u is measured in the reply, and whether that streams."""
 
     path: str
     body: bytes
     signal: UncertaintySignal
+    streams: bool = False
 
 
-def build_request(workload: WorkloadSettings, endpoint: ModelEndpoint, text: str) -> ModelRequest:
+def build_request(
+    workload: WorkloadSettings, endpoint: ModelEndpoint, text: str, *, begun: str = "", marked: bool = False
+) -> ModelRequest:
     """Return the request that asks one model about one query.
 
     Parameters
@@ -35,18 +42,29 @@ def build_request(workload: WorkloadSettings, endpoint: ModelEndpoint, text: str
     endpoint : ModelEndpoint
     text : str
         Replaces ``{text}`` in the prompt, literally: prompts hold JSON braces.
+    begun : str
+        The beginning of an answer, which the model goes on from; the reply holds what follows it.
+    marked : bool
+        Whether it must be known where each token stands in the reply's text.
     """
-    return _request(workload, endpoint, workload.prompt.replace(TEXT_PLACEHOLDER, text), workload.max_tokens)
+    prompt = workload.prompt.replace(TEXT_PLACEHOLDER, text)
+    signal = SIGNALS[workload.uncertainty]
+    alternatives = max(signal.alternatives, _PAIR) if marked else signal.alternatives
+    body = _body(workload, endpoint.model, prompt, workload.max_tokens, alternatives)
+    if begun and workload.api == "chat":
+        body["messages"].append({"role": "assistant", "content": begun})
+        body |= {"continue_final_message": True, "add_generation_prompt": False}
+    elif begun:
+        body["prompt"] += begun
+    if marked:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    return ModelRequest(_PATHS[workload.api], to_json(body), signal, streams=marked)
 
 
 def build_probe(workload: WorkloadSettings, endpoint: ModelEndpoint) -> ModelRequest:
     """Return the smallest completion: a server may hang while its health page answers."""
-    return _request(workload, endpoint, "ping", 1)
-
-
-def _request(workload: WorkloadSettings, endpoint: ModelEndpoint, prompt: str, max_tokens: int) -> ModelRequest:
     signal = SIGNALS[workload.uncertainty]
-    body = _body(workload, endpoint.model, prompt, max_tokens, signal.alternatives)
+    body = _body(workload, endpoint.model, "ping", 1, signal.alternatives)
     return ModelRequest(_PATHS[workload.api], to_json(body), signal)
 
 

@@ -42,7 +42,7 @@ from benchmarks.recorded.windows import (
 from benchmarks.recorded.wrong_labels import mislabelled
 from recalibrator.core import TrafficSummarizer
 from schemas import CalibrationVersion, Decision, RoutedEvent
-from schemas.costs import ModelCosts, query_cost
+from schemas.costs import ModelCosts, TokenUse, query_cost
 from schemas.routed import LabelRequest, ModelRun
 
 TARGET = 0.91
@@ -262,7 +262,7 @@ def routed_event(routed: Routed, place: int, row: int, version: CalibrationVersi
         ),
         small=small,
         large=large,
-        cost=query_cost(ModelCosts(small=1.0, large=3.02), escalated=ran, large_called=ran),
+        cost=query_cost(ModelCosts(small=1.0, large=3.02), escalated=ran, small=TokenUse(), large=[TokenUse()] * ran),
         label=LabelRequest(requested=bool(routed.labelled[place]), probability=0.1),
         routed_at=START,
         routed_by="router-0",

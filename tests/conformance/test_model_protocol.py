@@ -20,13 +20,15 @@ import jsonschema
 import pytest
 
 from schemas.entities import count_pairs
+from schemas.handoff import Handoff
 from schemas.routed import ModelRole, ModelRun
 from schemas.settings import WorkloadSettings
+from stream_router.cascade.handoff import handed_over
 from stream_router.errors import RefusedError, ServerDownError
 from stream_router.model_client.answer import parse_answer
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_probe, build_request
-from stream_router.ports import ServerName
+from stream_router.ports import Reply, ServerName
 from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload
 from ucci_demo.model_server import PROMPT
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
@@ -236,3 +238,39 @@ async def test_the_models_and_the_health_page_answer(servers: Servers) -> None:
             assert [model["id"] for model in (await response.json())["data"]] == ["photo-small"]
         async with session.get(servers.small.removesuffix("/v1") + "/health") as response:
             assert response.status == 200
+
+
+async def asked(settings: WorkloadSettings, role: ModelRole, text: str, **how: Any) -> Reply:
+    """Ask one model once, as the cascade does under a handoff."""
+    endpoint = settings.small if role == "small" else settings.large
+    assert endpoint is not None
+    async with client(settings, role) as server:
+        return (await server.call(build_request(settings, endpoint, text, **how))).reply
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+@pytest.mark.parametrize("text", [KNOWN[0].text, *UNSEEN])
+async def test_a_stream_says_what_the_whole_reply_does(servers: Servers, api: str, text: str) -> None:
+    """Text, counts and u; and every token begins where the text of those before it ends."""
+    settings = servers.settings(api=api)
+    whole, streamed = await asked(settings, "small", text), await asked(settings, "small", text, marked=True)
+    assert (streamed.text, streamed.finish_reason) == (whole.text, whole.finish_reason)
+    assert (streamed.completion_tokens, streamed.prompt_tokens) == (whole.completion_tokens, whole.prompt_tokens)
+    assert streamed.uncertainty == pytest.approx(whole.uncertainty, abs=UNCERTAINTY_TOLERANCE)
+    assert len(streamed.marks) == streamed.completion_tokens
+    starts = [mark.start for mark in streamed.marks]
+    assert starts == sorted(starts)
+    assert (starts[0], starts[-1]) == (0, len(streamed.text))
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+async def test_a_model_goes_on_from_the_beginning_of_its_answer(servers: Servers, api: str) -> None:
+    """From its own first fields it comes to its own end, and generates that much less."""
+    settings, text = servers.settings(api=api), KNOWN[0].text
+    alone = await asked(settings, "large", text, marked=True)
+    begun = handed_over(alone.text, alone.marks, Handoff(margin=0.5))
+    assert begun
+    rest = await asked(settings, "large", text, begun=begun)
+    assert begun + rest.text == alone.text
+    assert rest.completion_tokens < alone.completion_tokens
+    assert rest.prompt_tokens + rest.completion_tokens == alone.prompt_tokens + alone.completion_tokens

@@ -101,3 +101,26 @@ def test_start_refuses_what_librdkafka_refuses(tmp_path: Path, command: str) -> 
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("kafka.fetch.wait.max.ms: Invalid value")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_handoff_with_guided_decoding_is_one_clear_fault(tmp_path: Path, command: str) -> None:
+    """A server would force a second object behind what is handed over; every command refuses it before it starts."""
+    servers = SERVERS.replace("ada:s3cr3t@", "")
+    handed = WORKLOAD + servers + 'decoding = "json_schema"\nhandoff = { margin = 0.9 }\n'
+    code, out, err = check(tmp_path, command, handed)
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert 'handoff needs decoding = "free"' in line
+    assert "leave handoff out" in line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_prices_of_tokens_are_printed_as_they_are_given(tmp_path: Path, command: str) -> None:
+    prices = 'cost = { unit = "token", small = 1.0, large = 3.0, prompt_large = 0.5 }\n'
+    servers = SERVERS.replace("ada:s3cr3t@", "")
+    code, out, _ = check(tmp_path, command, WORKLOAD + servers + prices + "handoff = {}\n")
+    photo = json.loads(out)["workloads"]["photo"]
+    assert code == 0
+    assert photo["cost"] == {"small": 1.0, "large": 3.0, "unit": "token", "prompt_large": 0.5}
+    assert photo["handoff"] == {"margin": 0.9, "granularity": "field", "guard_share": 0.01, "micro_f1_loss": 0.002}

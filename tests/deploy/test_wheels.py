@@ -17,7 +17,10 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 PACKAGES = ("schemas", "ucci_runtime", "stream_router", "recalibrator", "ucci_stream")
-EXTRAS = ("fastapi", "jinja2", "matplotlib", "uvicorn", "sklearn", "river", "safetensors", "tokenizers", "ucci_demo")
+EXTRAS = (
+    *("fastapi", "jinja2", "matplotlib", "uvicorn", "scipy"),
+    *("sklearn", "river", "safetensors", "tokenizers", "ucci_demo"),
+)
 
 pytestmark = pytest.mark.slow
 
@@ -73,8 +76,8 @@ def test_bare_install_prints_help_and_version(bare: Path, command: str) -> None:
     assert said == f"{command} {distribution('ucci-stream').version}\n"
 
 
-def test_bare_install_can_load_router_join_and_fit(bare: Path) -> None:
-    """Everything that these need at run time is among the requirements."""
+def test_bare_install_can_load_router_and_join(bare: Path) -> None:
+    """Everything that these need at run time is among the requirements; the fit's own need is loaded with a refit."""
     code = "import stream_router.service, recalibrator.service, recalibrator.core, schemas; print(schemas.__version__)"
     assert _run([str(bare / "python"), "-c", code], check=True).stdout.startswith("0.")
 
@@ -87,6 +90,8 @@ def test_bare_install_can_load_router_join_and_fit(bare: Path) -> None:
         ("ucci-stream bootstrap x.jsonl --workload w --plot x.png", "api"),
         ("recalibrator run", "api"),
         ("recalibrator run --stage api", "api"),
+        ("recalibrator run --stage join --stage fit", "fit"),
+        ("ucci-stream replay x.jsonl", "fit"),
     ],
 )
 def test_missing_extra_is_one_line_and_exit_code_2(bare: Path, tmp_path: Path, command: str, extra: str) -> None:

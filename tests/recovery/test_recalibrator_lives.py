@@ -30,7 +30,8 @@ from recalibrator.join.stage import JoinLimits, JoinStage
 from schemas.calibration import CalibrationMap
 from schemas.command import Command
 from schemas.feedback import FeedbackEvent
-from schemas.settings import WorkloadSettings
+from schemas.routed import ModelRun, QueryHandoff
+from schemas.settings import HandoffSettings, WorkloadSettings
 from schemas.topics import (
     CALIBRATION,
     CALIBRATION_HISTORY,
@@ -60,7 +61,10 @@ FIT_TOPICS = FitTopics(
     trial=CALIBRATION_TRIAL.name(PREFIX),
 )
 PHOTO = WorkloadSettings.model_validate({"name": "photo", "fields": FIELDS, "target": {"micro_f1": 0.9}})
+HANDING = PHOTO.model_copy(update={"handoff": HandoffSettings()})
 WORKLOADS = {"photo": PHOTO}
+CHANGES: dict[str, Any] = {}
+"""Of every result."""
 MAP = CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.9))
 PARTITIONS = 2
 QUERIES = 14
@@ -167,7 +171,7 @@ class RecalibratorLife(Life):
 def plan(life: RecalibratorLife) -> Iterator[tuple[str, int, bytes | None]]:
     """Yield results, labels, corrections, withdrawals, repetitions, garbage and commands, in a drawn order."""
     draw = life.draw
-    sent = drawn_inputs(draw, QUERIES, 2, results=JOIN_TOPICS.results, feedbacks=JOIN_TOPICS.feedback)
+    sent = drawn_inputs(draw, QUERIES, 2, results=JOIN_TOPICS.results, feedbacks=JOIN_TOPICS.feedback, **CHANGES)
     for number in range(3):
         moment = START + timedelta(seconds=number)
         act = Command(
@@ -215,7 +219,7 @@ def _labels(cluster: MemoryCluster, observations: Sequence[Record]) -> list[str]
 
 
 def _versions(cluster: MemoryCluster, observations: Sequence[Record]) -> list[str]:
-    core = Recalibrator(PHOTO)
+    core = Recalibrator(WORKLOADS["photo"])
     events = [decode_observation(record.value, WORKLOADS) for record in observations]
     expected = [version.to_json() for event in events if (version := core.observe(event)) is not None]
     published = [record.value for record in cluster.records(FIT_TOPICS.calibration)]
@@ -278,6 +282,15 @@ def is_any_faulty(root: Path) -> bool:
 
 def test_every_label_counts_once_and_every_version_comes_once(root: Path) -> None:
     assert faulty_lives(range(LIVES), root) == {}
+
+
+def test_every_label_counts_once_under_a_handoff(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results carry what was handed over and what the large model said alone, and so do rows, labels and versions."""
+    alone = ModelRun(model="large", entities={"camera": "another", "lens": None}, valid=True)
+    handed = QueryHandoff(name="field@0.9", characters=9, tokens=3, guarded=True, alone=alone)
+    monkeypatch.setitem(WORKLOADS, "photo", HANDING)
+    monkeypatch.setitem(CHANGES, "handoff", handed)
+    assert faulty_lives(range(LIVES, LIVES + LIVES // 2), root) == {}
 
 
 @pytest.mark.thorough

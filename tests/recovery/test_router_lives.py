@@ -8,14 +8,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import pytest
 
+from schemas.costs import ModelCosts
+from schemas.draws import uniform
+from schemas.handoff import Handoff
 from schemas.query import QueryEvent
-from schemas.routed import RoutedEvent
+from schemas.routed import ModelRole, ModelRun, RoutedEvent
+from schemas.settings import WorkloadSettings
 from schemas.status import ModelHealth
 from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
+from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve
 from stream_router.commit import commit_thread, group_offsets, shared_ledger
 from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.ledger import RecordId
@@ -25,10 +30,12 @@ from stream_router.errors import ModelsFailed
 from stream_router.intake import intake_thread
 from stream_router.intake.intake_thread import IntakeThread
 from stream_router.otel_tracing import PassedOn
+from stream_router.ports import TokenMark
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
 from tests.support import answerers
 from tests.support.lives import Life
+from tests.support.versions import sealed_version
 from ucci_runtime.broker.memory import MemoryCluster
 from ucci_runtime.broker.memory_groups import Group
 from ucci_runtime.broker.memory_logs import PartitionLog, TransactionEnd
@@ -43,6 +50,8 @@ THOROUGH_LIVES = 4_000
 SENT = 30
 IN_FLIGHT = 12
 METRICS = Metrics()
+ANSWERERS: list[Callable[[], HeldAnswerer]] = []
+"""The last one makes what answers the queries of a process."""
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +60,13 @@ def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake_thread, "SLOT_WAIT_S", 0.0)
     monkeypatch.setattr(intake_thread, "REVOKE_DRAIN_S", 0.0)
     monkeypatch.setattr(shared_ledger, "_MANY_WAIT_S", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def _answerers() -> Iterator[None]:
+    ANSWERERS[:] = [HeldAnswerer]
+    yield
+    ANSWERERS.clear()
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +96,52 @@ class HeldAnswerer:
         return {}
 
 
+class HandingAnswerer(HeldAnswerer):
+    """Answers queries with the real cascade under a handoff, each call of a model when the life says so.
+
+    By the query's id the small answer is certain to some field, the large model goes on or fails to, and a share is
+    answered alone as well.
+    """
+
+    async def answer(self, query: QueryEvent, workload: str, headers: Mapping[str, str] | None = None) -> RoutedEvent:
+        cascade = QueryCascade(query, HANDING)
+        while not isinstance(step := cascade.next_step(), Serve):
+            if isinstance(step, GiveUp):
+                raise ModelsFailed("refused", "refused")
+            assert isinstance(step, Ask)
+            held = asyncio.get_running_loop().create_future()
+            self.held.append(held)
+            await held
+            if step.alone:
+                cascade.alone_ended(_said(query, "large", ""))
+            elif step.role == "small":
+                cascade.small_ended(_said(query, "small", ""), ESCALATES, answerers.ROUTED_AT)
+            else:
+                cascade.large_ended(_said(query, "large", cascade.begun))
+        return cascade.result(step.role, ModelCosts(large=3.0), "test")
+
+
+def _said(query: QueryEvent, role: ModelRole, begun: str) -> Asked:
+    """Return what a model says: a going on that fails for one query in four, an answer alone that never does."""
+    draw = uniform(query.query_id, "handing")
+    if query.text == "fail" or (begun and draw < 0.25):
+        return Asked(ModelRun(model=role, valid=False, raw="no"), RunEnd.FAILED, invalid=True)
+    text = '{"iso": "100", "lens": null}'
+    run = ModelRun(model=role, raw=text, entities={"iso": "100"}, valid=True, uncertainty=0.5)
+    return Asked(run, RunEnd.VALID, marks=(TokenMark(0, 1.0), TokenMark(20 if draw < 0.8 else 3, 0.1)))
+
+
+ESCALATES = sealed_version(uncertainty_threshold=0.1, handoff=Handoff(margin=0.9))
+HANDING = WorkloadSettings.model_validate(
+    {
+        "name": "photo",
+        "fields": ["iso", "lens"],
+        "target": {"micro_f1": 0.9},
+        "handoff": {"margin": 0.9, "guard_share": 0.5},
+    }
+)
+
+
 class RouterProcess:
     """The router's loops as a process holds them, its threads never started."""
 
@@ -88,7 +150,7 @@ class RouterProcess:
         self._draw = life.draw
         self._loop = loop
         self._ledger = SharedLedger(IN_FLIGHT)
-        self._answerer = HeldAnswerer()
+        self._answerer = ANSWERERS[-1]()
         self._queries = QueryLoop(
             self._answerer,
             ("photo",),
@@ -203,7 +265,9 @@ def faults_of(cluster: MemoryCluster) -> list[str]:
     return found
 
 
-def live(seed: int, loop: asyncio.AbstractEventLoop) -> list[str]:
+def live(
+    seed: int, loop: asyncio.AbstractEventLoop, check: Callable[[MemoryCluster], list[str]] = faults_of
+) -> list[str]:
     """Live one life; return what is wrong with the topics at its end."""
     life = Life(seed, (GROUP,))
 
@@ -232,11 +296,11 @@ def live(seed: int, loop: asyncio.AbstractEventLoop) -> list[str]:
     try:
         life.settle(make, is_settled)
     except AssertionError as error:
-        return [str(error), *faults_of(life.cluster)]
+        return [str(error), *check(life.cluster)]
     finally:
         for process in list(life.processes):
             life.end(process, "over")
-    return faults_of(life.cluster)
+    return check(life.cluster)
 
 
 def faulty_lives(seeds: range, loop: asyncio.AbstractEventLoop) -> dict[int, list[str]]:
@@ -249,6 +313,24 @@ def is_any_faulty(loop: asyncio.AbstractEventLoop) -> bool:
 
 def test_every_query_has_one_result_or_dead_letter(loop: asyncio.AbstractEventLoop) -> None:
     assert faulty_lives(range(LIVES), loop) == {}
+
+
+def test_every_query_has_one_result_under_a_handoff(loop: asyncio.AbstractEventLoop) -> None:
+    """Up to four calls a query, each of which a crash or a rebalance may end; every kind of handoff is committed."""
+    seen: Counter[tuple[bool, bool, bool]] = Counter()
+
+    def checked(cluster: MemoryCluster) -> list[str]:
+        for record in cluster.records(TOPICS.results):
+            handoff = RoutedEvent.from_json(record.value or b"").handoff
+            assert handoff is not None
+            seen[handoff.characters > 0, handoff.asked_again, handoff.guarded] += 1
+        return faults_of(cluster)
+
+    ANSWERERS.append(HandingAnswerer)
+    faulty = {seed: found for seed in range(LIVES, LIVES + LIVES // 4) if (found := live(seed, loop, checked))}
+    assert faulty == {}
+    going_on, asked_again, nothing = (True, False), (False, True), (False, False)
+    assert seen.keys() == {(*kind, guarded) for kind in (going_on, asked_again, nothing) for guarded in (True, False)}
 
 
 @pytest.mark.thorough

@@ -177,3 +177,21 @@ def test_a_label_names_the_signal_that_measured_u() -> None:
     earlier = json.loads(routed("kept").to_json())
     del earlier["signal"]
     assert RoutedEvent.from_json(json.dumps(earlier)).signal == "token_margin"
+
+
+@pytest.mark.parametrize(
+    ("handoff", "expected"),
+    [
+        (None, None),
+        ({"name": "field@0.9"}, None),
+        ({"name": "field@0.9", "guarded": True}, 2),
+        ({"name": "field@0.9", "guarded": True, "alone": run(WRONG)}, 1),
+        ({"name": "field@0.9", "guarded": True, "alone": run("failed")}, None),
+    ],
+)
+def test_a_label_says_what_the_large_model_got_alone(handoff: Any, expected: int | None) -> None:
+    """Where nothing was handed over, what was served is what the large model says alone; a failure says nothing."""
+    label = FeedbackEvent(query_id="q", entities=GOLD)
+    example = LabelledExample.from_events(routed("threshold", handoff=handoff), label, fields=GOLD)
+    assert example.handoff == (handoff and handoff["name"])
+    assert (example.large_alone and example.large_alone.true_positives) == expected

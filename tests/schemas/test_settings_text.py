@@ -107,6 +107,10 @@ def test_an_unknown_key_names_the_nearest_valid_one(text: str, near: str) -> Non
         ("cost = { small = 1.0, large = inf }", "cost.large"),
         ("cost = { small = 1.0, large = true }", "cost.large"),
         ("cost = { large = 0.0 }", "must be greater than 0"),
+        ("handoff = { margin = 0.0 }", "handoff.margin"),
+        ("handoff = { margin = 1.5 }", "handoff.margin"),
+        ('handoff = { granularity = "word" }', "handoff.granularity"),
+        ('handoff = {}\ndecoding = "json_schema"', 'handoff needs decoding = "free"'),
     ],
 )
 def test_a_workload_that_cannot_keep_its_promise_is_refused(line: str, words: str) -> None:

@@ -37,6 +37,12 @@ class CallCounts:
     def model_health(self, workload: str, role: ModelRole, health: str) -> None:
         self.health.append(health)
 
+    def handed_over(self, workload: str, outcome: str) -> None:
+        self.outcomes[outcome] += 1
+
+    def compared(self, workload: str, outcome: str) -> None:
+        self.outcomes[outcome] += 1
+
 
 def workload(small: str = NOBODY, large: str = NOBODY, **changes: Any) -> WorkloadSettings:
     """Return a workload whose servers are at these base URLs; ``small_*`` and ``large_*`` change an endpoint."""

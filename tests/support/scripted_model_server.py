@@ -15,7 +15,7 @@ import json
 import math
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
@@ -38,9 +38,15 @@ FaultKind = Literal[
     "truncated",  # headers promise more than is sent
     "reset",  # the connection goes without an answer
     "huge",  # a body without end
+    "drip",  # a body that comes byte by byte and never ends
+    "ten_megabytes",  # a whole body of 10 MB
+    "half_json",  # a whole body that breaks off in the middle of its JSON
     "bad_answer",  # a whole completion whose text is not the JSON asked for
     "no_tokens",  # a completion without a single token
     "redirect",  # HTTP 307 to itself
+    "broken_stream",  # a stream that ends in the middle
+    "unstreamed",  # a whole body, though a stream was asked for
+    "error_event",  # a stream that says in the middle that there will be no more
 ]
 
 
@@ -55,11 +61,14 @@ class Fault:
         Of kind ``status``.
     containing : str
         Prompts with this text alone are hit; probes too when it is empty.
+    ending : str
+        Prompts that end so alone are hit: those that begin no answer.
     """
 
     kind: FaultKind
     status: int = 500
     containing: str = ""
+    ending: str = ""
 
 
 @dataclass
@@ -203,7 +212,7 @@ class ScriptedModelServer:
 
     def _next_fault(self, prompt: str) -> Fault | None:
         for index, (fault, left) in enumerate(self._faults):
-            if fault.containing in prompt:
+            if fault.containing in prompt and prompt.endswith(fault.ending):
                 if left <= 1:
                     del self._faults[index]
                 else:
@@ -214,7 +223,7 @@ class ScriptedModelServer:
     async def _completion(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         chat = request.path.endswith("/chat/completions")
-        prompt = body["messages"][-1]["content"] if chat else body["prompt"]
+        prompt = "".join(message["content"] for message in body["messages"]) if chat else body["prompt"]
         seen = self.seen
         if body.get("max_tokens") == 1:
             seen.probes += 1
@@ -236,10 +245,31 @@ class ScriptedModelServer:
                 return await _BEFORE_THE_ANSWER[fault.kind](self, request, fault)
             if body["model"] != self.model:
                 return web.json_response(_error(f"The model `{body['model']}` does not exist.", 404), status=404)
-            document = completion(body, answer_to(prompt, self.model), chat=chat)
-            return _disturbed(document, fault, chat=chat)
+            document = completion(body, *said_to(body, self.model, chat=chat), chat=chat)
+            _disturb(document, fault, chat=chat)
+            if body.get("stream") and not (fault is not None and fault.kind in _WHOLE_BODIES):
+                return await self._streamed(request, document, fault, chat=chat)
+            return _response(document, fault)
         finally:
             seen.concurrent -= 1
+
+    async def _streamed(
+        self, request: web.Request, document: dict[str, Any], fault: Fault | None, *, chat: bool
+    ) -> web.StreamResponse:
+        """Send an event a token, as vLLM does; a broken stream ends in the middle, a failed one says so."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        events = list(chunks(document, chat=chat))
+        kind = None if fault is None else fault.kind
+        if kind in ("broken_stream", "error_event"):
+            events = events[: len(events) // 2]
+        for event in events:
+            await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+        if kind == "error_event":
+            await response.write(b'data: {"error": {"message": "as scripted", "code": 500}}\n\n')
+        if kind != "broken_stream":
+            await response.write(b"data: [DONE]\n\n")
+        return response
 
     async def _status(self, _request: web.Request, fault: Fault) -> web.StreamResponse:
         return web.json_response(_error("as scripted", fault.status), status=fault.status)
@@ -274,6 +304,23 @@ class ScriptedModelServer:
             pass
         return response
 
+    async def _drip(self, request: web.Request, _fault: Fault) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        try:
+            while not self._hanging.is_set():
+                await response.write(b" ")
+                await asyncio.sleep(0.05)
+        except ConnectionError:
+            pass
+        return response
+
+    async def _ten_megabytes(self, _request: web.Request, _fault: Fault) -> web.StreamResponse:
+        return web.Response(body=b" " * 10_000_000, content_type="application/json")
+
+    async def _half_json(self, _request: web.Request, _fault: Fault) -> web.StreamResponse:
+        return web.Response(body=b'{"choices": [{"index": 0, "text": "{', content_type="application/json")
+
     async def _models(self, _request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
 
@@ -301,12 +348,55 @@ _BEFORE_THE_ANSWER: dict[str, _Handler] = {
     "reset": ScriptedModelServer._reset,
     "truncated": ScriptedModelServer._truncated,
     "huge": ScriptedModelServer._huge,
+    "drip": ScriptedModelServer._drip,
+    "ten_megabytes": ScriptedModelServer._ten_megabytes,
+    "half_json": ScriptedModelServer._half_json,
 }
 
 
-def completion(body: dict[str, Any], answer: Answer, *, chat: bool) -> dict[str, Any]:
+def said_to(body: dict[str, Any], model: str, *, chat: bool) -> tuple[Answer, str]:
+    """Return what a model says to a request, and its text: of an answer that is begun, what follows.
+
+    Whole fields of the beginning are the answer's own; the model gives the others as it would alone.
+    """
+    if chat:
+        begins = body["messages"][-1]["role"] == "assistant"
+        assert begins == bool(body.get("continue_final_message")) == (body.get("add_generation_prompt") is False)
+        prompt, begun = body["messages"][0]["content"], body["messages"][-1]["content"] if begins else ""
+    else:
+        prompt, brace, rest = body["prompt"].rpartition('{"')
+        prompt, begun = (prompt, brace + rest) if brace and rest.endswith(",") else (body["prompt"], "")
+    answer = answer_to(prompt, model)
+    if not begun:
+        return answer, json.dumps(answer.entities)
+    given = json.loads(begun.rstrip(", ") + "}")
+    left = {name: value for name, value in answer.entities.items() if name not in given}
+    return Answer(given | left, answer.p1), " " + json.dumps(left)[1:]
+
+
+def chunks(document: dict[str, Any], *, chat: bool) -> Iterator[dict[str, Any]]:
+    """Yield a completion as the documents of a stream: its tokens one by one, each with its part of the text."""
+    (choice,) = document["choices"]
+    text = choice["message"]["content"] if chat else choice["text"]
+    logprobs = choice["logprobs"]
+    count = len(logprobs["content"] if chat else logprobs["tokens"])
+    size = -(-len(text) // max(1, count - 1))
+    if chat:
+        yield document | {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None}]}
+    for place in range(count):
+        part = text[place * size : (place + 1) * size]
+        listed = {name: values[place : place + 1] for name, values in logprobs.items()}
+        reason = choice["finish_reason"] if place == count - 1 else None
+        content = {"delta": {"content": part}} if chat else {"text": part}
+        yield document | {
+            "choices": [{"index": 0, "finish_reason": reason, "logprobs": listed, **content}],
+            "usage": None,
+        }
+    yield document | {"choices": []}
+
+
+def completion(body: dict[str, Any], answer: Answer, text: str, *, chat: bool) -> dict[str, Any]:
     """Return the reply to a request, in the shapes that vLLM 0.32 was seen to send."""
-    text = json.dumps(answer.entities)
     p1 = answer.p1[:1] if body.get("max_tokens") == 1 else answer.p1
     tokens = [{f"token_id:{2 * i}": math.log(p), f"token_id:{2 * i + 1}": _log(1.0 - p)} for i, p in enumerate(p1)]
     choice: dict[str, Any] = {"index": 0, "finish_reason": "length" if len(p1) == 1 else "stop", "stop_reason": None}
@@ -326,15 +416,24 @@ def completion(body: dict[str, Any], answer: Answer, *, chat: bool) -> dict[str,
     return {"id": "cmpl-1", "object": "text_completion", "model": body["model"], "choices": [choice], "usage": usage}
 
 
-def _disturbed(document: dict[str, Any], fault: Fault | None, *, chat: bool) -> web.Response:
-    """Apply a fault that hits the answer itself."""
-    choice = document["choices"][0]
+def _response(document: dict[str, Any], fault: Fault | None) -> web.Response:
+    """Return a whole body, or what stands there instead."""
     kind = None if fault is None else fault.kind
-    text = json.dumps({"camera": "half"})[:-3] if kind == "abort" else "Sure! Here are the entities you asked for."
     if kind == "not_json":
         return web.Response(body=b"<html>gateway</html>", content_type="application/json")
     if kind == "wrong_shape":
         return web.json_response({"object": "list", "data": []})
+    return web.json_response(document)
+
+
+_WHOLE_BODIES = frozenset({"not_json", "wrong_shape", "unstreamed"})
+
+
+def _disturb(document: dict[str, Any], fault: Fault | None, *, chat: bool) -> None:
+    """Apply a fault that hits the answer itself."""
+    choice = document["choices"][0]
+    kind = None if fault is None else fault.kind
+    text = json.dumps({"camera": "half"})[:-3] if kind == "abort" else "Sure! Here are the entities you asked for."
     if kind in ("abort", "length"):
         choice["finish_reason"] = kind
     if kind == "no_reason":
@@ -347,7 +446,6 @@ def _disturbed(document: dict[str, Any], fault: Fault | None, *, chat: bool) -> 
             choice["message"]["content"] = text
         else:
             choice["text"] = text
-    return web.json_response(document)
 
 
 def _log(probability: float) -> float:

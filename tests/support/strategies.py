@@ -32,7 +32,7 @@ from schemas import (
 from schemas.command import Action
 from schemas.event import Event
 from schemas.feedback import MAX_REVISION
-from schemas.routed import DecisionReason, LabelReason, TrialMode
+from schemas.routed import DecisionReason, LabelReason, QueryHandoff, TrialMode
 from tests.support import status_strategies
 from tests.support.value_strategies import (
     amounts,
@@ -143,6 +143,15 @@ def model_runs(valid: st.SearchStrategy[bool]) -> st.SearchStrategy[ModelRun]:
     )
 
 
+handoffs = st.builds(
+    QueryHandoff,
+    name=names,
+    characters=counts,
+    tokens=counts,
+    asked_again=st.booleans(),
+    guarded=st.booleans(),
+    alone=optional(model_runs(st.booleans())),
+)
 queries = st.builds(
     QueryEvent,
     query_id=names,
@@ -173,6 +182,7 @@ def routed_events(draw: st.DrawFn, /, **fixed: Any) -> RoutedEvent:
         "routed_at": draw(timestamps),
         "routed_by": draw(texts),
         "metadata": draw(optional(json_objects)),
+        "handoff": draw(optional(handoffs)),
     }
     return RoutedEvent(**content | fixed)
 
@@ -223,6 +233,8 @@ def labelled_examples(draw: st.DrawFn, /, **fixed: Any) -> LabelledExample:
         "retracted": draw(st.booleans()),
         "disputed": draw(counts),
         "per_field": draw(optional(st.dictionaries(texts, per_field, max_size=2))),
+        "handoff": draw(optional(names)),
+        "large_alone": outcome() if draw(st.booleans()) else None,
     }
     return LabelledExample(**content | fixed)
 
@@ -242,6 +254,9 @@ def version_traffics(draw: st.DrawFn, cells: int) -> VersionTraffic:
         escalated=draw(counts),
         cost_sequential=draw(amounts),
         small_latency_s=draw(amounts),
+        handoff=draw(optional(names)),
+        handed_over=draw(counts),
+        guarded=draw(counts),
     )
 
 

@@ -17,7 +17,8 @@ PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 def test_extras_are_those_that_the_distribution_declares() -> None:
     declared = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert set(EXTRAS) <= set(declared)
-    assert set(EXTRAS["api"]) == {re.split(r"[<>=]", requirement)[0] for requirement in declared["api"]}
+    for extra in ("api", "fit"):
+        assert set(EXTRAS[extra]) == {re.split(r"[<>=]", requirement)[0] for requirement in declared[extra]}
 
 
 def test_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,8 @@ _UNITS = {
     "_per_minute": "1/min",
     "max_tokens": "tokens",
     "safety": "standard errors",
-    "cost.small": "small calls",
-    "cost.large": "small calls",
+    "cost.small": "price",
+    "cost.large": "price",
 }
 _BOUNDS = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
 _NAME = "NAME"

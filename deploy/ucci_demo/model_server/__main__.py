@@ -49,6 +49,8 @@ def main() -> int:
         port=options.port,
         print=say_ready,
         access_log=None,
+        # A client that leaves ends its generation.
+        handler_cancellation=True,
         keepalive_timeout=5.0,
         shutdown_timeout=5.0,
     )

@@ -43,6 +43,8 @@ class Generation:
         Cut to what the context leaves.
     on_finished : callable
         Called once, from the thread that steps the batch.
+    on_token : callable, optional
+        Called with each token, the last one included, from that thread.
     guide : Guide or None
         Holds the answer to a schema; None decodes freely.
     """
@@ -51,6 +53,7 @@ class Generation:
     max_tokens: int
     on_finished: Callable[[Generation], None]
     guide: Guide | None = None
+    on_token: Callable[[GeneratedToken], None] | None = None
     tokens: list[GeneratedToken] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     cancelled: bool = False
@@ -76,6 +79,8 @@ class ContinuousBatch:
         self._free = list(range(slots))
         self._waiting: deque[Generation] = deque()
         self._running: dict[int, Generation] = {}
+        self.generated = 0
+        """Tokens, over all requests."""
 
     @property
     def running(self) -> int:
@@ -130,7 +135,11 @@ class ContinuousBatch:
         token_id = int(top[0])
         if generation.guide is not None:
             generation.guide.advance(token_id)
-        generation.tokens.append(GeneratedToken(token_id, float(logprobs[token_id]), top, logprobs[top]))
+        token = GeneratedToken(token_id, float(logprobs[token_id]), top, logprobs[top])
+        generation.tokens.append(token)
+        self.generated += 1
+        if generation.on_token is not None:
+            generation.on_token(token)
         shape = self._model.shape
         full = len(generation.tokens) >= min(generation.max_tokens, shape.context - len(generation.prompt_ids))
         if token_id == shape.eos_id or full or generation.cancelled:

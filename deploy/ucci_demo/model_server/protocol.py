@@ -39,6 +39,10 @@ class Asked:
         Name tokens ``token_id:N``.
     schema : object or None
         The JSON Schema that the answer must fit; None decodes freely.
+    streams : bool
+        Send each token as an event, as soon as it is there.
+    counts_usage : bool
+        End the stream with the numbers of tokens.
     """
 
     api: Api
@@ -47,6 +51,8 @@ class Asked:
     alternatives: int | None
     as_ids: bool
     schema: Any = None
+    streams: bool = False
+    counts_usage: bool = False
 
 
 def read_request(api: Api, body: Any, served_model: str) -> Asked:
@@ -72,7 +78,21 @@ def read_request(api: Api, body: Any, served_model: str) -> Asked:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise ProtocolError(BAD_REQUEST, f"max_tokens must be at least 1, got {limit}.")
     as_ids = bool(body.get("return_tokens_as_token_ids"))
-    return Asked(api, prompt, limit or 2**31, _alternatives(api, body), as_ids, _schema(body))
+    streams, options = bool(body.get("stream")), body.get("stream_options") or {}
+    if options and not streams:
+        raise ProtocolError(BAD_REQUEST, "Stream options can only be defined when `stream=True`.")
+    if not isinstance(options, dict):
+        raise ProtocolError(BAD_REQUEST, "stream_options: must be an object")
+    return Asked(
+        api,
+        prompt,
+        limit or 2**31,
+        _alternatives(api, body),
+        as_ids,
+        _schema(body),
+        streams=streams,
+        counts_usage=bool(options.get("include_usage")),
+    )
 
 
 def _schema(body: dict[str, Any]) -> Any:
@@ -95,6 +115,13 @@ def _chat_prompt(body: dict[str, Any]) -> str | None:
     messages = body.get("messages")
     if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
         raise ProtocolError(BAD_REQUEST, "messages: must be a list of objects")
+    if body.get("continue_final_message"):
+        if body.get("add_generation_prompt", True):
+            message = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+            raise ProtocolError(BAD_REQUEST, message)
+        if not messages or messages[-1].get("role") != "assistant":
+            raise ProtocolError(BAD_REQUEST, "continue_final_message: the last message must be the assistant's")
+    # This model's chat template is no more than the messages, so that a last one is continued in any case.
     return "".join(str(message.get("content", "")) for message in messages)
 
 
@@ -175,15 +202,69 @@ def reply(asked: Asked, generated: Generated, texts: TokenTexts) -> dict[str, An
         choice["text"] = text
         choice["logprobs"] = None if asked.alternatives is None else _logprobs(tokens, asked.alternatives, name)
     kind = "chat.completion" if asked.api == "chat" else "text_completion"
+    return _document(asked, generated, kind) | {"choices": [choice], "usage": usage}
+
+
+def _document(asked: Asked, generated: Generated, kind: str) -> dict[str, Any]:
     prefix = "chatcmpl" if asked.api == "chat" else "cmpl"
     return {
         "id": f"{prefix}-{generated.request_id}",
         "object": kind,
         "created": generated.created,
         "model": generated.model,
-        "choices": [choice],
-        "usage": usage,
     }
+
+
+class EventStream:
+    """The documents of a stream: one a token, with the text that it completes, and the numbers of tokens at the end.
+
+    Parameters
+    ----------
+    asked : Asked
+    generated : Generated
+        Without its tokens, which come one by one.
+    texts : TokenTexts
+    """
+
+    def __init__(self, asked: Asked, generated: Generated, texts: TokenTexts) -> None:
+        self._asked, self._generated, self._texts = asked, generated, texts
+        self._ids: list[int] = []
+        self._sent = 0
+        self._tokens = 0
+
+    def token(self, token: GeneratedToken, finish_reason: FinishReason | None) -> dict[str, Any]:
+        """Return the document of one token; ``finish_reason`` ends the stream."""
+        self._tokens += 1
+        choice: dict[str, Any] = {"index": 0, "finish_reason": finish_reason, "stop_reason": None}
+        text, logprobs = self._text(token, is_last=finish_reason is not None), None
+        if self._asked.alternatives is not None:
+            listed = _chat_logprobs if self._asked.api == "chat" else _logprobs
+            logprobs = listed([token], self._asked.alternatives, self._name)
+        content = {"delta": {"content": text}} if self._asked.api == "chat" else {"text": text}
+        return self._document() | {"choices": [{**choice, **content, "logprobs": logprobs}]}
+
+    def usage(self) -> dict[str, Any]:
+        """Return the document that ends the stream."""
+        read, written = self._generated.prompt_tokens, self._tokens
+        usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+        return self._document() | {"choices": [], "usage": usage}
+
+    def _document(self) -> dict[str, Any]:
+        kind = "chat.completion.chunk" if self._asked.api == "chat" else "text_completion"
+        return _document(self._asked, self._generated, kind)
+
+    def _name(self, token_id: int) -> str:
+        return f"token_id:{token_id}" if self._asked.as_ids else self._texts.name_token(token_id)
+
+    def _text(self, token: GeneratedToken, *, is_last: bool) -> str:
+        """Return what the answer's text grows by; bytes that are no character yet are held back, as vLLM does."""
+        if token.token_id != self._texts.eos_id:
+            self._ids.append(token.token_id)
+        text = self._texts.decode(self._ids)
+        if text.endswith("\N{REPLACEMENT CHARACTER}") and not is_last:
+            return ""
+        new, self._sent = text[self._sent :], len(text)
+        return new
 
 
 def _logprobs(tokens: Sequence[GeneratedToken], count: int, name: Callable[[int], str]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import threading
 import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from aiohttp import web
@@ -20,6 +22,7 @@ from ucci_demo.model_server.memo import ALTERNATIVES, Memo
 from ucci_demo.model_server.protocol import (
     Api,
     Asked,
+    EventStream,
     Generated,
     ProtocolError,
     TokenTexts,
@@ -42,6 +45,8 @@ class _Generator(threading.Thread):
         self._wake = threading.Condition()
         self._queue: list[Generation] = []
         self._stopping = False
+        self.on_step: Callable[[float], object] | None = None
+        """Called with the tokens of each step, from this thread; set before it is started."""
 
     @property
     def load(self) -> tuple[int, int]:
@@ -72,7 +77,10 @@ class _Generator(threading.Thread):
                 self._queue.clear()
                 if self._stopping:
                     break
+            before = self._batch.generated
             busy = self._batch.step()
+            if self.on_step is not None:
+                self.on_step(self._batch.generated - before)
         self._batch.abort()
 
 
@@ -99,11 +107,14 @@ class ModelServer:
         self._grammars = Grammars(checkpoint.vocabulary())
         self._ids = itertools.count(1)
         self._names: dict[int, str] = {}
+        self._texts = TokenTexts(checkpoint.model.shape.eos_id, checkpoint.decode, self._name)
         self._draining = False
         self._registry = CollectorRegistry()
         labels = {"namespace": "vllm", "registry": self._registry}
         self._succeeded = Counter("request_success", "Finished requests.", ["finished_reason"], **labels)  # type: ignore[arg-type]
         self._latency = Histogram("e2e_request_latency_seconds", "From request to answer.", **labels)  # type: ignore[arg-type]
+        tokens = Counter("generation_tokens", "Tokens generated; those of remembered answers are not.", **labels)  # type: ignore[arg-type]
+        self._generator.on_step = tokens.inc
         running = Gauge("num_requests_running", "Requests in the batch.", **labels)  # type: ignore[arg-type]
         waiting = Gauge("num_requests_waiting", "Requests that wait for a slot.", **labels)  # type: ignore[arg-type]
         running.set_function(lambda: self._generator.load[0])
@@ -130,18 +141,20 @@ class ModelServer:
         self._generator.stop()
         await asyncio.to_thread(self._generator.join)
 
-    async def _completions(self, request: web.Request) -> web.Response:
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
         return await self._answer("completions", request)
 
-    async def _chat(self, request: web.Request) -> web.Response:
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
         return await self._answer("chat", request)
 
-    async def _answer(self, api: Api, request: web.Request) -> web.Response:
+    async def _answer(self, api: Api, request: web.Request) -> web.StreamResponse:
         if self._draining:
             return _json({"error": {"message": "shutting down", "code": _UNAVAILABLE}}, _UNAVAILABLE)
         began = time.perf_counter()
         try:
             asked = read_request(api, _decoded(await request.read()), self._model)
+            if asked.streams:
+                return await self._stream(asked, request, began)
             document = await self._generate(asked)
         except ProtocolError as error:
             return _json(error_body(error), error.status)
@@ -152,26 +165,69 @@ class ModelServer:
         return _json(document)
 
     async def _generate(self, asked: Asked) -> dict[str, Any]:
-        prompt_ids = self._checkpoint.encode(asked.prompt)
-        if len(prompt_ids) >= self._checkpoint.model.shape.context:
-            raise ProtocolError(400, f"the prompt of {len(prompt_ids)} tokens is longer than the context")
+        prompt_ids = self._prompt_ids(asked)
         guide = self._guide(asked.schema)
         tokens = self._remembered(asked)
         reason: FinishReason = "stop"
         if tokens is None:
             generation = await self._live(prompt_ids, asked.max_tokens, guide)
             tokens, reason = generation.tokens, generation.finish_reason or "abort"
-        generated = Generated(
-            model=self._model,
-            request_id=str(next(self._ids)),
-            created=int(time.time()),
-            prompt_tokens=len(prompt_ids),
-            tokens=tokens,
-            finish_reason=reason,
-        )
-        return reply(
-            asked, generated, TokenTexts(self._checkpoint.model.shape.eos_id, self._checkpoint.decode, self._name)
-        )
+        return reply(asked, self._generated(len(prompt_ids), tokens, reason), self._texts)
+
+    async def _stream(self, asked: Asked, request: web.Request, began: float) -> web.StreamResponse:
+        """Send an event a token. A client that leaves ends the generation, since nobody reads what follows."""
+        prompt_ids = self._prompt_ids(asked)
+        guide = self._guide(asked.schema)
+        events = EventStream(asked, self._generated(len(prompt_ids), [], "stop"), self._texts)
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        reason: FinishReason | None = None
+        async with aclosing(self._tokens(asked, prompt_ids, guide)) as tokens:
+            async for token, reason in tokens:
+                await response.write(_event(events.token(token, reason)))
+        if asked.counts_usage:
+            await response.write(_event(events.usage()))
+        await response.write(b"data: [DONE]\n\n")
+        self._latency.observe(time.perf_counter() - began)
+        self._succeeded.labels(reason or "abort").inc()
+        return response
+
+    async def _tokens(
+        self, asked: Asked, prompt_ids: list[int], guide: Guide | None
+    ) -> AsyncGenerator[tuple[GeneratedToken, FinishReason | None]]:
+        """Yield each token as it comes, remembered or computed, the last one with how the answer ends."""
+        remembered = self._remembered(asked)
+        if remembered is not None:
+            for place, known in enumerate(remembered, start=1):
+                yield known, "stop" if place == len(remembered) else None
+            return
+        queue: asyncio.Queue[GeneratedToken | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def put(token: GeneratedToken | None) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, token)
+
+        generation = Generation(prompt_ids, asked.max_tokens, lambda _: put(None), guide, put)
+        self._generator.submit(generation)
+        try:
+            following = await queue.get()
+            while (token := following) is not None:
+                following = await queue.get()
+                yield token, generation.finish_reason if following is None else None
+        finally:
+            generation.cancelled = True
+
+    def _prompt_ids(self, asked: Asked) -> list[int]:
+        prompt_ids = self._checkpoint.encode(asked.prompt)
+        if len(prompt_ids) >= self._checkpoint.model.shape.context:
+            raise ProtocolError(400, f"the prompt of {len(prompt_ids)} tokens is longer than the context")
+        return prompt_ids
+
+    def _generated(self, prompt_tokens: int, tokens: Sequence[GeneratedToken], reason: FinishReason) -> Generated:
+        request_id, created = str(next(self._ids)), int(time.time())
+        return Generated(self._model, request_id, created, prompt_tokens, tokens, reason)
 
     def _guide(self, schema: Any) -> Guide | None:
         try:
@@ -225,6 +281,10 @@ def _decoded(body: bytes) -> Any:
         return from_json(body)
     except ValueError as error:
         raise ProtocolError(400, f"not valid JSON: {error}") from None
+
+
+def _event(document: dict[str, Any]) -> bytes:
+    return b"data: " + to_json(document) + b"\n\n"
 
 
 def _json(document: Any, status: int = 200) -> web.Response:

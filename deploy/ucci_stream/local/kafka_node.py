@@ -19,11 +19,11 @@ from schemas.errors import ConfigError
 from ucci_stream.local.broker_probe import await_cluster, cluster_at, pick_port, port_is_free
 from ucci_stream.local.kafka_container import DockerBroker, docker_answers
 from ucci_stream.local.kafka_install import (
-    BrokerNotInstalled,
     BrokerUnavailable,
     broker_properties,
     java_command,
     kafka_jars,
+    machine_runs_kafka,
     meta_properties,
     properties_text,
     random_kafka_id,
@@ -81,7 +81,7 @@ class LocalBroker(RunsInBlock):
         Raises
         ------
         BrokerNotInstalled
-            When Java or the jars are missing.
+            When Java or the jars are missing, and PyPI is no way to them either.
         BrokerUnavailable
             When the node does not come up; with the end of its log.
         """
@@ -188,7 +188,7 @@ def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
     spec : str
         ``auto``: that of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node, whatever the
         environment says. ``HOST:PORT``: a running broker. A local node is a Java process, or a container where Java or
-        Maven is missing and a Docker engine answers.
+        Maven is missing and a Docker engine answers. Where that is missing too, Java and jars come through PyPI.
     directory : Path
         Of the local node.
 
@@ -221,11 +221,6 @@ def _address(spec: str) -> tuple[str, str]:
 
 
 def _local_node(directory: Path) -> LocalBroker | DockerBroker:
-    try:
-        java_command()
-        kafka_jars()
-    except BrokerNotInstalled:
-        if docker_answers():
-            return DockerBroker(directory)
-        raise
+    if not machine_runs_kafka() and docker_answers():
+        return DockerBroker(directory)
     return LocalBroker(directory)

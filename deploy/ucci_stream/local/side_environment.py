@@ -1,21 +1,21 @@
 """Programs that stay out of our environment, vLLM among them: each has a virtual environment of its own in the cache.
 
-An environment is made on first use, of exactly the packages that its lock names by their hashes. vLLM without a GPU
-runs on plain torch: the packages that it asks for beside torch are not needed by text models and left out. It is about
-3 GB of download and 6 GB of disk, once.
+The cache is ``$UCCI_CACHE_DIR`` or ``~/.cache/ucci-stream``. An environment is made on first use, of exactly the
+packages that its lock names by their hashes. vLLM without a GPU runs on plain torch: the packages that it asks for
+beside torch are not needed by text models and left out. It is about 3 GB of download and 6 GB of disk, once.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ucci_stream.local.kafka_install import cache_directory
 from ucci_stream.local.processes import StackFailed
 
 VLLM_VERSION = "0.32.0"
@@ -29,8 +29,15 @@ _VLLM = "vllm"
 LOCKS = Path(__file__).parent / "locks"
 """Every package of each environment by version and hash; ``make lock-side`` resolves them anew."""
 
+_PIP_INSTALL = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 _INSTALL_TIMEOUT_S = 1_800.0
 _TAIL_CHARS = 600
+
+
+def cache_directory() -> Path:
+    """Return the folder where downloads are kept between runs."""
+    given = os.environ.get("UCCI_CACHE_DIR")
+    return Path(given) if given else Path.home() / ".cache" / "ucci-stream"
 
 
 def side_python(name: str, version: str) -> Path:
@@ -38,16 +45,17 @@ def side_python(name: str, version: str) -> Path:
     return cache_directory() / f"{name}-{version}" / "bin" / "python"
 
 
-def ensure_side_environment(name: str, version: str, *, size: str) -> Path:
+def ensure_side_environment(name: str, version: str, *, size: str, requirement: str | None = None) -> Path:
     """Return the Python of a program's environment, making it the first time.
 
     Parameters
     ----------
     name, version : str
         Of the program; another version gets another environment.
-        Its lock is that of its name.
     size : str
         Of the download, in words.
+    requirement : str, optional
+        What to install of a program without a lock; by default exactly what the lock of this name holds.
 
     Raises
     ------
@@ -55,14 +63,39 @@ def ensure_side_environment(name: str, version: str, *, size: str) -> Path:
         With what the installer said.
     """
     python = side_python(name, version)
+    what = (
+        ["--require-hashes", "--no-deps", "-r", str(LOCKS / f"{name}.lock")] if requirement is None else [requirement]
+    )
+    return _made_once(python, f"{name} {version}", size, lambda: _install(python, name, what))
+
+
+def ensure_small_environment(name: str, version: str, *, size: str) -> Path:
+    """Return the same for a program of few wheels, which pip installs without the help of a faster installer.
+
+    Raises
+    ------
+    StackFailed
+        With what the installer said.
+    """
+    python = side_python(name, version)
+    argv = [str(python), *_PIP_INSTALL, "--only-binary", ":all:", "--require-hashes", "-r", str(LOCKS / f"{name}.lock")]
+    return _made_once(python, f"{name} {version}", size, lambda: _run(name, argv))
+
+
+def _made_once(python: Path, what: str, size: str, install: Callable[[], None]) -> Path:
+    """Make the environment of this Python unless it is complete; of two processes one makes it, the other waits."""
     home = python.parent.parent
     home.parent.mkdir(parents=True, exist_ok=True)
     with (home.parent / f".{home.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "complete").exists():
             shutil.rmtree(home, ignore_errors=True)
-            sys.stderr.write(f"installing {name} {version} into {home} ({size}, once)\n")
-            _install(home, name)
+            sys.stderr.write(f"installing {what} into {home} ({size}, once)\n")
+            try:
+                venv.create(home, with_pip=True)
+            except subprocess.CalledProcessError as error:  # Debian's Python without python3-venv
+                raise StackFailed(f"{home}: no virtual environment can be made here ({error})") from None
+            install()
             (home / "complete").touch()
     return python
 
@@ -78,14 +111,12 @@ def ensure_vllm() -> Path:
     return ensure_side_environment(_VLLM, VLLM_VERSION, size="3 GB")
 
 
-def _install(home: Path, name: str) -> None:
-    venv.create(home, with_pip=True)
-    python = str(home / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run(name, [*pip, "--require-hashes", "-r", str(LOCKS / "uv.lock")])
-    # Without compiled bytecode the first start takes several times as long. The lock is complete: nothing is resolved.
+def _install(path: Path, name: str, what: Sequence[str]) -> None:
+    python = str(path)
+    _run(name, [python, *_PIP_INSTALL, "--require-hashes", "-r", str(LOCKS / "uv.lock")])
+    # Without compiled bytecode the first start takes several times as long. A lock is complete: nothing is resolved.
     uv = [python, "-m", "uv", "pip", "install", "--quiet", "--python", python, "--compile-bytecode"]
-    _run(name, [*uv, "--require-hashes", "--no-deps", "-r", str(LOCKS / f"{name}.lock")])
+    _run(name, [*uv, *what])
 
 
 def _run(name: str, argv: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ to the observations topic, a ``bootstrap`` command last. The fit stage, the only
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,10 +16,11 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 
 from recalibrator.core import Recalibrator
-from schemas.calibration import CalibrationMap
+from schemas.calibration import CalibrationMap, CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.event import DEFAULT_SIGNAL
+from schemas.handoff import handoff_name
 from schemas.labelled import LabelledExample
 from schemas.settings import Settings, WorkloadSettings
 from schemas.status import CostQualityCurve
@@ -41,7 +42,7 @@ class Bootstrapped:
     command: Command
 
 
-def read_examples(path: Path, workload: str, signal: str) -> Iterator[LabelledExample]:
+def read_examples(path: Path, workload: str, signal: str, handoff: str | None = None) -> Iterator[LabelledExample]:
     """Read a JSONL file of labelled examples of one workload and one uncertainty signal.
 
     Raises
@@ -54,11 +55,16 @@ def read_examples(path: Path, workload: str, signal: str) -> Iterator[LabelledEx
             raise FeedStopped(f"{path}:{number}: workload: is {example.workload!r}, not {workload!r}")
         if example.signal != signal:
             raise FeedStopped(f"{path}:{number}: signal: is {example.signal!r}, configured is {signal!r}")
+        if example.handoff != handoff:
+            found, here = (json.dumps(name) for name in (example.handoff, handoff))
+            raise FeedStopped(
+                f"{path}:{number}: handoff: is {found}, configured is {here}; bootstrap with labels made under it"
+            )
         yield example
 
 
 def bootstrap_events(
-    path: Path, workload: str, signal: str, issued_at: datetime
+    path: Path, workload: str, signal: str, issued_at: datetime, handoff: str | None = None
 ) -> Iterator[LabelledExample | Command]:
     """Read the file and yield what belongs into the log, the command last.
 
@@ -87,7 +93,7 @@ def bootstrap_events(
         )
         return
     count = 0
-    for example in read_examples(path, workload, signal):
+    for example in read_examples(path, workload, signal, handoff):
         count += 1
         yield example
     if not count:
@@ -114,16 +120,61 @@ def preview(
     """
     if str(path) == "-":
         raise FeedStopped("-: a picture needs a file, since it is read twice")
-    core = Recalibrator(settings)
-    version = None
-    for event in bootstrap_events(path, settings.name, settings.uncertainty, issued_at):
-        version = core.observe(event) or version
-    if version is None:
-        least = core.constants.support.minimum_bootstrap_labels
-        raise FeedStopped(f"{path}: makes no version: it needs {least} labels, some of them with both models run")
+    handoff = handoff_name(settings.offered_handoff)
+    events = bootstrap_events(path, settings.name, settings.uncertainty, issued_at, handoff)
+    version = version_of(settings, events, str(path))
     weighed = version.evidence.details.get("frontier")
     frontier = None if weighed is None else CostQualityCurve.model_validate(weighed)
     return version.map, version.uncertainty_threshold, frontier
+
+
+def first_version(
+    settings: WorkloadSettings, examples: Sequence[LabelledExample], issued_at: datetime, source: str
+) -> CalibrationVersion:
+    """Return the version that the fit would make of these examples alone.
+
+    Parameters
+    ----------
+    settings : WorkloadSettings
+    examples : sequence of LabelledExample
+    issued_at : datetime
+    source : str
+        Where they come from, for people.
+
+    Raises
+    ------
+    FeedStopped
+        When they are too few.
+    """
+    command = Command(
+        workload=settings.name,
+        action="bootstrap",
+        examples=len(examples),
+        issued_by=ISSUED_BY,
+        issued_at=issued_at,
+        reason=f"{len(examples)} offline examples of {source}",
+    )
+    return version_of(settings, [*examples, command], source)
+
+
+def version_of(
+    settings: WorkloadSettings, events: Iterable[LabelledExample | Command], source: str
+) -> CalibrationVersion:
+    """Return the last version that the core makes of these events.
+
+    Raises
+    ------
+    FeedStopped
+        When it makes none.
+    """
+    core = Recalibrator(settings)
+    version = None
+    for event in events:
+        version = core.observe(event) or version
+    if version is None:
+        least = core.constants.support.minimum_bootstrap_labels
+        raise FeedStopped(f"{source}: makes no version: it needs {least} labels, some of them with both models run")
+    return version
 
 
 def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime) -> Bootstrapped:
@@ -136,8 +187,9 @@ def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime
     FeedStopped
         Naming the bad line, or the broker's refusal.
     """
-    signal = settings.workloads[workload].uncertainty
-    return send_events(settings, workload, bootstrap_events(path, workload, signal, issued_at))
+    ours = settings.workloads[workload]
+    handoff = handoff_name(ours.offered_handoff)
+    return send_events(settings, workload, bootstrap_events(path, workload, ours.uncertainty, issued_at, handoff))
 
 
 def send_events(settings: Settings, workload: str, events: Iterable[LabelledExample | Command]) -> Bootstrapped:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -39,10 +40,21 @@ class FeedStopped(UcciError):
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """What was sent and acknowledged, and where."""
+    """What was sent and acknowledged, and where.
+
+    Parameters
+    ----------
+    topic : str
+    records : int
+    query_ids : frozenset of str
+    unknown_fields : counter
+        Of labels: fields that no configured workload has, with the number of lines that name them. They count nothing.
+    """
 
     topic: str
     records: int
+    query_ids: frozenset[str] = frozenset()
+    unknown_fields: Counter[str] = field(default_factory=Counter)
 
 
 def send_queries(settings: Settings, path: Path, console: Console) -> Fed:
@@ -87,6 +99,9 @@ def _feed(
 ) -> Fed:
     sends = _new_sends(settings, topic)
     stopped: FeedStopped | None = None
+    query_ids: set[str] = set()
+    unknown: Counter[str] = Counter()
+    known = {name for workload in settings.workloads.values() for name in workload.fields}
     with open_lines(path) as lines, _progress(path, console) as advance:
         for number, line in lines:
             advance(len(line))
@@ -98,10 +113,13 @@ def _feed(
                 stopped = FeedStopped(f"{path}:{number}: {error}")
                 break
             sends.send(event.query_id, event.to_json())
+            query_ids.add(event.query_id)
+            if isinstance(event, FeedbackEvent) and known:
+                unknown.update(set(event.entities or ()) - known)
     sends.finish()
     if stopped is not None:
         raise FeedStopped(f"{stopped}; the {sends.acknowledged} records before it stay sent")
-    return Fed(sends.topic, sends.acknowledged)
+    return Fed(sends.topic, sends.acknowledged, frozenset(query_ids), unknown)
 
 
 def _new_sends(settings: Settings, topic: Topic) -> Sends:

@@ -49,4 +49,4 @@ class Standing(IntEnum):
     @property
     def counts(self) -> bool:
         """Whether the estimates use it."""
-        return self > Standing.UNREQUESTED
+        return self > 0

@@ -65,6 +65,7 @@ _RELATIONS = 4
 _NO_LABELERS: Floats = np.zeros(0)
 _ROW = struct.Struct(f"{COLUMNS}d")
 _UNTOUCHED = float("inf")
+_STANDINGS = {float(one): one for one in Standing}
 
 
 @dataclass(slots=True)
@@ -179,8 +180,9 @@ class LabelTable:
             self._drop_oldest()
         slot = self._slots[example.query_id] = len(self._ids)
         self._ids.append(example.query_id)
-        self._write(slot, example, routed_us, labelled_us, labeler)
-        self._begin(slot)
+        group, standing = self._write(slot, example, routed_us, labelled_us, labeler)
+        if standing > 0:
+            self.revisions.first(group // self.grid.cells, _error(example))
         return "withdrawn" if example.retracted else "added"
 
     def _take_another(
@@ -242,24 +244,17 @@ class LabelTable:
         self._table[slot], self._per_field[slot], self.counting = standing.row, standing.per_field, counting
         return made
 
-    def _begin(self, slot: int) -> None:
-        """Note what the first label of a query says."""
-        row = self._table[slot]
-        error, group, standing = row.item(ERROR), row.item(GROUP), row.item(STANDING)
-        row[SERIAL], row[FIRST_ERROR] = self.revisions.serial, error
-        if standing > 0.0:
-            self.revisions.first(int(group) // self.grid.cells, error)
-
     def _follow(self, slot: int, before: Floats) -> None:
         """Note what a correction changes, or a withdrawal."""
         row = self._table[slot]
+        if row[STANDING] > 0.0 >= before[STANDING]:
+            self.revisions.first(self._relation(row), row.item(ERROR))
+            return
         row[FIRST_ERROR], row[SERIAL] = before[FIRST_ERROR], before[SERIAL]
         if before[STANDING] > 0.0 and row[STANDING] > 0.0:
             self.revisions.moved(self._relation(before), row[SERIAL], before[ERROR], row[ERROR])
         elif before[STANDING] > 0.0:
             self.revisions.withdrawn(self._relation(before), row[SERIAL], before[FIRST_ERROR], before[ERROR])
-        elif row[STANDING] > 0.0:
-            self._begin(slot)
 
     def _relation(self, row: Floats) -> int:
         return int(row[GROUP]) // self.grid.cells
@@ -267,7 +262,7 @@ class LabelTable:
     def standing(self, query_id: str) -> Standing:
         """Return as what the label of a query stands in the estimates."""
         slot = self._slots.get(query_id)
-        return Standing.UNREQUESTED if slot is None else Standing(int(self._table.item(slot, STANDING)))
+        return Standing.UNREQUESTED if slot is None else _STANDINGS[self._table.item(slot, STANDING)]
 
     @property
     def labelers(self) -> tuple[str, ...]:
@@ -402,10 +397,18 @@ class LabelTable:
         changes.replaced = True
         changes.reordered |= routed_us != held_routed_us
 
-    def _write(self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float) -> None:
-        """Note one contribution as numbers, z² of both answers for the target in force included."""
+    def _write(
+        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float
+    ) -> tuple[int, Standing]:
+        """Note one contribution as numbers, z² of both answers for the target in force included.
+
+        Returns
+        -------
+        tuple of int and Standing
+            Its group, and as what it stands.
+        """
         large, uncertainty, predicted = example.large, example.uncertainty, example.error_probability
-        target, gold = self.target, example.gold_count
+        target, gold, error = self.target, example.gold_count, _error(example)
         a_small, d_small = _hits_and_size(example.small, gold)
         z_small = a_small - target * d_small
         a_large = d_large = z_large = pair = 0.0
@@ -426,15 +429,16 @@ class LabelTable:
         _ROW.pack_into(
             self._table_bytes,
             slot * _ROW.size,
-            *(1.0, a_small, d_small, z_small * z_small, 0.0 if example.small_exact else 1.0),
+            *(1.0, a_small, d_small, z_small * z_small, error),
             *(pair, a_large, d_large, z_large * z_large),
             *(group, routed_us, labelled_us, min(example.revision, _REVISION_MOST), counts),
             _UNKNOWN if predicted is None else predicted,
             example.label_probability,
-            *(labeler, 0.0, 0.0),
+            *(labeler, error, self.revisions.serial),
         )
         if example.per_field is not None:
             self._write_fields(slot, example.per_field)
+        return group, counts
 
     def _standing_of(self, example: LabelledExample, routed_us: int, labeler: float) -> Standing:
         if example.retracted:
@@ -509,6 +513,10 @@ class LabelTable:
         self.overruled.load(state["overruled"])
         self.revisions.load(state["revisions"])
         self._rearranged()
+
+
+def _error(example: LabelledExample) -> float:
+    return 0.0 if example.small_exact else 1.0
 
 
 def _hits_and_size(answer: OutcomeCounts, gold: int) -> tuple[float, float]:

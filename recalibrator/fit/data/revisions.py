@@ -66,6 +66,7 @@ class Revisions:
 
     def __init__(self, relations: int, half_life: float, settled: int = _SETTLED_LABELS) -> None:
         self._half_life, self._settled, self._relations = half_life, settled, relations
+        self._growth = 2.0 ** (1.0 / half_life)
         # Errors are 0 or 1 and the latest are not weighted: their counts are exact, in whatever order they change.
         self._waiting: dict[int, list[float]] = {}
         self._latest, self._counted = _Counts(relations), _Counts(relations)
@@ -87,7 +88,7 @@ class Revisions:
 
     def _settle(self, relation: int, first: float, standing: float) -> None:
         # Weights grow instead of all sums decaying: one label costs a few additions.
-        self._scale *= 2.0 ** (1.0 / self._half_life)
+        self._scale *= self._growth
         self._counted.add(relation, first, standing, self._scale)
         if self._scale > 1e100:  # noqa: PLR2004 far from the largest float
             self._counted.rescale(self._scale)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from recalibrator.fit.arrays import Floats, Ints
 from recalibrator.fit.data.call_failures import CallFailures
 from recalibrator.grid import Grid
+from schemas.costs import TokenUse
 from schemas.event import to_us
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 
@@ -39,6 +40,13 @@ _SUMS = (
     "cost_paper",
     "small_latency_s",
     "large_latency_s",
+    "small_tokens",
+    "small_prompt_tokens",
+    "large_tokens",
+    "large_prompt_tokens",
+    "handed_over_tokens",
+    "lost_tokens",
+    "lost_prompt_tokens",
 )
 
 _sums_of = attrgetter(*_SUMS)
@@ -111,6 +119,12 @@ class TrafficWindow:
         while len(self._batches) > 1 and self._batches[0].last_us < instant_us:
             self._count(self._batches.pop(0), -1)
 
+    def forget_pairs(self) -> None:
+        """Forget how often both models agreed: the large one answers otherwise from now on."""
+        for batch in self._batches:
+            batch.counts[PAIRS:] = 0
+        self.counts[PAIRS:] = 0
+
     @property
     def begins_us(self) -> int | None:
         """When the oldest of the recent queries were routed; None without traffic."""
@@ -174,6 +188,26 @@ class TrafficWindow:
         small, large = total["small_latency_s"] / total["small_calls"], total["large_latency_s"] / total["large_calls"]
         return (small, large) if small > 0.0 and large > 0.0 else None
 
+    def mean_tokens(self) -> tuple[TokenUse, TokenUse, TokenUse] | None:
+        """Return the mean tokens of a small call, of a large one, and of a large one that would begin anew.
+
+        Of recent traffic, where both models were called in it and count tokens, else of all; None until both did. What
+        was handed over, the large model would have generated; it is assumed to have as many tokens there.
+        """
+        for sums in (self.recent, self.total):
+            if min(sums[name] for name in ("small_calls", "large_calls", "small_tokens", "large_tokens")) > 0.0:
+                calls, handed = sums["large_calls"], sums["handed_over_tokens"]
+                read, generated = sums["large_prompt_tokens"], sums["large_tokens"]
+                alone = (read - sums["lost_prompt_tokens"] - handed, generated - sums["lost_tokens"] + handed)
+                return (
+                    TokenUse(
+                        sums["small_prompt_tokens"] / sums["small_calls"], sums["small_tokens"] / sums["small_calls"]
+                    ),
+                    TokenUse(read / calls, generated / calls),
+                    TokenUse(*(max(0.0, part) / calls for part in alone)),
+                )
+        return None
+
     def state(self) -> dict[str, Any]:
         """Return the window as JSON values, exact."""
         return {
@@ -197,7 +231,8 @@ class TrafficWindow:
         self.counts[:] = 0
         for batch in self._batches:
             self._count(batch, 1)
-        self.recent, self.total = dict(state["recent"]), dict(state["total"])
+        # Snapshots of former releases lack some sums.
+        self.recent, self.total = (dict.fromkeys(_SUMS, 0.0) | state[name] for name in ("recent", "total"))
         self.first_us = state["first_us"]
         self.small_failures, self.large_failures = (CallFailures(*values) for values in state["failures"])
 

@@ -75,11 +75,11 @@ class Cusum:
         rising, falling, observations = self._gains(seen)
         self.observed += observations
         self.since_alarm += observations
-        rules = self.rules
+        _, bound, both_ways, _ = self.rules
         self.up, self.up_since_us = _added(self.up, rising, self.up_since_us, seen.at_us)
-        if rules.both_ways:
+        if both_ways:
             self.down, self.down_since_us = _added(self.down, falling, self.down_since_us, seen.at_us)
-        if self.up < rules.bound and self.down < rules.bound:
+        if self.up < bound and self.down < bound:
             return None
         began_us = self.up_since_us if self.up >= self.down else self.down_since_us
         self.alarms += 1
@@ -89,11 +89,12 @@ class Cusum:
 
     def _gains(self, seen: Outcomes) -> tuple[float, float, int]:
         """Return what both sums gain, and the number of observations."""
-        expected, trials, hits, odds = seen.expected, seen.trials, seen.hits, self.rules.odds
+        expected, trials, hits, _, log_ratio = seen
+        odds = self.rules.odds
         # Plain arithmetic for a single label: many times faster than arrays of one value.
         if isinstance(trials, float):
-            if seen.log_ratio is not None:
-                return seen.log_ratio, -seen.log_ratio, int(trials)
+            if log_ratio is not None:
+                return log_ratio, -log_ratio, int(trials)
             assert isinstance(expected, float)
             assert isinstance(hits, float)
             rising = self._log_odds * hits - trials * log(1.0 - expected + odds * expected)

@@ -74,6 +74,7 @@ class DriftMonitors:
             channel: tuple(one for one in self.detectors if one.channel is channel)
             for channel in (AGREEMENT, MEDIAN, TAIL, ERRORS, ALIKE, APART)
         }
+        self._given_agreement = tuple((channel, self._by_channel[channel]) for channel in (ALIKE, APART))
         self._reported_us: dict[str, int] = {}
         self._expected: Floats | None = None
         self._error_given: Floats | None = None
@@ -172,10 +173,10 @@ class DriftMonitors:
                     self._reported_us[detector.name] = now_us
         if cell is None or self._given is None:
             return alarms
-        for channel in (ALIKE, APART):
+        for channel, detectors in self._given_agreement:
             if agree is None or agree is channel.agreeing:
                 given = self._given.outcome(channel, error, cell, now_us, known=agree is not None)
-                alarms += self._update(channel, given)
+                alarms += [alarm for one in detectors if (alarm := one.update(given)) is not None]
         return alarms
 
     @property
@@ -263,15 +264,17 @@ class _GivenAgreement:
 
     def __init__(self, agreement: Floats, error_given: Floats, log_odds: Floats) -> None:
         # By suspected kind, and by whether the query is known to be of it or may be: shape (2, 2, cells).
-        shares = np.stack([1.0 - agreement, agreement])
-        weight = np.stack([shares, np.ones_like(shares)], axis=1)
-        rest = np.zeros_like(weight)
-        np.multiply(shares, error_given, out=rest[::-1, 0])
-        chances = Chances(rest, weight, error_given[:, None])
-        self._before, after = rest + weight * error_given[:, None], chances.at(log_odds)
-        before = self._before
+        weight, rest = np.ones((2, 2, len(agreement))), np.zeros((2, 2, len(agreement)))
+        np.subtract(1.0, agreement, out=weight[0, 0])
+        weight[1, 0] = agreement
+        np.multiply(weight[:, 0], error_given, out=rest[::-1, 0])
+        given = error_given[:, None]
+        self._before, after = rest + weight * given, Chances(rest, weight, given).at(log_odds)
         # The third axis: whether the small answer is wrong.
-        self._gains: Floats = np.log(np.stack([(1.0 - after) / (1.0 - before), after / before], axis=2))
+        self._gains = np.empty((2, 2, 2, len(agreement)))
+        np.divide(1.0 - after, 1.0 - self._before, out=self._gains[:, :, 0])
+        np.divide(after, self._before, out=self._gains[:, :, 1])
+        np.log(self._gains, out=self._gains)
 
     def outcome(self, channel: Channel, error: float, cell: int, at_us: int, *, known: bool) -> Outcomes:
         """Return one label as the outcome of a channel."""

@@ -28,7 +28,10 @@ _RATIO_MOST = 1e6
 
 
 def costs(settings: WorkloadSettings, traffic: TrafficWindow) -> ModelCosts | None:
-    """Return the costs of a call: as configured, else the ratio of mean latencies, else None."""
+    """Return the costs of a call: as configured, of its mean tokens, or the ratio of mean latencies; else None."""
+    if settings.cost is not None and settings.cost.unit == "token":
+        used = traffic.mean_tokens()
+        return None if used is None else settings.cost.of_calls(*used)
     if settings.cost is not None:
         return settings.cost
     latency = traffic.mean_latency_s()

@@ -23,6 +23,7 @@ from schemas.calibration import (
 from schemas.command import Command
 from schemas.costs import ModelCosts
 from schemas.event import from_us
+from schemas.handoff import Handoff
 from schemas.settings import WorkloadSettings
 
 
@@ -52,6 +53,8 @@ class VersionRegistry:
         self._versions: dict[int, CalibrationVersion] = {}
         self.floor = 0
         self.current: CalibrationVersion | None = None
+        self.handoff: Handoff | None = None
+        """What new versions hand over; None where none is configured."""
 
     @property
     def signal(self) -> str:
@@ -99,6 +102,7 @@ class VersionRegistry:
             costs=costs,
             evidence=content.evidence,
             parent_version=None if parent is None else parent.version,
+            **({} if self.handoff is None else {"handoff": self.handoff}),
         )
         if not on_trial:
             self.current = version

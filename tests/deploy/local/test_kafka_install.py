@@ -1,8 +1,8 @@
-"""The broker's jars are fetched by Maven, once, into a folder that is complete or absent."""
+"""The broker's jars are fetched by Maven, once, into a folder that is complete or absent, and are the pinned ones."""
 
 from __future__ import annotations
 
-from hashlib import sha256
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -18,38 +18,50 @@ mkdir -p "$jars" && touch "$jars/kafka.jar"
 
 
 @pytest.fixture
-def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Maven that brings one jar; the file that says which jars are known."""
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache beside a Maven that brings one empty jar; its digest is pinned."""
     maven = tmp_path / "bin" / "mvn"
     maven.parent.mkdir()
     maven.write_text(_MAVEN, encoding="utf-8")
     maven.chmod(0o755)
     monkeypatch.setenv("PATH", f"{maven.parent}:/usr/bin:/bin")
     monkeypatch.setenv("UCCI_CACHE_DIR", str(tmp_path / "cache"))
-    known = tmp_path / "known.sha256"
-    known.write_text(f"{sha256(b'').hexdigest()}  kafka.jar\n", encoding="ascii")
-    monkeypatch.setattr(kafka_install, "CHECKSUMS", known)
-    return known
+    pin(tmp_path, monkeypatch, hashlib.sha256(b"").hexdigest() + "  kafka.jar")
+    return tmp_path / "cache"
 
 
-def test_maven_copies_the_runtime_scope(maven: Path) -> None:
+def pin(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Pin these jars, as ``sha256sum`` writes them."""
+    (folder / "digests").write_text("\n".join(lines), encoding="ascii")
+    monkeypatch.setattr(kafka_install, "JAR_DIGESTS", folder / "digests")
+
+
+@pytest.mark.usefixtures("cache")
+def test_maven_copies_the_runtime_scope() -> None:
     """Maven refuses a scope that it does not know; the jars then never arrive on a fresh machine."""
     assert [path.name for path in kafka_jars().iterdir()] == ["kafka.jar"]
 
 
 @pytest.mark.parametrize(
-    "known", [f"{'0' * 64}  kafka.jar\n", "", f"{sha256(b'').hexdigest()}  kafka.jar\n{'0' * 64}  other.jar\n"]
+    ("pinned", "fault"),
+    [
+        (["0" * 64 + "  kafka.jar"], r"kafka.jar: sha256 is e3b0c44.*, pinned is 000"),
+        ([hashlib.sha256(b"").hexdigest() + "  kafka.jar", "0" * 64 + "  log.jar"], "log.jar: .* was not fetched"),
+        ([], "kafka.jar: sha256 is .*, pinned is none"),
+    ],
+    ids=["changed", "missing", "added"],
 )
-def test_other_jars_than_the_known_ones_are_not_kept(maven: Path, known: str) -> None:
-    """Altered, added or missing: nothing of it is left in the cache for the next start."""
-    maven.write_text(known, encoding="ascii")
-    with pytest.raises(BrokerUnavailable, match=r"(kafka|other)\.jar; check which repository"):
+def test_jars_that_differ_from_the_pins_are_refused(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pinned: list[str], fault: str
+) -> None:
+    pin(tmp_path, monkeypatch, *pinned)
+    with pytest.raises(BrokerUnavailable, match=fault):
         kafka_jars()
-    assert not list((maven.parent / "cache").glob("kafka-*"))
+    assert not (cache / "kafka-4.1.1").exists()
 
 
 def test_the_list_of_jars_is_that_of_the_version() -> None:
-    names = [line.split()[1] for line in kafka_install.CHECKSUMS.read_text(encoding="ascii").splitlines()]
+    names = [line.split()[1] for line in kafka_install.JAR_DIGESTS.read_text(encoding="ascii").splitlines()]
     assert f"kafka_2.13-{kafka_install.KAFKA_VERSION}.jar" in names
     assert f"<version>{kafka_install.KAFKA_VERSION}</version>" in kafka_install.POM.read_text(encoding="utf-8")
     assert len(set(names)) == len(names) > 40

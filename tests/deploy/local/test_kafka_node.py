@@ -177,6 +177,15 @@ def test_4000_characters_of_offset_metadata_are_committed(broker: LocalBroker, t
         consumer.close()
 
 
+@pytest.fixture
+def no_pypi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and no package index to fill it from; returns the cache."""
+    monkeypatch.setenv("UCCI_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    return tmp_path / "cache"
+
+
+@pytest.mark.usefixtures("no_pypi")
 def test_without_java_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only_these_programs(monkeypatch, tmp_path / "bin")
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
@@ -184,22 +193,24 @@ def test_without_java_one_line_says_what_to_install(tmp_path: Path, monkeypatch:
         pass
     message = str(caught.value)
     assert "\n" not in message
-    assert all(word in message for word in ("Java was not found", "Maven", "Docker", "--broker HOST:PORT"))
+    assert all(word in message for word in ("Java was not found", "PyPI", "Maven", "Docker", "--broker HOST:PORT"))
     assert caught.value.exit_code == 1
 
 
+@pytest.mark.usefixtures("no_pypi")
 def test_a_java_that_is_too_old_is_refused_by_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only_these_programs(monkeypatch, tmp_path / "bin", java="""echo 'openjdk version "11.0.2" 2019-01-15' >&2""")
-    with pytest.raises(BrokerNotInstalled, match=r"is Java 11, too old for Kafka .*: install Java 17"):
+    with pytest.raises(BrokerNotInstalled, match=r"is Java 11, too old for Kafka .*PyPI .*: install Java 17"):
         LocalBroker(tmp_path).start()
 
 
-def test_maven_is_asked_for_only_when_the_jars_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maven_is_asked_for_only_when_the_jars_are_not_there(
+    tmp_path: Path, no_pypi: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     only_these_programs(monkeypatch, tmp_path / "bin")
-    monkeypatch.setenv("UCCI_CACHE_DIR", str(tmp_path / "cache"))
-    with pytest.raises(BrokerNotInstalled, match="Maven was not found"):
+    with pytest.raises(BrokerNotInstalled, match=r"Maven was not found.* no Maven resolver came from PyPI"):
         kafka_jars()
-    jars = tmp_path / "cache" / "kafka-4.1.1"
+    jars = no_pypi / "kafka-4.1.1"
     jars.mkdir()
     assert kafka_jars() == jars
 
@@ -208,7 +219,10 @@ def test_two_processes_fetch_the_jars_once(tmp_path: Path, monkeypatch: pytest.M
     fetch = f'echo x >> {tmp_path}/calls; for a; do case $a in -DoutputDirectory=*) mkdir "${{a#*=}}";; esac; done'
     only_these_programs(monkeypatch, tmp_path / "bin", mvn=fetch)
     monkeypatch.setenv("UCCI_CACHE_DIR", str(tmp_path / "cache"))
-    code = "from ucci_stream.local.kafka_install import kafka_jars; assert kafka_jars().is_dir()"
+    code = (
+        "import os; from pathlib import Path; from ucci_stream.local import kafka_install; "
+        "kafka_install.JAR_DIGESTS = Path(os.devnull); assert kafka_install.kafka_jars().is_dir()"
+    )
     children = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) for _ in range(3)]
     assert [child.wait(DEADLINE_S) for child in children] == [0, 0, 0]
     assert (tmp_path / "calls").read_text(encoding="utf-8") == "x\n"

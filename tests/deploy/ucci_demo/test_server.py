@@ -50,7 +50,8 @@ class Client:
 async def serving(memo: Memo | None = None) -> AsyncIterator[tuple[Client, web.AppRunner]]:
     opened = checkpoint("small")
     fresh = type(opened)(opened.tokenizer, opened.model, ContinuousBatch(opened.model, SLOTS))
-    runner = web.AppRunner(ModelServer(fresh, "tiny", memo).application(), access_log=None, shutdown_timeout=5.0)
+    application = ModelServer(fresh, "tiny", memo).application()
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=5.0, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -187,3 +188,76 @@ async def test_a_client_that_goes_away_gives_its_slot_back() -> None:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         assert (await client.post())[0] == 200
+
+
+async def events(client: Client, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the documents of a stream."""
+    async with client.session.post(client.base_url + path, json=body | {"stream": True}) as response:
+        assert response.content_type == "text/event-stream"
+        lines = [line.strip() async for line in response.content if line.startswith(b"data: ")]
+    assert lines.pop() == b"data: [DONE]"
+    return [json.loads(line.removeprefix(b"data: ")) for line in lines]
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize("text", [RECORDED, NEW], ids=["recorded", "new"])
+async def test_a_stream_says_token_by_token_what_the_reply_says(path: str, text: str) -> None:
+    """Remembered answers and computed ones stream alike, in both protocols."""
+    prompt, is_chat = PROMPT.replace("{text}", text), "chat" in path
+    asked: dict[str, Any] = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {"prompt": prompt}
+    asked |= {"logprobs": True, "top_logprobs": 2} if is_chat else {"logprobs": 2}
+    body = asked | {"model": "tiny", "max_tokens": 256, "temperature": 0, "return_tokens_as_token_ids": True}
+    async with serving(Memo.of("small")) as (client, _):
+        _, whole = await client.post(path, body)
+        *documents, last = await events(client, path, body | {"stream_options": {"include_usage": True}})
+    (choice,), said = whole["choices"], [document["choices"][0] for document in documents]
+    texts = [one["delta"]["content"] if is_chat else one["text"] for one in said]
+    assert "".join(texts) == (choice["message"]["content"] if is_chat else choice["text"])
+    assert last["usage"] == whole["usage"]
+    assert [one["finish_reason"] for one in said] == [None] * (len(said) - 1) + ["stop"]
+    key = "content" if is_chat else "top_logprobs"
+    assert [one["logprobs"][key][0] for one in said] == choice["logprobs"][key]
+
+
+async def test_a_begun_answer_is_gone_on_with() -> None:
+    """The model's own beginning leads to its own end, in the prompt as well as in a last message."""
+    prompt = PROMPT.replace("{text}", NEW)
+    async with serving() as (client, _):
+        _, alone = await client.post()
+        text = alone["choices"][0]["text"]
+        begun, rest = text[: text.index('"lens"') - 1], text[text.index('"lens"') - 1 :]
+        _, completed = await client.post(prompt=prompt + begun)
+        messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": begun}]
+        chat = {"model": "tiny", "messages": messages, "temperature": 0, "continue_final_message": True}
+        _, chatted = await client.post("/v1/chat/completions", chat | {"add_generation_prompt": False})
+        both, error = await client.post("/v1/chat/completions", chat)
+        turned = chat | {"messages": messages[::-1], "add_generation_prompt": False}
+        whose, _ = await client.post("/v1/chat/completions", turned)
+    assert completed["choices"][0]["text"] == rest == chatted["choices"][0]["message"]["content"]
+    assert completed["usage"]["completion_tokens"] < alone["usage"]["completion_tokens"]
+    assert (both, whose) == (400, 400)
+    assert "continue_final_message" in error["error"]["message"]
+
+
+async def generated(client: Client) -> float:
+    """Return how many tokens the server has generated."""
+    _, text = await client.get("/metrics")
+    line = next(line for line in text.splitlines() if line.startswith("vllm_generation_tokens_total"))
+    return float(line.split()[1])
+
+
+async def test_a_client_that_leaves_a_stream_ends_its_generation() -> None:
+    """The next answer is the only other thing that is generated."""
+    prompt = PROMPT.replace("{text}", NEW)
+    body = {"model": "tiny", "prompt": prompt, "max_tokens": 256, "temperature": 0, "stream": True}
+    async with serving() as (client, _):
+        _, whole = await client.post()
+        tokens, before = whole["usage"]["completion_tokens"], await generated(client)
+        async with client.session.post(client.base_url + "/v1/completions", json=body) as response:
+            await response.content.readline()
+            response.close()
+        async with asyncio.timeout(20.0):
+            while "vllm_num_requests_running 0.0" not in (await client.get("/metrics"))[1]:
+                pass
+        assert before == tokens
+        assert 1 <= await generated(client) - before < tokens

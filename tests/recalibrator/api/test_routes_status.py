@@ -19,6 +19,7 @@ from schemas.event import rfc3339
 from schemas.status import (
     CalibrationError,
     DriftStatus,
+    HandoffStatus,
     ReliabilityBin,
     RouterStatus,
     VersionInUse,
@@ -255,3 +256,18 @@ def test_requests_are_counted_by_route_not_by_workload() -> None:
     api.client.get(f"/v1/status/{WORKLOAD}")
 
     assert 'route="/v1/status/{workload}"' in api.client.get("/metrics").text
+
+
+@pytest.mark.parametrize("loss", [None, Interval(estimate=0.004, lower=0.003, upper=0.005)])
+def test_the_page_says_what_handing_over_changes(loss: Interval | None) -> None:
+    """Whether it is on, how often the large model alone says the same, and what that costs as soon as it is known."""
+    api = make_api()
+    handoff = HandoffStatus(name="field@0.9", active=loss is None, guarded=50, agreement=0.98, micro_f1_loss=loss)
+    status = _status(5).model_copy(update={"handoff": handoff})
+    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
+    page = api.client.get(f"/workloads/{WORKLOAD}").text
+
+    assert "Handoff field@0.9</dt><dd>on</dd>" in page if loss is None else "<dd>off</dd>" in page
+    assert "98.0 % answered alike alone" in page
+    assert ("not known yet" if loss is None else "0.004, 0.003 to 0.005") in page
+    assert "Handoff" not in make_api().client.get(f"/workloads/{WORKLOAD}").text

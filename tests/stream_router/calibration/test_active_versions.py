@@ -14,6 +14,7 @@ from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
 from schemas.canonical import digest
 from schemas.draws import uniform
 from schemas.event import MAX_INTEGER
+from schemas.handoff import Handoff
 from schemas.routed import Decision
 from schemas.signature import signed
 from schemas.trial import CalibrationTrial
@@ -322,3 +323,37 @@ def test_a_rejected_record_writes_a_log_line_of_its_own_length(key: bytes, versi
     change = ActiveVersions(SIGNALS).trials.offer(b"photo", trial(version=version).to_json())
     assert change is not None
     assert change.problem is None or len(change.problem) <= 1_000
+
+
+FIELD, TOKEN = Handoff(margin=0.9), Handoff(margin=0.9, granularity="token")
+OFF = FIELD.model_copy(update={"active": False})
+
+
+@pytest.mark.parametrize(
+    ("configured", "made_for", "taken"),
+    [
+        (None, None, True),
+        (None, OFF, True),
+        (None, FIELD, False),
+        (FIELD, FIELD, True),
+        (FIELD, OFF, True),
+        (FIELD, TOKEN, False),
+        (FIELD, None, False),
+    ],
+)
+def test_only_versions_of_the_configured_handoff_decide(
+    configured: Handoff | None, made_for: Handoff | None, taken: bool
+) -> None:
+    """In force or on trial: what was learned of other answers of the large model says nothing of these."""
+    active = ActiveVersions(SIGNALS, handoffs={} if configured is None else {"photo": configured})
+    version = sealed_version(version=8, **({} if made_for is None else {"handoff": made_for}))
+    outcome = active.offer(b"photo", version.to_json(), NOW)
+    tried = active.trials.offer(b"photo", trial(version=version).to_json())
+    assert (outcome == Activated(version)) is taken
+    assert (active.trial("photo") is not None) is taken
+    if not taken:
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason is RejectionReason.FOREIGN_HANDOFF
+        assert "handoff" in outcome.error
+        assert tried is not None
+        assert tried.problem == outcome.error

@@ -11,10 +11,12 @@ import pytest
 from schemas.calibration import CalibrationVersion, Target
 from schemas.costs import ModelCosts
 from schemas.draws import uniform
+from schemas.handoff import Handoff
 from schemas.query import QueryEvent
 from schemas.routed import ModelRole, ModelRun, RoutedEvent
-from schemas.settings import Sampling, WorkloadSettings
+from schemas.settings import HandoffSettings, Sampling, WorkloadSettings
 from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve, Step, WaitFor
+from stream_router.ports import TokenMark
 from tests.support.versions import sealed_version
 
 WORKLOAD = "photo-search"
@@ -251,3 +253,18 @@ def test_a_result_without_an_answer_cannot_be_made() -> None:
     for role in ("small", "large"):
         with pytest.raises(ValueError, match="gave no answer"):
             life.result(role, COSTS, "router-0")
+
+
+def test_an_answer_that_comes_too_late_hands_nothing_over() -> None:
+    """Both servers were down, and the large model failed on the query before the small one came back."""
+    settings = SETTINGS.model_copy(update={"handoff": HandoffSettings()})
+    late = QueryCascade(QueryEvent(query_id=PLAIN, text="t"), settings)
+    by = sealed_version(workload=WORKLOAD, uncertainty_threshold=0.1, handoff=Handoff(margin=0.9))
+    late.small_ended(asked("small", RunEnd.DOWN), by, NOW)
+    late.large_ended(asked("large", RunEnd.FAILED))
+    run = ModelRun(model="small", raw='{"iso": "1", "lens": null}', entities={"iso": "1"}, valid=True, uncertainty=U)
+    late.small_ended(Asked(run, RunEnd.VALID, marks=(TokenMark(0, 1.0),)), by, NOW)
+    assert late.next_step() == Serve("small")
+    handoff = late.result("small", COSTS, "router-0").handoff
+    assert handoff is not None
+    assert (late.begun, handoff.characters, handoff.tokens) == ("", 0, 0)

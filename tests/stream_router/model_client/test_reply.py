@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from stream_router.errors import MalformedReplyError
 from stream_router.model_client.answer import parse_answer
-from stream_router.model_client.reply import read_reply
-from stream_router.model_client.uncertainty import TOKEN_MARGIN
-from stream_router.ports import Reply
+from stream_router.model_client.reply import StreamedReply, read_reply
+from stream_router.model_client.uncertainty import TOKEN_MARGIN, margin
+from stream_router.ports import Reply, TokenMark
 
 LOGPROBS = st.floats(min_value=-50.0, max_value=0.0) | st.just(-9999.0)
 ALTERNATIVES = st.lists(LOGPROBS, min_size=1, max_size=4)
@@ -176,3 +176,71 @@ def test_no_field_of_a_reply_breaks_the_run(text: Any, finish: Any, usage: Any, 
 def test_no_bytes_break_the_reader(body: bytes) -> None:
     with pytest.raises(MalformedReplyError):
         read_reply(body, TOKEN_MARGIN)
+
+
+def events_of(tokens: list[list[float]], parts: list[str], *, as_chat: bool, together: int = 1) -> list[bytes]:
+    """Return a stream's lines: so many tokens an event, each with its part of the text, and the usage at the end."""
+    lines = [b": a comment", b"event: message", b""]
+    for place in range(0, len(tokens), together):
+        some, text = tokens[place : place + together], "".join(parts[place : place + together])
+        whole = json.loads(chat(some, text) if as_chat else completions(some, text))["choices"][0]
+        whole["finish_reason"] = "stop" if place + together >= len(tokens) else None
+        if as_chat:
+            whole["delta"] = whole.pop("message")
+        lines += [b"data: " + json.dumps({"choices": [whole]}).encode() + b"\r", b"\r"]
+    usage = {"completion_tokens": len(tokens), "prompt_tokens": 7}
+    return [*lines, b"data: " + json.dumps({"choices": [], "usage": usage}).encode(), b"data: [DONE]"]
+
+
+def streamed(lines: list[bytes]) -> Reply:
+    reply = StreamedReply(TOKEN_MARGIN)
+    for line in lines:
+        reply.take(line)
+    return reply.reply()
+
+
+@given(
+    st.lists(st.tuples(ALTERNATIVES, st.text(max_size=3)), min_size=1, max_size=12), st.booleans(), st.integers(1, 3)
+)
+def test_a_stream_says_what_the_whole_reply_does(
+    tokens: list[tuple[list[float], str]], as_chat: bool, together: int
+) -> None:
+    """Text, u and counts are equal, and every token begins where the text of those before it ends."""
+    logprobs, parts = [token for token, _ in tokens], [text for _, text in tokens]
+    text = "".join(parts)
+    whole = read_reply(chat(logprobs, text) if as_chat else completions(logprobs, text), TOKEN_MARGIN)
+    reply = streamed(events_of(logprobs, parts, as_chat=as_chat, together=together))
+    assert (reply.text, reply.finish_reason, reply.uncertainty) == (whole.text, whole.finish_reason, whole.uncertainty)
+    assert (reply.completion_tokens, reply.prompt_tokens) == (len(tokens), 7)
+    firsts = [place - place % together for place in range(len(tokens))]
+    assert [mark.start for mark in reply.marks] == [len("".join(parts[:first])) for first in firsts]
+    assert [mark.margin for mark in reply.marks] == [margin(token) for token in logprobs]
+
+
+def test_streamed_text_without_its_tokens_is_unsure() -> None:
+    """A server that leaves probabilities out of an event has nothing handed over from there on."""
+    choice = {"index": 0, "text": "{}", "finish_reason": "stop", "logprobs": None}
+    reply = streamed([b"data: " + json.dumps({"choices": [choice]}).encode()])
+    assert reply.marks == (TokenMark(0, 0.0),)
+    assert reply.uncertainty is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"data: {nope",
+        b"data: []",
+        b'data: {"error": {"message": "out of memory"}}',
+        b'data: {"choices": [{"delta": 1}]}',
+        b'data: {"choices": [{"text": "{}", "logprobs": {"top_logprobs": [{"a": "b"}]}}]}',
+    ],
+)
+def test_a_malformed_stream_is_named_as_such(line: bytes) -> None:
+    with pytest.raises(MalformedReplyError):
+        streamed([line])
+
+
+def test_a_stream_that_ends_early_is_no_reply() -> None:
+    lines = events_of([[-0.1, -3.0]] * 3, ["{", '"', "a"], as_chat=False)
+    with pytest.raises(MalformedReplyError, match="ended before"):
+        streamed(lines[:-5])

@@ -1,0 +1,300 @@
+"""``ucci-stream calibrate``: from gold lines to a workload's first version, with both models asked on the way.
+
+Each gold query goes to both models as the router would send it. What they answered, compared with the gold entities,
+makes labelled examples: a file that ``bootstrap`` reads. The same core that serves the stream then weighs thresholds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from schemas.calibration import CalibrationVersion
+from schemas.costs import ModelCosts, TokenUse, query_cost
+from schemas.errors import ConfigError
+from schemas.feedback import FeedbackEvent
+from schemas.labelled import LabelledExample
+from schemas.routed import Decision, DecisionReason, LabelRequest, ModelRole, ModelRun, RoutedEvent
+from schemas.settings import WorkloadSettings
+from stream_router.model_client.http_probe import ROLES, probe_workload
+from ucci_stream.offline.bootstrap import first_version
+from ucci_stream.offline.gold_lines import GoldQuery, read_gold, unknown_fields
+from ucci_stream.offline.model_answers import Answer, AnswerFile, Call, ask_missing, call_of, open_answers
+from ucci_stream.topics.feed import FeedStopped
+
+SOURCE = "ucci-stream calibrate"
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrateFiles:
+    """What is read and written.
+
+    Parameters
+    ----------
+    gold : Path
+        The gold lines.
+    answers : Path
+        The models' answers, kept between runs.
+    examples : Path
+        The labelled examples, for ``bootstrap`` and ``replay``.
+    """
+
+    gold: Path
+    answers: Path
+    examples: Path
+
+    @classmethod
+    def beside(cls, gold: Path, workload: str, examples: Path | None) -> CalibrateFiles:
+        """Return the files of one workload beside its gold lines.
+
+        Raises
+        ------
+        ConfigError
+            For standard input, which cannot be read again when a run is resumed.
+        """
+        if str(gold) == "-":
+            raise ConfigError(["FILE: must be a file and not standard input, so that a killed run can go on"])
+        stem = f"{gold.stem}.{quote(workload, safe='')}"
+        made = examples or gold.with_name(f"{stem}.labelled.jsonl")
+        return cls(gold, gold.with_name(f"{stem}.answers.jsonl"), made)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """What a file of gold lines says about a workload.
+
+    Parameters
+    ----------
+    version : CalibrationVersion
+        As the fit would publish it; its number is 1.
+    examples : tuple of LabelledExample
+    settings : WorkloadSettings
+        With measured costs where none are configured.
+    measured_cost : bool
+        Whether the costs are the ratio of both models' mean latencies in this run.
+    small_failures, large_failures : int
+        Lines on which the model gave no usable answer.
+    left_out : int
+        Lines on which neither did: the stream would set them aside.
+    """
+
+    version: CalibrationVersion
+    examples: tuple[LabelledExample, ...]
+    settings: WorkloadSettings
+    measured_cost: bool
+    small_failures: int
+    large_failures: int
+    left_out: int
+
+
+def calibrate(
+    workload: WorkloadSettings, files: CalibrateFiles, concurrency: int, now: datetime, console: Console
+) -> Calibrated:
+    """Ask both models about every gold line that is not answered yet, write the examples, and fit a first version.
+
+    Parameters
+    ----------
+    workload : WorkloadSettings
+        Both models configured.
+    files : CalibrateFiles
+    concurrency : int
+        Calls of each model in flight, at most.
+    now : datetime
+        Stands in the examples as the time of routing and labelling.
+    console : Console
+        For warnings and progress.
+
+    Raises
+    ------
+    ConfigError
+        Naming each bad line, or what is wrong with a model server.
+    AskingStopped
+        When a model server goes away; what it answered is kept.
+    FeedStopped
+        When there are too few usable lines.
+    """
+    if workload.offered_handoff is not None:
+        line = (
+            f"workloads.{workload.name}.handoff: calibrate runs the large model on whole queries, which says nothing "
+            "of answers that it only goes on with; leave handoff out here and let the stream learn it"
+        )
+        raise ConfigError([line])
+    queries = read_gold(files.gold)
+    warnings = list(unknown_fields(queries, workload.fields))
+    for warning in warnings:
+        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    if not any(field in query.line.entities for query in queries for field in workload.fields):
+        raise ConfigError([f"{files.gold}: no line has one of the fields {', '.join(workload.fields)}"])
+    with open_answers(files.answers) as answers:
+        _ask(workload, queries, answers, concurrency, console)
+        pairs = [(query, *_runs(workload, query, answers)) for query in queries]
+    settings, is_measured = _with_costs(workload, pairs)
+    examples = tuple(one for pair in pairs if (one := _example(settings, *pair, now)) is not None)
+    _write(files.examples, examples)
+    version = first_version(settings, examples, now, str(files.gold))
+    return Calibrated(
+        version=version,
+        examples=examples,
+        settings=settings,
+        measured_cost=is_measured,
+        small_failures=sum(not small.valid for _, small, _ in pairs),
+        large_failures=sum(not large.valid for _, _, large in pairs),
+        left_out=len(pairs) - len(examples),
+    )
+
+
+def _ask(
+    workload: WorkloadSettings,
+    queries: Sequence[GoldQuery],
+    answers: AnswerFile,
+    concurrency: int,
+    console: Console,
+) -> None:
+    calls = {role: [call_of(workload, role, query.line.text) for query in queries] for role in ROLES}
+    first = {role: text for role in ROLES if (text := _first_missing(calls[role], queries, answers)) is not None}
+    if not first:
+        return
+    asyncio.run(_require_servers(workload, first, answers, console))
+    missing = {role: sum(answers.get(call.key) is None for call in calls[role]) for role in ROLES}
+    with _progress(missing, len(queries), console) as progress:
+        asyncio.run(ask_missing(workload, calls, answers, concurrency, progress.advance))
+
+
+def _first_missing(calls: Sequence[Call], queries: Sequence[GoldQuery], answers: AnswerFile) -> str | None:
+    """Return the text of the first query that one model has not answered."""
+    pairs = zip(calls, queries, strict=True)
+    return next((query.line.text for call, query in pairs if answers.get(call.key) is None), None)
+
+
+async def _require_servers(
+    workload: WorkloadSettings, texts: Mapping[ModelRole, str], answers: AnswerFile, console: Console
+) -> None:
+    """Ask each model about one query, and look at it closely before thousands follow; the answers are kept."""
+    probed = await probe_workload(workload, texts)
+    findings = [finding for one in probed for finding in one.findings]
+    for one in probed:
+        if one.reply is not None and one.reply.uncertainty is not None:
+            answers.add(call_of(workload, one.role, texts[one.role]).key, Answer(one.reply, None, one.latency_s))
+    faults = [finding.line for finding in findings if finding.kind == "fault"]
+    if faults:
+        raise ConfigError(faults)
+    for finding in findings:
+        console.print(f"warning: {finding.line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+def _runs(workload: WorkloadSettings, query: GoldQuery, answers: AnswerFile) -> tuple[ModelRun, ModelRun]:
+    small, large = (_run(workload, role, query, answers) for role in ROLES)
+    return small, large
+
+
+def _run(workload: WorkloadSettings, role: ModelRole, query: GoldQuery, answers: AnswerFile) -> ModelRun:
+    answer = answers.get(call_of(workload, role, query.line.text).key)
+    assert answer is not None, "ask_missing() returns when all is answered"
+    return answer.run(getattr(workload, role).model, workload.fields)
+
+
+def _with_costs(
+    workload: WorkloadSettings, pairs: Sequence[tuple[GoldQuery, ModelRun, ModelRun]]
+) -> tuple[WorkloadSettings, bool]:
+    """Return the settings with costs: as configured, else the ratio of mean latencies."""
+    if workload.cost is not None:
+        return workload, False
+    small = sum(run.latency_s for _, run, _ in pairs)
+    large = sum(run.latency_s for _, _, run in pairs)
+    if small <= 0.0 or large <= 0.0:
+        return workload, False
+    return workload.model_copy(update={"cost": ModelCosts(small=1.0, large=round(large / small, 2))}), True
+
+
+def _tokens(run: ModelRun) -> TokenUse:
+    return TokenUse(run.prompt_tokens, run.completion_tokens)
+
+
+def _example(
+    workload: WorkloadSettings, query: GoldQuery, small: ModelRun, large: ModelRun, now: datetime
+) -> LabelledExample | None:
+    """Return what the stream would have made of this query in a cold start; None where it makes a dead letter."""
+    if not small.valid and not large.valid:
+        return None
+    reason: DecisionReason = "cold_start"
+    if not small.valid:
+        reason = "small_failed"
+    elif not large.valid:
+        reason = "degraded"
+    served = large if large.valid else small
+    routed = RoutedEvent(
+        query_id=query.query_id,
+        workload=workload.name,
+        text=query.line.text,
+        entities=served.entities or {},
+        answered_by="large" if large.valid else "small",
+        decision=Decision(
+            escalated=True, reason=reason, uncertainty=small.uncertainty if small.valid else None, large_probability=1.0
+        ),
+        small=small,
+        large=large,
+        cost=query_cost(
+            workload.cost or ModelCosts(large=1.0), escalated=True, small=_tokens(small), large=[_tokens(large)]
+        ),
+        label=LabelRequest(requested=True, probability=1.0, reason="random"),
+        routed_at=now,
+        routed_by=SOURCE,
+        signal=workload.uncertainty,
+    )
+    label = FeedbackEvent(query_id=query.query_id, entities=query.line.entities, labelled_at=now, source=SOURCE)
+    return LabelledExample.from_events(routed, label, fields=workload.fields)
+
+
+def _write(path: Path, examples: Sequence[LabelledExample]) -> None:
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        beside.write_bytes(b"".join(example.to_json() + b"\n" for example in examples))
+        beside.replace(path)
+    except OSError as error:
+        raise FeedStopped(f"{path}: cannot be written: {error.strerror}") from None
+
+
+class _Bars:
+    """Two bars, one a model."""
+
+    def __init__(self, progress: Progress, tasks: Mapping[ModelRole, TaskID]) -> None:
+        self._progress = progress
+        self._tasks = tasks
+
+    def advance(self, role: ModelRole) -> None:
+        self._progress.advance(self._tasks[role])
+
+
+@contextmanager
+def _progress(missing: Mapping[ModelRole, int], queries: int, console: Console) -> Iterator[_Bars]:
+    """Show how many calls are answered and how long the rest will take; one line alone where nobody watches."""
+    asked = sum(missing.values())
+    kept = len(missing) * queries - asked
+    known = f", {kept} answers are known" if kept else ""
+    console.print(f"asking both models: {asked} calls{known}", highlight=False, soft_wrap=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    left = (TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, *left, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield _Bars(
+            progress,
+            {
+                role: progress.add_task(role, completed=queries - count, total=queries)
+                for role, count in missing.items()
+            },
+        )

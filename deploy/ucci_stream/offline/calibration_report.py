@@ -1,0 +1,214 @@
+"""What a calibration made offline means for quality and cost: a sentence, and a table of what else could be had."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from schemas.calibration import CalibrationVersion
+from schemas.costs import CostRate, ModelCosts, expected_cost
+from schemas.labelled import LabelledExample
+from schemas.settings import WorkloadSettings
+from ucci_stream.offline.bootstrap import first_version
+from ucci_stream.offline.calibrate import Calibrated
+
+_TARGET_STEPS = (-0.02, -0.01, 0.0, 0.01, 0.02)
+_COST_RATIOS = (2.0, 5.0, 10.0)
+_TARGETS = (0.01, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What one version promises.
+
+    Parameters
+    ----------
+    target : float
+        Of micro-F1.
+    state : str
+        ``active`` or ``infeasible``.
+    escalation_rate : float
+    micro_f1, margin : float
+        Estimate, and half the width of its 95 % interval.
+    best_micro_f1 : float or None
+        The highest that any threshold reaches, where none reaches the target.
+    costs : tuple of (float, CostRate)
+        By the cost of a large call, in small calls; none where no cost is known.
+    """
+
+    target: float
+    state: str
+    escalation_rate: float
+    micro_f1: float
+    margin: float
+    best_micro_f1: float | None
+    costs: tuple[tuple[float, CostRate], ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "target": self.target,
+            "state": self.state,
+            "escalation_rate": self.escalation_rate,
+            "micro_f1": {"estimate": self.micro_f1, "margin_95": self.margin, "best": self.best_micro_f1},
+            "costs": [{"large": large, **rate.model_dump(mode="json")} for large, rate in self.costs],
+        }
+
+
+def promise_of(version: CalibrationVersion, ratios: Sequence[float]) -> Promise:
+    """Return what a version promises, with its costs at these prices of a large call in small calls."""
+    evidence = version.evidence
+    estimate, interval = evidence.micro_f1, evidence.details["micro_f1_95"]
+    rate = evidence.escalation_rate or 0.0
+    explored = version.exploration_probability
+    return Promise(
+        target=version.target.micro_f1,
+        state=version.state,
+        escalation_rate=rate,
+        micro_f1=0.0 if estimate is None else estimate.estimate,
+        margin=(interval["upper"] - interval["lower"]) / 2.0,
+        best_micro_f1=evidence.best_micro_f1,
+        costs=tuple((large, expected_cost(ModelCosts(large=large), rate, explored)) for large in ratios),
+    )
+
+
+def cost_ratio(settings: WorkloadSettings) -> float | None:
+    """Return the cost of a large call in small calls, None where no cost is known."""
+    return None if settings.cost is None else settings.cost.large / settings.cost.small
+
+
+def sentence(promise: Promise) -> str:
+    """Return the promise in one sentence; its first cost is the one in force.
+
+    Examples
+    --------
+    >>> costs = ((3.02, expected_cost(ModelCosts(large=3.02), 0.23)),)
+    >>> sentence(Promise(0.91, "active", 0.23, 0.9148, 0.0106, None, costs))
+    'at target .91: escalate 23 %, cost 1.69 of 3.02 (paper 1.46), micro-F1 .915 ± .011'
+    """
+    begin = f"at target {_share(promise.target, 2)}: "
+    if promise.best_micro_f1 is not None:
+        begin += f"out of reach, any threshold is expected to give {_share(promise.best_micro_f1)} at most; "
+    cost = ""
+    if promise.costs:
+        _, rate = promise.costs[0]
+        cost = f"cost {rate.sequential:.2f} of {rate.large_only:.2f} (paper {rate.paper:.2f}), "
+    quality = f"micro-F1 {_share(promise.micro_f1)} ± {_share(promise.margin)}"
+    return f"{begin}escalate {promise.escalation_rate:.0%}, {cost}{quality}".replace("%,", " %,")
+
+
+def what_if(settings: WorkloadSettings, examples: Sequence[LabelledExample], made: CalibrationVersion) -> list[Promise]:
+    """Return the promises at targets around the configured one, each with its costs at several prices.
+
+    Each target is fitted anew, for the margin of the choice depends on it. The cost ratio changes no threshold: the
+    cheapest policy is the one that escalates least, whatever the price.
+
+    Parameters
+    ----------
+    settings : WorkloadSettings
+    examples : sequence of LabelledExample
+    made : CalibrationVersion
+        The version at the configured target.
+    """
+    return [promise_of(version, ratios_of(settings)) for version in _versions(settings, examples, made)]
+
+
+def ratios_of(settings: WorkloadSettings) -> tuple[float, ...]:
+    """Return the cost ratios that are shown: that in force first, then others."""
+    present = cost_ratio(settings)
+    others = tuple(ratio for ratio in _COST_RATIOS if ratio != present)
+    return others if present is None else (present, *others)
+
+
+def _in_force(settings: WorkloadSettings) -> tuple[float, ...]:
+    ratio = cost_ratio(settings)
+    return () if ratio is None else (ratio,)
+
+
+def _versions(
+    settings: WorkloadSettings, examples: Sequence[LabelledExample], made: CalibrationVersion
+) -> Iterator[CalibrationVersion]:
+    for step in _TARGET_STEPS:
+        target = round(settings.target.micro_f1 + step, 6)
+        if not _TARGETS[0] <= target <= _TARGETS[1]:
+            continue
+        if not step:
+            yield made
+            continue
+        other = settings.model_copy(update={"target": settings.target.model_copy(update={"micro_f1": target})})
+        yield first_version(other, examples, made.created_at, "what-if")
+
+
+def what_if_table(promises: Sequence[Promise], in_force: float) -> Table:
+    """Return the table for people; the row of the configured target is bold."""
+    ratios = [large for large, _ in promises[0].costs]
+    table = Table("target", "escalated", "micro-F1", title="cost of a query, sequential / paper, in small calls")
+    for place, ratio in enumerate(ratios):
+        table.add_column(f"large = {ratio:g}" + (" *" if not place else ""), justify="right")
+    for promise in promises:
+        reached = f"{_share(promise.micro_f1)} ± {_share(promise.margin)}"
+        if promise.best_micro_f1 is not None:
+            reached += ", out of reach"
+        costs = [f"{rate.sequential:.2f} / {rate.paper:.2f}" for _, rate in promise.costs]
+        style = "bold" if promise.target == in_force else None
+        table.add_row(_share(promise.target, 2), f"{promise.escalation_rate:.1%}", reached, *costs, style=style)
+    return table
+
+
+def report(done: Calibrated, promises: Sequence[Promise]) -> dict[str, Any]:
+    """Return everything as JSON values, the other targets last; ``promises`` may be empty."""
+    promise = promise_of(done.version, _in_force(done.settings))
+    return {
+        "sentence": sentence(promise),
+        **promise.as_json(),
+        "uncertainty_threshold": done.version.uncertainty_threshold,
+        "examples": len(done.examples),
+        "small_failures": done.small_failures,
+        "large_failures": done.large_failures,
+        "left_out": done.left_out,
+        "measured_cost": done.measured_cost,
+        "version": json.loads(done.version.to_json()),
+        "what_if": [one.as_json() for one in promises],
+    }
+
+
+def show(done: Calibrated, promises: Sequence[Promise], out: Console) -> None:
+    """Print the sentence, what stands behind it, and the table of other targets where there is one."""
+    counts = f"{len(done.examples)} examples"
+    failures = ((done.small_failures, "small"), (done.large_failures, "large"))
+    counts += "".join(f", {count} without a usable {role} answer" for count, role in failures if count)
+    if done.left_out:
+        counts += f", {done.left_out} left out because neither model gave one"
+    promise = promise_of(done.version, _in_force(done.settings))
+    out.print(sentence(promise), style="bold", highlight=False, soft_wrap=True)
+    out.print(counts, highlight=False, soft_wrap=True)
+    if done.measured_cost and done.settings.cost is not None:
+        out.print(
+            f"cost: large = {done.settings.cost.large:g} small calls, by the mean latencies of this run; set "
+            f"[workloads.{done.settings.name}] cost to what a call costs you",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    if promises:
+        out.print(what_if_table(promises, done.settings.target.micro_f1))
+
+
+def draw(done: Calibrated, path: Path) -> Path:
+    """Draw the map and the frontier to a PNG or SVG, the sentence above them."""
+    from ucci_stream.offline.calibration_picture import plot_first_version
+
+    said = sentence(promise_of(done.version, _in_force(done.settings)))
+    return plot_first_version(done.version, done.examples, said, path)
+
+
+def _share(value: float, digits: int = 3) -> str:
+    """Return a share as papers write it, without the zero before the point."""
+    text = f"{value:.{digits}f}"
+    return text.removeprefix("0") if value < 1.0 else text

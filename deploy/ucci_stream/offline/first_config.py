@@ -1,0 +1,212 @@
+"""``ucci-stream init``: writes a ``ucci.toml`` for two model servers, from options, answers and what the servers say.
+
+Whatever is not given is asked for, with what the servers or the gold lines suggest as the default. The file is written
+only when it passes the same check as ``check-config``, and both models have been asked once with the prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.errors import ConfigError
+from schemas.routed import ModelRole
+from schemas.settings import TEXT_PLACEHOLDER, ModelEndpoint, Settings
+from schemas.settings_text import parse_settings, require_models, settings_warnings
+from stream_router.errors import CallError
+from stream_router.model_client.http_call import ModelConnection
+from stream_router.model_client.http_probe import ROLES, SAMPLE_TEXT, Probed, probe_workload
+from ucci_stream.offline.gold_lines import GoldQuery, read_gold
+
+Ask = Callable[[str, str, str | None], str]
+"""Option, question, default → answer; raises :class:`ConfigError` naming the option where nobody can be asked."""
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_SHOWN_MODELS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the command line holds; None where it leaves something out.
+
+    Parameters
+    ----------
+    urls, models : mapping of role to str
+    prompt : str or None
+        With ``{text}``.
+    fields : tuple of str
+        Empty where they are to be found.
+    gold : Path or None
+        Gold lines: they name the fields.
+    """
+
+    workload: str
+    kafka: str
+    target: float
+    api: str
+    urls: Mapping[ModelRole, str | None]
+    models: Mapping[ModelRole, str | None]
+    prompt: str | None
+    fields: tuple[str, ...]
+    gold: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstConfig:
+    """The text of the file, and what a person should know of it."""
+
+    text: str
+    warnings: tuple[str, ...]
+
+
+def first_config(given: Given, environ: Mapping[str, str], ask: Ask) -> FirstConfig:
+    """Make a ``ucci.toml``; both model servers are asked for their models, and one query each.
+
+    Parameters
+    ----------
+    given : Given
+    environ : mapping
+        Overrides of settings, API keys among them.
+    ask : callable
+
+    Raises
+    ------
+    ConfigError
+        When something is missing, a server cannot be used as configured, or the file would not be valid.
+    """
+    gold = () if given.gold is None else read_gold(given.gold)
+    urls = {role: given.urls[role] or ask(f"--{role}-url", f"Address of the {role} model", None) for role in ROLES}
+    models = {role: given.models[role] or _model_of(role, urls[role], ask) for role in ROLES}
+    fields = given.fields or _fields_of(gold)
+    prompt = given.prompt
+    if prompt is None and not fields:
+        fields = tuple(_split(ask("--fields", "Fields to extract, separated by commas", None)))
+    if prompt is None:
+        prompt = default_prompt(fields)
+    draft = _Draft(given, urls, models, prompt)
+    if not fields:
+        fields = draft.fields_of_an_answer(environ, ask)
+    text = draft.text(fields)
+    settings = _checked(text, environ)
+    text_to_try = gold[0].line.text if gold else SAMPLE_TEXT
+    probed = asyncio.run(probe_workload(settings.workloads[given.workload], dict.fromkeys(ROLES, text_to_try)))
+    _require_usable(probed)
+    doubts = (finding.line for one in probed for finding in one.findings)
+    return FirstConfig(text, (*settings_warnings(settings), *doubts))
+
+
+def default_prompt(fields: Sequence[str]) -> str:
+    """Return a prompt that asks for these fields.
+
+    Examples
+    --------
+    >>> print(default_prompt(["camera", "iso"]))
+    Extract camera, iso from the query as one JSON object with exactly these keys; null where the query says nothing.
+    Query: {text}
+    JSON:
+    """
+    return (
+        f"Extract {', '.join(fields)} from the query as one JSON object with exactly these keys; null where the query "
+        f"says nothing.\nQuery: {TEXT_PLACEHOLDER}\nJSON:"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """The file but for its fields."""
+
+    given: Given
+    urls: Mapping[ModelRole, str]
+    models: Mapping[ModelRole, str]
+    prompt: str
+
+    def text(self, fields: Sequence[str]) -> str:
+        given = self.given
+        name = given.workload if _BARE_KEY.fullmatch(given.workload) else _quoted(given.workload)
+        ends = "\n".join(
+            f"{role} = {{ base_url = {_quoted(self.urls[role])}, model = {_quoted(self.models[role])} }}"
+            for role in ROLES
+        )
+        return f"""\
+# Written by ucci-stream init; every key: ucci-stream check-config, docs/reference/configuration.md
+[kafka]
+"bootstrap.servers" = {_quoted(given.kafka)}
+
+[workloads.{name}]
+prompt = {_quoted(self.prompt)}
+fields = [{", ".join(map(_quoted, fields))}]
+api = {_quoted(given.api)}
+{ends}
+target = {{ micro_f1 = {given.target} }}
+# cost = {{ small = 1.0, large = 3.0 }}   # what one call costs you; by default the ratio of both latencies
+"""
+
+    def fields_of_an_answer(self, environ: Mapping[str, str], ask: Ask) -> tuple[str, ...]:
+        """Return the keys that the large model answers with, confirmed where somebody can be asked."""
+        workload = _checked(self.text(["field"]), environ).workloads[self.given.workload]
+        query = ask("--fields", "A query to try the prompt with", None)
+        (probed,) = asyncio.run(probe_workload(workload, {"large": query}))
+        _require_usable((probed,))
+        keys: list[str] = []
+        if probed.reply is not None:
+            try:
+                keys = list(json.loads(probed.reply.text))
+            except (ValueError, TypeError):
+                keys = []
+        return tuple(_split(ask("--fields", "Fields", ",".join(keys) or None)))
+
+
+def _model_of(role: ModelRole, url: str, ask: Ask) -> str:
+    """Return the model that a server lists, or ask which of several is meant."""
+    served = sorted(asyncio.run(_served(role, url)))
+    if len(served) == 1:
+        return served[0]
+    listed = f" ({', '.join(served[:_SHOWN_MODELS])})" if served else ""
+    return ask(f"--{role}-model", f"Name of the {role} model at {url}{listed}", None)
+
+
+async def _served(role: ModelRole, url: str) -> Mapping[str, str]:
+    try:
+        endpoint = ModelEndpoint(base_url=url, model="unknown yet")
+    except ValueError:
+        raise ConfigError([f"--{role}-url: is {url!r}; it must be like http://host:8000/v1"]) from None
+    connection = ModelConnection(endpoint, max_connections=1, max_tokens=1)
+    try:
+        return await connection.models()
+    except CallError as error:
+        raise ConfigError(
+            [f"--{role}-url: {endpoint.public_url} does not list its models ({error}); start it or name --{role}-model"]
+        ) from None
+    finally:
+        await connection.close()
+
+
+def _fields_of(gold: Sequence[GoldQuery]) -> tuple[str, ...]:
+    """Return the fields that gold lines name, the most frequent first."""
+    return tuple(name for name, _ in Counter(name for query in gold for name in query.line.entities).most_common())
+
+
+def _checked(text: str, environ: Mapping[str, str]) -> Settings:
+    settings = parse_settings(text, environ)
+    require_models(settings)
+    return settings
+
+
+def _require_usable(probed: Sequence[Probed]) -> None:
+    faults = [finding.line for one in probed for finding in one.findings if finding.kind == "fault"]
+    if faults:
+        raise ConfigError(faults)
+
+
+def _split(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _quoted(text: str) -> str:
+    """Return a TOML string: JSON's, whose escapes TOML shares."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,105 @@
+"""Reads the gold lines that a calibration starts from: ``{"text": …, "entities": {…}}``, one query a line.
+
+All faults of a file are named at once, each by line number and field, before any model is asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from schemas.entities import Entities
+from schemas.errors import ConfigError, DecodeError
+from schemas.event import Event
+from schemas.query import MAX_TEXT_CHARS
+from ucci_stream.topics.feed import open_lines
+
+_MOST_FAULTS = 20
+_ID_CHARS = 24
+
+
+class GoldLine(Event):
+    """One line of the file; other keys are ignored.
+
+    Parameters
+    ----------
+    text : str
+        The query.
+    entities : dict
+        What is right; a field that is left out is null.
+    """
+
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
+    entities: Entities
+
+
+@dataclass(frozen=True, slots=True)
+class GoldQuery:
+    """One query with its gold entities.
+
+    Parameters
+    ----------
+    query_id : str
+        Made of the text, so that lines that are calibrated with again count once.
+    """
+
+    number: int
+    query_id: str
+    line: GoldLine
+
+
+def read_gold(path: Path) -> tuple[GoldQuery, ...]:
+    """Read a JSONL file of gold lines; empty lines are passed over.
+
+    Raises
+    ------
+    ConfigError
+        Naming each bad line, the first twenty of them, or that there is none at all.
+    FeedStopped
+        When the file cannot be read.
+    """
+    queries: list[GoldQuery] = []
+    faults: list[str] = []
+    repeated: Counter[str] = Counter()
+    with open_lines(path) as lines:
+        for number, raw in lines:
+            if not raw.strip():
+                continue
+            try:
+                line = GoldLine.from_json(raw.strip())
+            except DecodeError as error:
+                faults.append(f"{path}:{number}: {error}")
+                continue
+            query_id = f"gold-{sha256(line.text.encode()).hexdigest()[:_ID_CHARS]}"
+            repeated[query_id] += 1
+            if repeated[query_id] > 1:
+                query_id = f"{query_id}-{repeated[query_id]}"
+            queries.append(GoldQuery(number, query_id, line))
+    if faults:
+        more = [f"{path}: {len(faults) - _MOST_FAULTS} more lines are faulty"] if len(faults) > _MOST_FAULTS else []
+        raise ConfigError([*faults[:_MOST_FAULTS], *more])
+    if not queries:
+        raise ConfigError([f'{path}: holds no line; each must be like {{"text": "…", "entities": {{"field": "…"}}}}'])
+    return tuple(queries)
+
+
+def unknown_fields(queries: Sequence[GoldQuery], fields: Sequence[str]) -> Iterator[str]:
+    """Yield a warning for each field that lines name and the workload does not have; such values count nothing."""
+    first: dict[str, int] = {}
+    times: Counter[str] = Counter()
+    for query in queries:
+        for name in query.line.entities:
+            if name not in fields:
+                first.setdefault(name, query.number)
+                times[name] += 1
+    for name, count in times.most_common():
+        near = get_close_matches(name, fields, n=1)
+        hint = f"; is {near[0]} meant?" if near else ""
+        yield f"{name}: is no field of the workload, ignored on {count} lines, first on line {first[name]}{hint}"

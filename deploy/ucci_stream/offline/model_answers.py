@@ -1,0 +1,278 @@
+"""Asks both models about many queries, with bounded concurrency, and keeps every answer as soon as it has come.
+
+The answers lie in a file of their own. A call that is answered there is never made again, so that a run that was
+killed goes on where it was. An answer belongs to the request that brought it: another prompt, model or length asks
+anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import UcciError
+from schemas.routed import ModelRole, ModelRun
+from schemas.settings import ModelEndpoint, WorkloadSettings
+from stream_router.errors import CallError, RefusedError, ServerDownError
+from stream_router.model_client.answer import failed_run, parse_answer
+from stream_router.model_client.http_client import ModelClient
+from stream_router.model_client.request import ModelRequest, build_probe, build_request
+from stream_router.ports import Reply, ServerName
+from ucci_runtime.process import SystemClock
+
+OUTAGE_S = 30.0
+"""How long a server may be down before the run ends; what was answered is kept."""
+
+_SYNC_S = 1.0
+
+
+class AskingStopped(UcciError):
+    """Not every query was answered; what was is kept, and the same command goes on from there."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one call brought: a reply, or the server's refusal of this very request."""
+
+    reply: Reply | None
+    refusal: str | None
+    latency_s: float
+
+    def run(self, model: str, fields: Sequence[str]) -> ModelRun:
+        """Return it as a run of the model, parsed for these fields."""
+        if self.reply is None:
+            return failed_run(model, self.refusal or "failed", self.latency_s)
+        return parse_answer(model, self.reply, fields, self.latency_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, and the key that its answer is kept under."""
+
+    request: ModelRequest
+    key: str
+
+
+class AnswerFile:
+    """Answers by key, one JSON object a line, each written as soon as it came.
+
+    A written answer survives the end of this process at once, and that of the machine after a second.
+
+    Parameters
+    ----------
+    path : Path
+    descriptor : int
+        Of the file, open for appending and locked.
+    answers : dict
+        What the file holds.
+    """
+
+    def __init__(self, path: Path, descriptor: int, answers: dict[str, Answer]) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._answers = answers
+        self._synced_s = time.monotonic()
+
+    def get(self, key: str) -> Answer | None:
+        """Return the answer to a call, or None while there is none."""
+        return self._answers.get(key)
+
+    def add(self, key: str, answer: Answer) -> None:
+        """Keep an answer."""
+        self._answers[key] = answer
+        line = json.dumps({"key": key, **asdict(answer)}, separators=(",", ":")).encode() + b"\n"
+        written = os.write(self._descriptor, line)
+        if written != len(line):
+            raise AskingStopped(f"{self.path}: the disk is full; make room and run this again")
+        if time.monotonic() - self._synced_s >= _SYNC_S:
+            self.sync()
+
+    def sync(self) -> None:
+        """Have all that was written outlast the machine."""
+        os.fsync(self._descriptor)
+        self._synced_s = time.monotonic()
+
+
+@contextmanager
+def open_answers(path: Path) -> Iterator[AnswerFile]:
+    """Open a file of answers, made where it is missing, for this process alone.
+
+    A last line that was cut off in the middle is dropped.
+
+    Raises
+    ------
+    AskingStopped
+        When another process is at it, or it holds something else.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise AskingStopped(f"{path}: cannot be opened: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise AskingStopped(f"{path}: another run is writing to it; wait for its end") from None
+        whole, _, cut = path.read_bytes().rpartition(b"\n")
+        if cut:
+            os.ftruncate(descriptor, len(whole) + 1 if whole else 0)
+        file = AnswerFile(path, descriptor, dict(_read(path, whole)))
+        yield file
+        file.sync()
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path, whole: bytes) -> Iterator[tuple[str, Answer]]:
+    for number, line in enumerate(whole.splitlines(), start=1):
+        try:
+            found: Mapping[str, Any] = json.loads(line)
+            reply = found["reply"]
+            answer = Answer(None if reply is None else Reply(**reply), found["refusal"], found["latency_s"])
+            yield found["key"], answer
+        except (ValueError, KeyError, TypeError):
+            raise AskingStopped(f"{path}:{number}: is no kept answer; remove the file to ask anew") from None
+
+
+def call_of(workload: WorkloadSettings, role: ModelRole, text: str) -> Call:
+    """Return the call that the router would make of one model about one query."""
+    request = build_request(workload, _endpoint(workload, role), text)
+    identity = f"{role}\0{request.path}\0{request.signal.kind}\0".encode() + request.body
+    return Call(request, sha256(identity).hexdigest())
+
+
+async def ask_missing(
+    workload: WorkloadSettings,
+    calls: Mapping[ModelRole, Sequence[Call]],
+    file: AnswerFile,
+    concurrency: int,
+    advance: Callable[[ModelRole], None],
+) -> None:
+    """Make the calls that the file has no answer to, both models at once; returns when all are answered.
+
+    Parameters
+    ----------
+    workload : WorkloadSettings
+    calls : mapping of role to sequence of Call
+    file : AnswerFile
+        Takes each answer as it comes.
+    concurrency : int
+        Calls of each model in flight, at most.
+    advance : callable
+        Called with the role after each answer.
+
+    Raises
+    ------
+    AskingStopped
+        When a server stays down for ``OUTAGE_S``, or calls failed for good; what was answered is kept.
+    """
+    failed: list[str] = []
+    try:
+        async with asyncio.TaskGroup() as both:
+            for role, wanted in calls.items():
+                missing = {call.key: call for call in wanted if file.get(call.key) is None}
+                if missing:
+                    asking = _Asking(workload, role, file, failed, advance)
+                    both.create_task(asking.ask(tuple(missing.values()), concurrency))
+    except* UcciError as errors:
+        raise _first(errors) from None
+    if failed:
+        raise AskingStopped(
+            f"{len(failed)} calls were not answered, the first because of: {failed[0]}; all others are kept in "
+            f"{file.path}: run this again to ask only these"
+        )
+
+
+class _Asking:
+    """The calls of one model."""
+
+    def __init__(
+        self,
+        workload: WorkloadSettings,
+        role: ModelRole,
+        file: AnswerFile,
+        failed: list[str],
+        advance: Callable[[ModelRole], None],
+    ) -> None:
+        self._workload = workload
+        self._role = role
+        self._file = file
+        self._failed = failed
+        self._advance = advance
+
+    async def ask(self, calls: Sequence[Call], concurrency: int) -> None:
+        endpoint = _endpoint(self._workload, self._role)
+        at_most = min(concurrency, endpoint.max_concurrency)
+        client = ModelClient(
+            ServerName(self._workload.name, self._role),
+            endpoint.model_copy(update={"max_concurrency": at_most}),
+            build_probe(self._workload, endpoint),
+            max_tokens=self._workload.max_tokens,
+            clock=SystemClock(),
+        )
+        await client.start()
+        try:
+            left = iter(calls)
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(min(at_most, len(calls))):
+                    workers.create_task(self._work(client, left))
+        finally:
+            await client.close()
+
+    async def _work(self, client: ModelClient, left: Iterator[Call]) -> None:
+        """Take one call after the other, until others have taken the rest."""
+        for call in left:
+            await self._settle(client, call)
+
+    async def _settle(self, client: ModelClient, call: Call) -> None:
+        """Make one call until there is an answer to keep, or it has failed for good."""
+        outages = 0
+        while True:
+            try:
+                answered = await client.call(call.request, earlier_rounds=outages)
+            except ServerDownError as error:
+                outages += error.after_attempts
+                await self._await_server(client, str(error))
+            except RefusedError as error:
+                self._file.add(call.key, Answer(None, str(error), 0.0))
+                break
+            except CallError as error:
+                self._failed.append(f"{self._role}: {error}")
+                return
+            else:
+                self._file.add(call.key, Answer(answered.reply, None, answered.latency_s))
+                break
+        self._advance(self._role)
+
+    async def _await_server(self, client: ModelClient, reason: str) -> None:
+        try:
+            async with asyncio.timeout(OUTAGE_S):
+                await client.wait_up()
+        except TimeoutError:
+            raise AskingStopped(
+                f"{reason}; not back after {OUTAGE_S:g} s. All answers so far are kept in {self._file.path}: run this "
+                "again to go on"
+            ) from None
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error of a group of groups."""
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _endpoint(workload: WorkloadSettings, role: ModelRole) -> ModelEndpoint:
+    endpoint: ModelEndpoint | None = getattr(workload, role)
+    assert endpoint is not None, "require_models() comes first"
+    return endpoint

@@ -1,0 +1,228 @@
+"""What became of queries and labels: results as they are committed, labels as they are joined, and what is set aside.
+
+A follower takes its places at the present ends of the topics before anything is sent, so that no outcome is missed. It
+reads committed records alone and leaves nothing behind on the broker.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
+from rich.markup import escape
+
+from schemas.errors import DecodeError, UcciError
+from schemas.labelled import LabelledExample
+from schemas.routed import RoutedEvent
+from schemas.settings import Settings
+from schemas.topics import DEAD_LETTERS, OBSERVATIONS, RESULTS, Topic
+from ucci_runtime.broker.kafka_records import record_of
+from ucci_stream.topics import admin
+from ucci_stream.topics.admin import broker_failures, client_properties
+
+_POLL_S = 0.25
+_QUIET_S = 1.5
+_MOST = 500
+_LABELLED = b'"kind":"labelled"'
+
+
+class TopicMissing(UcciError):
+    """A topic that is to be read does not exist."""
+
+    exit_code = 1
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """What became of the records that were sent, by query id.
+
+    Parameters
+    ----------
+    done : counter
+        How it ended, in a few words: ``small: kept``, ``joined``, ``set aside: missing_workload``.
+    waiting : set of str
+        Query ids without an outcome yet.
+    """
+
+    done: Counter[str] = field(default_factory=Counter)
+    waiting: set[str] = field(default_factory=set)
+
+
+class Follower:
+    """Reads topics from where they ended when it was opened.
+
+    Parameters
+    ----------
+    consumer : Consumer
+        Assigned.
+    dead_letters : str
+        Name of that topic.
+    """
+
+    def __init__(self, consumer: Consumer, dead_letters: str) -> None:
+        self._consumer = consumer
+        self._dead_letters = dead_letters
+
+    def messages(self, timeout_s: float) -> list[Message]:
+        """Return what came, waiting for the first at most so long."""
+        found = self._consumer.consume(num_messages=_MOST, timeout=timeout_s)
+        return [message for message in found if message.error() is None and message.value() is not None]
+
+    def await_all(
+        self, query_ids: AbstractSet[str], timeout_s: float, read: Callable[[bytes], tuple[str, str] | None]
+    ) -> Outcomes:
+        """Wait for an outcome of each query.
+
+        Parameters
+        ----------
+        query_ids : set of str
+        timeout_s : float
+            Ends the wait, counted anew from each outcome.
+        read : callable
+            A record's value → query id and how it ended, or None where it is about something else.
+        """
+        outcomes = Outcomes(waiting=set(query_ids))
+        deadline = time.monotonic() + timeout_s
+        while outcomes.waiting and time.monotonic() < deadline:
+            for message in self.messages(_POLL_S):
+                found = _set_aside(message) if message.topic() == self._dead_letters else _read(message, read)
+                if found is not None and found[0] in outcomes.waiting:
+                    outcomes.waiting.discard(found[0])
+                    outcomes.done[found[1]] += 1
+                    deadline = time.monotonic() + timeout_s
+        return outcomes
+
+
+def _set_aside(message: Message) -> tuple[str, str] | None:
+    """Return the query of a dead letter and why it is one; None for a letter without a key."""
+    record = record_of(message)
+    reason = dict(record.headers).get("dlq.reason")
+    if record.key is None or reason is None:
+        return None
+    return record.key.decode(errors="replace"), f"set aside: {reason.decode(errors='replace')}"
+
+
+def _read(message: Message, read: Callable[[bytes], tuple[str, str] | None]) -> tuple[str, str] | None:
+    try:
+        return read(message.value() or b"")
+    except DecodeError:
+        return None  # not ours to judge: the services count what they cannot read
+
+
+def outcome_of_result(value: bytes) -> tuple[str, str]:
+    """Return a result's query id, and which model answered and why.
+
+    Raises
+    ------
+    DecodeError
+    """
+    routed = RoutedEvent.from_json(value)
+    return routed.query_id, f"{routed.answered_by}: {routed.decision.reason}"
+
+
+def outcome_of_label(value: bytes) -> tuple[str, str] | None:
+    """Return a joined label's query id, and whether the label counts; None for other observations.
+
+    Raises
+    ------
+    DecodeError
+    """
+    if _LABELLED not in value:
+        return None
+    example = LabelledExample.from_json(value)
+    if example.retracted:
+        return example.query_id, "withdrawn or skipped"
+    return (
+        example.query_id,
+        "joined" if example.label_requested else "joined, but was not asked for: shown, not counted",
+    )
+
+
+@contextmanager
+def follow(settings: Settings, topics: Sequence[Topic], last: int = 0) -> Iterator[Follower]:
+    """Open a follower of these topics at their present ends.
+
+    Parameters
+    ----------
+    settings : Settings
+    topics : sequence of Topic
+    last : int
+        Start so many records before the end of each partition.
+
+    Raises
+    ------
+    TopicMissing, BrokerUnreachable, AccessDenied
+    """
+    admin.require_broker(settings)
+    prefix = settings.topics.prefix
+    ours: dict[str, str | float] = {
+        "enable_auto_commit": "false",
+        "isolation_level": "read_committed",
+        "fetch_wait_max_ms": 20,
+    }
+    ours["group_id"] = f"{prefix}-follow-{uuid.uuid4()}"
+    consumer = Consumer(client_properties(settings, **ours))
+    try:
+        with broker_failures(settings):
+            places = [place for topic in topics for place in _ends(consumer, topic.name(prefix), last)]
+            consumer.assign(places)
+        yield Follower(consumer, DEAD_LETTERS.name(prefix))
+    finally:
+        consumer.close()
+
+
+def _ends(consumer: Consumer, topic: str, last: int) -> Iterator[TopicPartition]:
+    metadata = consumer.list_topics(topic, timeout=admin.ANSWER_TIMEOUT_S).topics[topic]
+    if metadata.error is not None:
+        raise TopicMissing(f"{topic}: {metadata.error.str()}; run `ucci-stream topics create`")
+    for partition in metadata.partitions:
+        place = TopicPartition(topic, partition)
+        begin, end = consumer.get_watermark_offsets(place, timeout=admin.ANSWER_TIMEOUT_S)
+        yield TopicPartition(topic, partition, max(begin, end - last) if end >= 0 else OFFSET_END)
+
+
+def results(settings: Settings, last: int, *, endless: bool) -> Iterator[RoutedEvent]:
+    """Yield committed results: some of the past, and where it is endless all that come.
+
+    Parameters
+    ----------
+    settings : Settings
+    last : int
+        Of the past, at most so many of each partition.
+    endless : bool
+        Otherwise it ends once nothing has come for a second and a half.
+
+    Raises
+    ------
+    TopicMissing, BrokerUnreachable, AccessDenied
+    """
+    with follow(settings, [RESULTS], last) as follower:
+        quiet_since = time.monotonic()
+        while endless or time.monotonic() - quiet_since < _QUIET_S:
+            for message in follower.messages(_POLL_S):
+                quiet_since = time.monotonic()
+                try:
+                    yield RoutedEvent.from_json(message.value() or b"")
+                except DecodeError:
+                    continue  # the join sets it aside and counts it
+
+
+def result_line(routed: RoutedEvent) -> str:
+    """Return a result in one line for people, with rich markup."""
+    decision = routed.decision
+    u = "–" if decision.uncertainty is None else f"{decision.uncertainty:.4f}"
+    said = {name: value for name, value in routed.entities.items() if value is not None}
+    words = ", ".join(f"{name}={value if isinstance(value, str) else '; '.join(value)}" for name, value in said.items())
+    when = routed.routed_at.strftime("%H:%M:%S")
+    begin = f"[dim]{when}[/] {escape(routed.query_id)} [bold]{routed.answered_by}[/]"
+    return f"{begin} {decision.reason} u={u} {escape(words)}"
+
+
+LABEL_TOPICS = (OBSERVATIONS, DEAD_LETTERS)
+RESULT_TOPICS = (RESULTS, DEAD_LETTERS)

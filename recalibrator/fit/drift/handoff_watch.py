@@ -1,0 +1,216 @@
+"""What handing over costs, from queries that the large model answered alone as well; and when it must end.
+
+Both answers are to the same query, so that most differences are 0 and few labels show much. The interval of the loss is
+an asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, 2024, theorem 2.2): with a chance of
+95 % it holds the loss at all times together, and looking after every label costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from recalibrator.fit.data.label_table import Change
+from schemas.calibration import Interval
+from schemas.event import MAX_INTEGER
+from schemas.handoff import Handoff, handoff_name
+from schemas.labelled import LabelledExample
+from schemas.routed import DecisionReason
+from schemas.settings import HandoffSettings
+from schemas.status import HandoffStatus
+from schemas.traffic import VersionTraffic
+
+LEAST_DIFFERING = 10
+"""Labelled queries with different answers, below which a normal approximation says nothing."""
+
+KEPT_LABELS = 20_000
+"""Labelled queries that are compared, the latest to arrive; none of those before can be corrected."""
+
+_ALPHA = 0.05
+_TIGHTEST_AT = 500.0
+"""Labels at which the sequence is to be tightest."""
+
+_SPREAD = math.sqrt((-2.0 * math.log(_ALPHA) + math.log(1.0 - 2.0 * math.log(_ALPHA))) / _TIGHTEST_AT)
+_RECENT_CALLS = 5_000.0
+"""Half-life of the shares in the status, in calls of the large model."""
+
+_COUNT_MOST = 2**20
+_ESCALATED: frozenset[DecisionReason] = frozenset({"threshold", "infeasible", "small_failed"})
+
+_Pair = tuple[int, int, int, int]
+"""2·TP and size of the answer that the large model gave alone, and of that with handoff."""
+
+
+class HandoffWatch:
+    """The handoff of one workload, and what is known of it.
+
+    Parameters
+    ----------
+    settings : HandoffSettings or None
+        None: nothing is ever handed over.
+    """
+
+    def __init__(self, settings: HandoffSettings | None) -> None:
+        self._settings = settings
+        self._is_off = False
+        self._pairs: dict[str, _Pair] = {}
+        self._sums = np.zeros(4)
+        self._squares = np.zeros((4, 4))
+        self._differing = 0
+        self._loss: Interval | None = None
+        self._guarded = self._agreeing = 0
+        self._calls = self._handed_over = self._asked_again = 0.0
+
+    @property
+    def in_versions(self) -> Handoff | None:
+        """What versions say of it."""
+        if self._settings is None:
+            return None
+        return self._settings.handoff.model_copy(update={"active": not self._is_off})
+
+    @property
+    def name(self) -> str | None:
+        """What labels that count are marked with; None while nothing is handed over."""
+        return handoff_name(self.in_versions)
+
+    def on_label(self, example: LabelledExample, change: Change) -> None:
+        """Take one label in that was made under this handoff, by what became of it in the label table."""
+        if self.name is None or change not in ("added", "corrected", "withdrawn"):
+            return
+        before = self._pairs.get(example.query_id)
+        if before is not None:
+            self._count(before, -1)
+            del self._pairs[example.query_id]
+        pair = None if change == "withdrawn" else _pair(example)
+        if pair is not None:
+            self._pairs[example.query_id] = pair
+            self._count(pair, 1)
+            while len(self._pairs) > KEPT_LABELS:
+                self._count(self._pairs.pop(next(iter(self._pairs))), -1)
+        if before is not None or pair is not None:
+            self._loss = self._estimated_loss()
+
+    def _count(self, pair: _Pair, sign: int) -> None:
+        values = np.array(pair, dtype=np.float64)
+        self._sums += sign * values
+        self._squares += sign * np.outer(values, values)
+        self._differing += sign * (pair[:2] != pair[2:])
+
+    def on_traffic(self, parts: tuple[VersionTraffic, ...]) -> None:
+        """Take one summary's counts in."""
+        for part in parts:
+            if self.name is None or part.handoff != self.name or not part.large_calls:
+                continue
+            kept = 0.5 ** (part.large_calls / _RECENT_CALLS)
+            self._calls = kept * self._calls + part.large_calls
+            self._handed_over = kept * self._handed_over + part.handed_over
+            self._asked_again = kept * self._asked_again + part.asked_again
+            self._guarded = min(MAX_INTEGER, self._guarded + part.guarded)
+            self._agreeing = min(MAX_INTEGER, self._agreeing + part.guard_agreeing)
+
+    @property
+    def loss(self) -> Interval | None:
+        """micro-F1 of the large model alone less that with handoff, with its 95 % interval; None below enough."""
+        return self._loss
+
+    def _estimated_loss(self) -> Interval | None:
+        """Estimate the loss from the sums.
+
+        With a = 2·TP and d the size of an answer, F = Σa / Σd. The influence of one query on F_alone - F_handoff is
+        (a_1 - F_1·d_1) / mean(d_1) - (a_2 - F_2·d_2) / mean(d_2), the mean of which is 0 (delta method).
+        """
+        labels = len(self._pairs)
+        hits_alone, size_alone, hits, size = self._sums.tolist()
+        if self._differing < LEAST_DIFFERING or size_alone <= 0.0 or size <= 0.0:
+            return None
+        alone, begun = hits_alone / size_alone, hits / size
+        influence = labels * np.array([1.0 / size_alone, -alone / size_alone, -1.0 / size, begun / size])
+        variance = max(0.0, float(influence @ self._squares @ influence)) / labels
+        scale = labels * _SPREAD**2 + 1.0
+        width = math.sqrt(variance * 2.0 * scale / (labels * _SPREAD) ** 2 * math.log(math.sqrt(scale) / _ALPHA))
+        loss = alone - begun
+        return Interval(estimate=loss, lower=loss - width, upper=loss + width)
+
+    @property
+    def costs_too_much(self) -> bool:
+        """Whether labels show that it costs more than it may."""
+        if self._settings is None or self._is_off:
+            return False
+        loss = self.loss
+        return loss is not None and loss.lower > self._settings.micro_f1_loss
+
+    def end(self) -> None:
+        """Hand nothing over from now on."""
+        self._is_off = True
+
+    def status(self) -> HandoffStatus | None:
+        """Return what is known of it, for people; None where nothing is ever handed over."""
+        if self._settings is None:
+            return None
+        return HandoffStatus(
+            name=handoff_name(self._settings.handoff) or "",
+            active=not self._is_off,
+            handed_over_share=min(1.0, self._handed_over / self._calls) if self._calls else None,
+            asked_again_share=min(1.0, self._asked_again / self._calls) if self._calls else None,
+            guarded=self._guarded,
+            agreement=min(1.0, self._agreeing / self._guarded) if self._guarded else None,
+            labels=len(self._pairs),
+            micro_f1_loss=self.loss,
+        )
+
+    def sentence(self) -> str:
+        """Say that it is off, where it is, and what it cost."""
+        loss = self.loss
+        if not self._is_off or loss is None:
+            return ""
+        return (
+            f" Nothing is handed over any more: it cost micro-F1 {loss.estimate:.3f} ({loss.lower:.3f} to "
+            f"{loss.upper:.3f}) on escalated queries."
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {
+            "name": None if self._settings is None else handoff_name(self._settings.handoff),
+            "is_off": self._is_off,
+            "pairs": [[query_id, *pair] for query_id, pair in self._pairs.items()],
+            "guarded": [self._guarded, self._agreeing],
+            "recent": [self._calls, self._handed_over, self._asked_again],
+        }
+
+    def load(self, state: dict[str, Any] | None) -> bool:
+        """Take a former :meth:`state` back, if it is of this handoff.
+
+        Parameters
+        ----------
+        state : dict or None
+            None in the snapshots of former releases, under which nothing was handed over.
+
+        Returns
+        -------
+        bool
+            Whether labels that counted then count now.
+        """
+        former = {"name": None, "is_off": False} if state is None else state
+        counted = None if former["is_off"] else former["name"]
+        if state is not None and self._settings is not None and former["name"] == handoff_name(self._settings.handoff):
+            self._is_off = state["is_off"]
+            for query_id, *pair in state["pairs"]:
+                self._pairs[query_id] = tuple(pair)
+                self._count(self._pairs[query_id], 1)
+            self._loss = self._estimated_loss()
+            self._guarded, self._agreeing = state["guarded"]
+            self._calls, self._handed_over, self._asked_again = state["recent"]
+        return bool(counted == self.name)
+
+
+def _pair(example: LabelledExample) -> _Pair | None:
+    """Return what the label says of both answers, where the threshold escalated and both are known."""
+    large, alone = example.large, example.large_alone
+    if large is None or alone is None or not example.label_requested or example.reason not in _ESCALATED:
+        return None
+    gold = example.gold_count
+    counts = (2 * alone.true_positives, alone.predicted + gold, 2 * large.true_positives, large.predicted + gold)
+    return None if max(counts) > _COUNT_MOST else counts

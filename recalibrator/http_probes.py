@@ -1,0 +1,111 @@
+"""Probes and metrics of a process that runs without the API stage; with it, the API answers the same paths."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+_JSON: Final = "application/json"
+_STRAY_TIMEOUT_S = 10.0
+
+
+class ProbeServer:
+    """Serves ``/healthz``, ``/readyz`` and ``/metrics`` on a thread of its own.
+
+    ``/healthz`` answers while the process runs and never asks the broker; ``/readyz`` names what is not ready.
+
+    Parameters
+    ----------
+    host, port : str, int
+        Port 0 takes a free one; see :attr:`port`.
+    missing : callable
+        Returns what is missing for being ready; empty when ready. Called in the server's threads.
+    registry : CollectorRegistry
+
+    Raises
+    ------
+    OSError
+        When the address is taken.
+    """
+
+    def __init__(self, host: str, port: int, *, missing: Callable[[], list[str]], registry: CollectorRegistry) -> None:
+        answers = {
+            "/healthz": lambda: (HTTPStatus.OK, _JSON, _document("alive")),
+            "/readyz": lambda: _readiness(missing()),
+            "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)),
+        }
+        self._server = _Server((host, port), _handler(answers))
+        self._thread = Thread(target=self._server.serve_forever, name="probes", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Serve from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening; only once started."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+_Answer = tuple[HTTPStatus, str, bytes]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Bind without the look-up of the host's name, which can take seconds where no name service answers."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def handle_error(self, _request: object, _client: object) -> None:
+        """Let a prober that went away go."""
+
+
+def _handler(answers: dict[str, Callable[[], _Answer]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _STRAY_TIMEOUT_S
+
+        def do_GET(self) -> None:
+            """Answer one of the three paths."""
+            found = answers.get(self.path.partition("?")[0])
+            status, kind, body = (HTTPStatus.NOT_FOUND, _JSON, _document("unknown path")) if found is None else found()
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Probes come every few seconds: no line for each."""
+
+    return Handler
+
+
+def _readiness(missing: list[str]) -> _Answer:
+    if missing:
+        return HTTPStatus.SERVICE_UNAVAILABLE, _JSON, _document("not ready", missing=missing)
+    return HTTPStatus.OK, _JSON, _document("ready")
+
+
+def _document(status: str, **more: list[str]) -> bytes:
+    return json.dumps({"status": status, **more}).encode()

@@ -1,0 +1,128 @@
+"""Which part of the small model's answer is handed to the large one, to go on from. Pure.
+
+The part ends before the first token that the small model was unsure of, and where a text may be cut: never inside a
+character, an escape, a number or a literal, nor behind white space, which chat templates trim and tokenizers join to
+the next word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic_core import from_json
+
+from schemas.handoff import Handoff
+from stream_router.ports import TokenMark
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+"""What bytes that make no character are decoded to."""
+
+_LEXEME = re.compile(
+    r"""(?P<white>\s+)|(?P<sign>[{}\[\],:])|(?P<scalar>[^\s,:\[\]{}"\\]+)|"""
+    r"""(?P<string>"(?:[^"\\]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"""
+    r"""|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u])*"?)"""
+)
+"""A string that is not whole ends behind its last whole character, escape, or surrogate pair of escapes."""
+
+_DEEPEST = 2
+"""An answer is an object that may hold lists."""
+
+_HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?$")
+"""A high surrogate at the end of a text, whose low one may follow."""
+
+
+def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
+    r"""Return the part of an answer that the large model goes on from.
+
+    Parameters
+    ----------
+    text : str
+        The small model's answer, whether or not it is whole.
+    marks : sequence of TokenMark
+        Of its tokens, in order; without any, nothing is certain.
+    handoff : Handoff
+
+    Returns
+    -------
+    str
+        A beginning of ``text``, and of some answer: one JSON object that is still open. Empty where nothing is certain,
+        or where what is certain is no beginning of an answer.
+
+    Examples
+    --------
+    >>> marks = [TokenMark(0, 0.99), TokenMark(1, 0.99), TokenMark(15, 0.98), TokenMark(18, 0.4)]
+    >>> handed_over('{"iso": "100", "lens": null}', marks, Handoff(margin=0.9))
+    '{"iso": "100",'
+    >>> handed_over('{"iso": "100", "lens": null}', marks, Handoff(margin=0.9, granularity="token"))
+    '{"iso": "100", "le'
+    """
+    if not marks:
+        return ""
+    first_unsure = next((mark.start for mark in marks if mark.margin < handoff.margin), len(text))
+    certain = text[:first_unsure].partition(_REPLACEMENT)[0]
+    places = _Places()
+    if not places.read(certain) or not _is_beginning(certain):
+        return ""
+    end = places.field if handoff.granularity == "field" else places.anywhere
+    return certain[:end].rstrip()
+
+
+def _is_beginning(text: str) -> bool:
+    """Whether some JSON value begins with this text."""
+    try:
+        from_json(text.encode(), allow_partial="trailing-strings", allow_inf_nan=False)
+    except ValueError:
+        # The parser misses the second half of a surrogate pair where the text ends before it.
+        whole = _HALF_PAIR.sub("", text)
+        return whole != text and _is_beginning(whole)
+    return True
+
+
+@dataclass(slots=True)
+class _Places:
+    """The last places of an answer's beginning at which it may be cut.
+
+    Parameters
+    ----------
+    field : int
+        Behind the comma of the last field that is whole; 0 where there is none.
+    anywhere : int
+        The last place of all.
+    depth : int
+        How many brackets are open.
+    is_closed : bool
+        Whether the object has ended.
+    """
+
+    field: int = 0
+    anywhere: int = 0
+
+    depth: int = 0
+    is_closed: bool = False
+
+    def read(self, text: str) -> bool:
+        """Find the places; False where no answer begins so: not one object, or one with others inside."""
+        place = 0
+        while (found := _LEXEME.match(text, place)) is not None:
+            place = found.end()
+            if found.lastgroup != "white" and not self._take(found):
+                return False
+        return True
+
+    def _take(self, found: re.Match[str]) -> bool:
+        lexeme, end = found[0], found.end()
+        if self.is_closed or (self.depth == 0) != (lexeme == "{"):
+            return False
+        if lexeme in ("{", "["):
+            self.depth += 1
+        elif lexeme in ("}", "]"):
+            self.depth -= 1
+            self.is_closed = self.depth == 0
+        # A number at the end may go on, and an answer that is whole stays open: its end is the large model's.
+        may_go_on = found.lastgroup == "scalar" and end == len(found.string)
+        if not (may_go_on or self.is_closed):
+            self.anywhere = end
+            self.field = end if lexeme == "," and self.depth == 1 else self.field
+        return self.depth <= _DEEPEST

@@ -1,0 +1,153 @@
+"""What a model server is really like: whether it serves the model, gives log-probabilities, and answers the prompt.
+
+A probe is one GET of the list of models and one completion of a sample query with the workload's own prompt. Its
+findings are for people, one line each: a *fault* can only be mended in the configuration or at the server, a *doubt*
+may pass by itself or be intended. Nothing waits for a probe: a server that is down is a doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from schemas.routed import ModelRole
+from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
+from schemas.settings_text import doubt_of_order
+from stream_router.errors import CallError, MisconfiguredError, RefusedError
+from stream_router.model_client.answer import parse_answer
+from stream_router.model_client.http_call import ModelConnection
+from stream_router.model_client.request import build_request
+from stream_router.ports import Reply
+
+SAMPLE_TEXT = "sample query"
+ROLES: tuple[ModelRole, ModelRole] = ("small", "large")
+_SHOWN_MODELS = 8
+_SHOWN_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that a person should know of a model server, in one line."""
+
+    kind: Literal["fault", "doubt"]
+    role: ModelRole
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What one server said.
+
+    Parameters
+    ----------
+    role : str
+    findings : tuple of Finding
+        Empty where all is well.
+    served : mapping of str to str
+        Names of the models that the server lists, and what each is made of, where it says so.
+    reply : Reply or None
+        Its answer to the sample query.
+    latency_s : float
+        Of that answer.
+    """
+
+    role: ModelRole
+    findings: tuple[Finding, ...]
+    served: Mapping[str, str] = field(default_factory=dict)
+    reply: Reply | None = None
+    latency_s: float = 0.0
+
+
+async def probe_workload(
+    workload: WorkloadSettings, texts: Mapping[ModelRole, str] | None = None
+) -> tuple[Probed, ...]:
+    """Probe the servers of a workload at once; takes at most as long as the longer time-out.
+
+    Parameters
+    ----------
+    workload : WorkloadSettings
+    texts : mapping of role to str, optional
+        What to ask each model; a model that is left out is not asked. By default both get a sample query.
+
+    Returns
+    -------
+    tuple of Probed
+        Of each model that is asked, the small one first. Whether the two are swapped stands with the large one.
+    """
+    texts = dict.fromkeys(ROLES, SAMPLE_TEXT) if texts is None else texts
+    asked = [(role, at) for role in ROLES if role in texts and (at := getattr(workload, role)) is not None]
+    probed = await asyncio.gather(*(_probe(workload, role, endpoint, texts[role]) for role, endpoint in asked))
+    if len(probed) < len(ROLES):
+        return tuple(probed)
+    small, large = probed
+    names = [f"{at.model} {one.served.get(at.model, '')}" for one, (_, at) in zip(probed, asked, strict=True)]
+    doubt = doubt_of_order(names[0], names[1])
+    # What the names in the file show already is among the warnings of the settings.
+    if doubt is None or doubt_of_order(asked[0][1].model, asked[1][1].model) is not None:
+        return small, large
+    swapped = Finding("doubt", "large", f"{_key(workload, 'large')}: {doubt}")
+    return small, replace(large, findings=(*large.findings, swapped))
+
+
+async def probe_settings(settings: Settings) -> tuple[Finding, ...]:
+    """Probe all servers of all workloads at once; returns what was found, by workload.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+    probed = await asyncio.gather(*map(probe_workload, settings.workloads.values()))
+    return tuple(finding for workload in probed for one in workload for finding in one.findings)
+
+
+async def _probe(workload: WorkloadSettings, role: ModelRole, endpoint: ModelEndpoint, text: str) -> Probed:
+    connection = ModelConnection(endpoint, max_connections=2, max_tokens=workload.max_tokens)
+    key = _key(workload, role)
+    try:
+        served = await connection.models()
+        if served and endpoint.model not in served:
+            return Probed(role, (Finding("fault", role, f"{key}.model: {_not_served(endpoint, served)}"),), served)
+        began_s = time.monotonic()
+        reply = await connection.attempt(build_request(workload, endpoint, text))
+        latency_s = time.monotonic() - began_s
+    except (MisconfiguredError, RefusedError) as error:
+        return Probed(role, (Finding("fault", role, f"{key}: {error}"),))
+    except CallError as error:
+        return Probed(role, (Finding("doubt", role, f"{key}: {endpoint.public_url} does not answer ({error})"),))
+    finally:
+        await connection.close()
+    findings = (Finding(kind, role, f"{key}: {line}") for kind, line in _of_reply(workload, endpoint, reply))
+    return Probed(role, tuple(findings), served, reply, latency_s)
+
+
+def _of_reply(
+    workload: WorkloadSettings, endpoint: ModelEndpoint, reply: Reply
+) -> Iterable[tuple[Literal["fault", "doubt"], str]]:
+    if reply.uncertainty is None:
+        line = (
+            f"{endpoint.model} at {endpoint.public_url} returns no log-probabilities, which the uncertainty is "
+            "measured from; let the server return them (vLLM does by itself), or ask it without a proxy"
+        )
+        yield "fault", line
+        return
+    run = parse_answer(endpoint.model, reply, workload.fields, 0.0)
+    if not run.valid:
+        begin = " ".join(reply.text.split())[:_SHOWN_CHARS]
+        line = (
+            f'the answer of {endpoint.model} to a sample query cannot be used: {run.error}; it begins "{begin}". '
+            "Check prompt, api and max_tokens"
+        )
+        yield "doubt", line
+
+
+def _not_served(endpoint: ModelEndpoint, served: Iterable[str]) -> str:
+    names = sorted(served)
+    shown = ", ".join(names[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
+    return f"{endpoint.model} is not served at {endpoint.public_url}; served there: {shown}"
+
+
+def _key(workload: WorkloadSettings, role: ModelRole) -> str:
+    return f"workloads.{workload.name}.{role}"

@@ -1,0 +1,282 @@
+"""`calibrate` asks both models about gold lines, keeps every answer, and says what the first version will cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from recalibrator.decoding import decode_observation
+from schemas import LabelledExample
+from schemas.errors import ConfigError
+from schemas.topics import OBSERVATIONS
+from tests.support.broker import create, read_all
+from tests.support.model_clients import until
+from tests.support.scripted_model_server import FIELDS, Fault, ScriptedModelServer, answer_to
+from ucci_stream.cli import app
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.offline import model_answers
+from ucci_stream.offline.bootstrap import bootstrap_events
+from ucci_stream.offline.calibration_picture import Floats, error_band, observed_errors
+from ucci_stream.offline.model_answers import AskingStopped
+
+CONFIG = """\
+[kafka]
+"bootstrap.servers" = "{broker}"
+[topics]
+prefix = "{prefix}"
+
+[workloads.w]
+prompt = "{prompt}"
+fields = {fields}
+small = {{ base_url = "{small}", model = "{small_model}", timeout_s = 60.0 }}
+large = {{ base_url = "{large}", model = "large", timeout_s = 60.0 }}
+target = {{ micro_f1 = 0.97 }}
+cost = {{ small = 1.0, large = 3.02 }}
+"""
+LINES = 300
+CONCURRENCY = 8
+
+
+@dataclass
+class Desk:
+    """A folder with gold lines and a configuration, and the two models."""
+
+    folder: Path
+    small: ScriptedModelServer
+    large: ScriptedModelServer
+
+    @property
+    def gold(self) -> Path:
+        return self.folder / "gold.jsonl"
+
+    def write(self, texts: list[str]) -> None:
+        """Write gold lines; the large model is always right."""
+        lines = ({"text": text, "entities": answer_to(text, "large").entities} for text in texts)
+        self.gold.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+    def configure(self, **changes: str) -> None:
+        table = {"broker": "127.0.0.1:1", "prefix": "p", "prompt": "{text}", "small_model": "small"} | changes
+        servers = {"small": self.small.base_url, "large": self.large.base_url}
+        text = CONFIG.format(fields=json.dumps(FIELDS), **servers, **table)
+        (self.folder / "ucci.toml").write_text(text, encoding="utf-8")
+
+    def arguments(self, *more: str) -> list[str]:
+        files = [str(self.gold), "--config", str(self.folder / "ucci.toml")]
+        return ["calibrate", *files, "--workload", "w", "--concurrency", str(CONCURRENCY), *more]
+
+    async def calibrate(self, *more: str) -> Result:
+        """Run the command in this process."""
+        return await asyncio.to_thread(CliRunner().invoke, app, self.arguments("--no-publish", *more))
+
+    def asked(self) -> dict[str, Counter[str]]:
+        """How often each model was asked each prompt."""
+        servers = {"small": self.small, "large": self.large}
+        return {role: Counter(body["prompt"] for body in server.seen.bodies) for role, server in servers.items()}
+
+    def examples(self) -> list[LabelledExample]:
+        lines = (self.folder / "gold.w.labelled.jsonl").read_bytes().splitlines()
+        return [LabelledExample.from_json(line) for line in lines]
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with ScriptedModelServer("small") as small, ScriptedModelServer("large") as large:
+        made = Desk(tmp_path, small, large)
+        made.write([f"query {number}" for number in range(LINES)])
+        made.configure()
+        yield made
+
+
+def outcome(done: Result) -> dict[str, Any]:
+    assert done.exit_code == 0, (done.output, done.exception)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+async def test_every_gold_line_becomes_an_example(desk: Desk) -> None:
+    """Both models are asked as the router asks them, once each, and compared with the gold entities."""
+    said = outcome(await desk.calibrate("--json"))
+    assert said["examples"] == LINES
+    assert [set(counted.values()) for counted in desk.asked().values()] == [{1}, {1}]
+    assert desk.small.seen.most_concurrent <= CONCURRENCY
+    for number, example in enumerate(desk.examples()):
+        small, large = (answer_to(f"query {number}", role) for role in ("small", "large"))
+        assert example.uncertainty == pytest.approx(small.uncertainty)
+        assert example.small_exact == (small.entities == large.entities)
+        assert example.large is not None
+        assert example.large.true_positives == example.gold_count
+
+
+async def test_the_sentence_names_escalation_cost_and_margin(desk: Desk) -> None:
+    said = outcome(await desk.calibrate("--json", "--what-if"))
+    cost, rate = said["costs"][0], said["escalation_rate"]
+    assert said["sentence"].startswith(f"at target .97: escalate {rate:.0%}".removesuffix("%"))
+    assert f"cost {cost['sequential']:.2f} of 3.02 (paper {cost['paper']:.2f}), micro-F1 ." in said["sentence"]
+    assert [row["target"] for row in said["what_if"]] == [0.95, 0.96, 0.97, 0.98, 0.99]
+    rates = [row["escalation_rate"] for row in said["what_if"]]
+    assert rates == sorted(rates)
+    assert said["what_if"][2]["escalation_rate"] == rate
+    assert [price["large"] for price in said["what_if"][0]["costs"]] == [3.02, 2.0, 5.0, 10.0]
+
+
+async def test_bootstrap_takes_the_written_examples(desk: Desk) -> None:
+    outcome(await desk.calibrate("--json"))
+    example, *_, command = bootstrap_events(
+        desk.folder / "gold.w.labelled.jsonl", "w", "token_margin", desk.examples()[0].routed_at
+    )
+    assert (example.kind, command.kind) == ("labelled", "command")
+
+
+async def test_a_killed_run_repeats_no_answered_call(desk: Desk) -> None:
+    """The server counts: after SIGKILL only the calls that it had not answered come again; later nothing does."""
+    texts = [f"query {number}" for number in range(150)] + [f"held {number}" for number in range(50)]
+    desk.write(texts)
+    servers = (desk.small, desk.large)
+    for server in servers:
+        server.play(Fault("hang", containing="held"))
+    argv = [sys.executable, "-m", "ucci_stream", *desk.arguments("--no-publish")]
+    process = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.DEVNULL)
+    async with asyncio.timeout(120):
+        # A worker takes its next query after the answer to the last one is kept: all that is in flight now is held.
+        await until(lambda: all(server.seen.calls == 150 + CONCURRENCY for server in servers))
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    in_flight = {role: set(counted) - set(texts[:150]) for role, counted in desk.asked().items()}
+    assert [len(held) for held in in_flight.values()] == [CONCURRENCY, CONCURRENCY]
+    for server in servers:
+        server.recover()
+    outcome(await desk.calibrate("--json"))
+    for role, counted in desk.asked().items():
+        assert set(counted) == set(texts)
+        assert {prompt for prompt, times in counted.items() if times > 1} == in_flight[role]
+    before = [server.seen.calls for server in servers]
+    assert outcome(await desk.calibrate("--json"))["examples"] == len(texts)
+    assert [server.seen.calls for server in servers] == before
+
+
+async def test_an_answer_cut_by_a_power_failure_is_asked_anew(desk: Desk) -> None:
+    outcome(await desk.calibrate("--json"))
+    kept = desk.folder / "gold.w.answers.jsonl"
+    kept.write_bytes(kept.read_bytes()[:-20])
+    before = desk.small.seen.calls + desk.large.seen.calls
+    outcome(await desk.calibrate("--json"))
+    assert desk.small.seen.calls + desk.large.seen.calls == before + 1
+
+
+async def test_another_prompt_asks_anew(desk: Desk) -> None:
+    """An answer belongs to the request that brought it; the other lines of the file are left alone."""
+    outcome(await desk.calibrate("--json"))
+    desk.configure(prompt="Find: {text}")
+    outcome(await desk.calibrate("--json"))
+    assert desk.small.seen.calls == desk.large.seen.calls == 2 * LINES
+
+
+async def test_bad_lines_are_all_named_before_any_call(desk: Desk) -> None:
+    bad = ['{"text": "a"}', '{"text": "", "entities": {}}', "{", '{"text": "b", "entities": {"iso": 3}}']
+    desk.gold.write_text('{"text": "x", "entities": {"iso": "1"}}\n' + "\n".join(bad) + "\n", encoding="utf-8")
+    done = await desk.calibrate()
+    assert isinstance(done.exception, ConfigError)
+    named = ["gold.jsonl:2: entities: is required", "gold.jsonl:3: text: ", "gold.jsonl:4: not valid JSON"]
+    for words, fault in zip([*named, "gold.jsonl:5: entities.iso: must be"], done.exception.faults, strict=True):
+        assert words in fault
+    assert desk.small.seen.calls == 0
+
+
+async def test_a_field_of_no_workload_is_warned_of(desk: Desk) -> None:
+    with desk.gold.open("a", encoding="utf-8") as gold:
+        gold.write('{"text": "last", "entities": {"isoo": "100"}}\n')
+    done = await desk.calibrate("--json")
+    assert outcome(done)["examples"] == LINES + 1
+    assert (
+        f"isoo: is no field of the workload, ignored on 1 lines, first on line {LINES + 1}; is iso meant?"
+        in done.stderr
+    )
+
+
+async def test_a_model_that_is_not_served_stops_before_calls(desk: Desk) -> None:
+    desk.configure(small_model="smaller")
+    done = await desk.calibrate()
+    assert isinstance(done.exception, ConfigError)
+    assert "workloads.w.small.model: smaller is not served at" in str(done.exception)
+    assert "served there: small" in str(done.exception)
+    assert desk.small.seen.calls == 0
+
+
+async def test_missing_log_probabilities_are_said(desk: Desk) -> None:
+    desk.small.play(Fault("no_tokens"))
+    done = await desk.calibrate()
+    assert isinstance(done.exception, ConfigError)
+    assert "small at http://127.0.0.1" in str(done.exception)
+    assert "returns no log-probabilities" in str(done.exception)
+
+
+async def test_a_server_that_stays_away_ends_the_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was answered is kept, and the message says how to go on."""
+    monkeypatch.setattr(model_answers, "OUTAGE_S", 0.2)
+    await desk.small.stop()
+    done = await desk.calibrate()
+    assert isinstance(done.exception, AskingStopped)
+    assert "run this again to go on" in str(done.exception)
+
+
+async def test_refused_and_unusable_answers_count_as_failures(desk: Desk) -> None:
+    """A query that the small model refuses escalates in the stream; one that both refuse is set aside there."""
+    desk.small.play(Fault("status", status=400, containing="query 7"))
+    desk.large.play(Fault("status", status=400, containing="query 77"))
+    said = outcome(await desk.calibrate("--json"))
+    refused = sum("query 7" in f"query {number}" for number in range(LINES))
+    assert (said["small_failures"], said["large_failures"], said["left_out"]) == (refused, 1, 1)
+    failed = [example for example in desk.examples() if example.reason == "small_failed"]
+    assert len(failed) == refused - 1
+    assert {example.uncertainty for example in failed} == {None}
+
+
+async def test_the_picture_shows_map_and_frontier(desk: Desk) -> None:
+    outcome(await desk.calibrate("--json", "--plot", str(desk.folder / "first.svg")))
+    drawn = (desk.folder / "first.svg").read_text(encoding="utf-8")
+    assert all(words in drawn for words in ("Calibration map", "cost against quality", "at target .97", "observed"))
+
+
+@pytest.mark.broker
+async def test_publishing_sends_examples_and_one_command(desk: Desk, broker: LocalBroker, topic_prefix: str) -> None:
+    topic = OBSERVATIONS.name(topic_prefix)
+    create(broker.bootstrap, {topic: 1})
+    desk.configure(broker=broker.bootstrap, prefix=topic_prefix)
+    done = await asyncio.to_thread(CliRunner().invoke, app, desk.arguments("--json"))
+    assert outcome(done)["topic"] == topic
+    sent = [decode_observation(message.value(), ["w"]) for message in read_all(broker.bootstrap, topic)]
+    assert [event.kind for event in sent] == ["labelled"] * LINES + ["command"]
+
+
+def test_the_band_covers_the_truth_and_narrows() -> None:
+    """Counted over 30 draws: nominally 95 %, in truth less, since the bootstrap of an isotonic fit is not exact."""
+    across = np.array([0.2, 0.5, 0.8])
+    few, many = ([_band(seed, count, across) for seed in range(30)] for count in (250, 1_000))
+    covered = [(low < across) & (across < high) for low, high in many]
+    assert np.mean(covered) > 0.85
+    assert np.mean([high - low for low, high in many]) < 0.75 * np.mean([high - low for low, high in few])
+
+
+def _band(seed: int, count: int, across: Floats) -> tuple[Floats, Floats]:
+    draw = np.random.default_rng(seed)
+    u = np.sort(draw.uniform(size=count))
+    return error_band(u, (draw.uniform(size=count) < u).astype(float), across)
+
+
+def test_observed_shares_lie_inside_their_intervals() -> None:
+    u = np.linspace(0.01, 0.99, 280)
+    place, share, low, high = observed_errors(u, (u > 0.5).astype(float))
+    assert (np.diff(place) > 0.0).all()
+    assert ((low <= share) & (share <= high) & (low >= 0.0) & (high <= 1.0)).all()
+    assert (high - low > 0.0).all()

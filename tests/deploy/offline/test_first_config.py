@@ -1,0 +1,103 @@
+"""`init` writes a file that a router takes, from what the servers list and the gold lines name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from schemas.errors import ConfigError
+from schemas.settings_text import load_settings
+from tests.support.scripted_model_server import FIELDS, Fault, ScriptedModelServer
+from ucci_stream import cli
+from ucci_stream.cli import app
+
+Servers = tuple[ScriptedModelServer, ScriptedModelServer]
+
+
+@pytest.fixture
+async def servers() -> AsyncIterator[Servers]:
+    async with ScriptedModelServer("small") as small, ScriptedModelServer("large") as large:
+        yield small, large
+
+
+async def init(servers: Servers, folder: Path, *more: str, stdin: str = "") -> Result:
+    urls = ["--small-url", servers[0].base_url, "--large-url", servers[1].base_url]
+    arguments = ["init", *urls, "--out", str(folder / "ucci.toml"), *more]
+    return await asyncio.to_thread(CliRunner().invoke, app, arguments, input=stdin)
+
+
+def gold(folder: Path) -> str:
+    path = folder / "gold.jsonl"
+    line = {"text": "x", "entities": dict.fromkeys(FIELDS, "1")}
+    path.write_text(json.dumps(line) + "\n", encoding="utf-8")
+    return str(path)
+
+
+async def test_models_and_fields_need_not_be_named(servers: Servers, tmp_path: Path) -> None:
+    done = await init(servers, tmp_path, "--gold", gold(tmp_path), "--workload", "photo search")
+    assert done.exit_code == 0, done.exception
+    workload = load_settings(tmp_path / "ucci.toml", {}).workloads["photo search"]
+    assert (workload.small and workload.small.model, workload.large and workload.large.model) == ("small", "large")
+    assert set(workload.fields) == set(FIELDS)
+    assert [body["prompt"] for body in servers[0].seen.bodies] == [workload.prompt.replace("{text}", "x")]
+
+
+async def test_an_existing_file_stays_without_force(servers: Servers, tmp_path: Path) -> None:
+    (tmp_path / "ucci.toml").write_text("mine", encoding="utf-8")
+    done = await init(servers, tmp_path, "--fields", "iso")
+    assert isinstance(done.exception, ConfigError)
+    assert (tmp_path / "ucci.toml").read_text(encoding="utf-8") == "mine"
+    assert servers[0].seen.calls == 0
+    assert (await init(servers, tmp_path, "--fields", "iso", "--force")).exit_code == 0
+    assert load_settings(tmp_path / "ucci.toml", {}).workloads["queries"].fields == ("iso",)
+
+
+async def test_a_script_is_given_the_missing_option(servers: Servers, tmp_path: Path) -> None:
+    done = await init(servers, tmp_path)
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception).startswith("--fields: is needed")
+
+
+async def test_a_person_is_asked_and_the_answer_names_fields(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt is tried once; the keys of the model's answer are the default."""
+    asked: list[tuple[str, str | None]] = []
+
+    def answer(_option: str, question: str, default: str | None) -> str:
+        asked.append((question, default))
+        return default or "canon 5d"
+
+    monkeypatch.setattr(cli, "_ask_at_terminal", answer)
+    done = await init(servers, tmp_path, "--prompt", "Find {text} <now>\n")
+    assert done.exit_code == 0, done.exception
+    assert asked == [("A query to try the prompt with", None), ("Fields", ",".join(FIELDS))]
+    assert load_settings(tmp_path / "ucci.toml", {}).workloads["queries"].prompt == "Find {text} <now>\n"
+
+
+async def test_a_useless_server_leaves_no_file(servers: Servers, tmp_path: Path) -> None:
+    servers[1].play(Fault("no_tokens"))
+    done = await init(servers, tmp_path, "--fields", "iso")
+    assert isinstance(done.exception, ConfigError)
+    assert "returns no log-probabilities" in str(done.exception)
+    assert not (tmp_path / "ucci.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "fault"),
+    [
+        ("--prompt", "no place", "must contain {text}"),
+        ("--api", "soap", "api"),
+        ("--small-url", "host:1", "--small-url"),
+    ],
+)
+async def test_a_bad_option_is_named(servers: Servers, tmp_path: Path, option: str, value: str, fault: str) -> None:
+    done = await init(servers, tmp_path, "--fields", "iso", option, value)
+    assert isinstance(done.exception, ConfigError)
+    assert fault in str(done.exception)
+    assert not (tmp_path / "ucci.toml").exists()

@@ -1,0 +1,52 @@
+"""Files that follow from the code are up to date, and say what the code says."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from schemas.topics import TOPICS
+from tools.ops.acls import USERS, rules
+from tools.ops.generated import files
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("path", sorted(files()))
+def test_generated_file_is_up_to_date(path: str) -> None:
+    """`make docs` writes it."""
+    assert (ROOT / path).read_text(encoding="utf-8") == files()[path]
+
+
+def test_every_sender_and_receiver_is_one_of_the_users() -> None:
+    """A part that is added to the table of topics must be given its rights."""
+    named = {part for topic in TOPICS for part in (*topic.senders, *topic.receivers)}
+    assert named == set().union(*USERS.values())
+
+
+@pytest.mark.parametrize("user", sorted(USERS))
+def test_user_may_write_what_it_sends_and_nothing_else(user: str) -> None:
+    writes = {rule.name for rule in rules(user) if rule.kind == "topic" and "Write" in rule.operations}
+    assert writes == {topic.name("PREFIX") for topic in TOPICS if USERS[user] & set(topic.senders)}
+
+
+def test_router_cannot_write_calibrations() -> None:
+    (rule,) = (rule for rule in rules("router") if rule.name == "PREFIX.calibration")
+    assert rule.operations == ("Read", "Describe")
+
+
+def test_script_of_rights_names_each_rule_once() -> None:
+    done = subprocess.run(
+        [shutil.which("sh") or "/bin/sh", str(ROOT / "deploy" / "kafka" / "acls.sh")],
+        env={"KAFKA_ACLS": "echo", "PREFIX": "team", "ROUTER": "User:r", "OPERATOR": "User:o"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(set(lines)) == sum(len(rules(user)) for user in USERS)
+    assert "--add --allow-principal User:r --operation Read --operation Describe --topic team.queries" in lines[0]
+    assert sum("User:ucci-recalibrator" in line for line in lines) == len(rules("recalibrator"))

@@ -1,0 +1,147 @@
+"""The image's parts that need no engine: what is locked, what it weighs, what the Dockerfile copies."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+from packaging.markers import Marker
+from packaging.utils import canonicalize_name
+
+from tools.ops import image
+
+ROOT = Path(__file__).parents[3]
+DOCKERFILE = image.FOLDER / "Dockerfile"
+LOCKS = sorted(path.name for path in image.FOLDER.glob("*.lock"))
+ROUTER_LIMIT_BYTES = 150e6
+
+
+def pins(path: Path) -> dict[str, set[str]]:
+    """Return the versions that a lock names, by package; a marker may choose between several."""
+    found: dict[str, set[str]] = {}
+    for name, pinned in re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;\\]+)", path.read_text(), re.MULTILINE):
+        found.setdefault(canonicalize_name(name), set()).add(pinned)
+    return found
+
+
+def wanted_here(path: Path) -> set[str]:
+    """Return the packages that a lock installs on this interpreter."""
+    lines = re.findall(r"^([A-Za-z0-9._-]+)==[^\s;\\]+(?: ; (.*?))? \\$", path.read_text(), re.MULTILINE)
+    return {canonicalize_name(name) for name, marker in lines if not marker or Marker(marker).evaluate()}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_pins_what_the_tests_ran_with(name: str) -> None:
+    """`make lock` writes all of them."""
+    project = pins(ROOT / "requirements.lock")
+    locked = pins(image.FOLDER / name)
+    assert locked
+    assert {key: versions for key, versions in locked.items() if not versions <= project.get(key, set())} == {}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_pin_has_hashes(name: str) -> None:
+    blocks = re.split(r"\n(?=[A-Za-z])", (image.FOLDER / name).read_text().strip())
+    assert [block.partition("\n")[0] for block in blocks if "--hash=sha256:" not in block] == []
+
+
+def test_locks_cover_what_the_distributions_declare() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    def names(requirements: list[str]) -> set[str]:
+        return {canonicalize_name(re.split(r"[<>=\[]", one)[0]) for one in requirements}
+
+    router, recalibrator = pins(image.FOLDER / "stream-router.lock"), pins(image.FOLDER / "recalibrator.lock")
+    extras = declared["optional-dependencies"]
+    assert names(declared["dependencies"]) <= router.keys()
+    assert router.keys() <= recalibrator.keys()
+    assert names(extras["api"] + extras["fit"]) <= recalibrator.keys()
+    assert not names(extras["api"] + extras["fit"]) & router.keys()
+
+
+def test_packages_of_a_router_weigh_at_most_150_mb() -> None:
+    """As they are installed here; bytecode is counted where it lies."""
+    total = 0
+    for name in wanted_here(image.FOLDER / "stream-router.lock"):
+        paths = [Path(str(file.locate())) for file in distribution(name).files or ()]
+        total += sum(path.stat().st_size for path in paths if path.exists())
+    assert 20e6 < total < ROUTER_LIMIT_BYTES
+
+
+def test_router_needs_no_package_beyond_its_lock() -> None:
+    """Every module of the router, imported; what it loads belongs to a pinned package."""
+    code = (
+        "import importlib, pkgutil, sys, stream_router\n"
+        "for found in pkgutil.walk_packages(stream_router.__path__, 'stream_router.'):\n"
+        "    if not found.name.endswith('__main__'): importlib.import_module(found.name)\n"
+        "print(*{name.partition('.')[0] for name, module in sys.modules.items()\n"
+        "        if 'site-packages' in (getattr(module, '__file__', None) or '')})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = {name for name in done.stdout.split() if not name.startswith(("_", "__editable__"))}
+    pinned = wanted_here(image.FOLDER / "stream-router.lock")
+    provided = {
+        file.parts[0].removesuffix(".py").partition(".")[0]
+        for name in pinned
+        for file in distribution(name).files or ()
+    }
+    # Loaded by the environment of the tests at each start, not by the router.
+    assert loaded - provided - {"sitecustomize", "greenlet", "distutils-precedence"} == set()
+    assert "scipy" not in loaded
+
+
+def test_dockerfile_copies_what_exists_and_is_not_ignored() -> None:
+    kept = [line[1:] for line in (image.FOLDER / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"]
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE.read_text(), re.MULTILINE)
+    sources = [source for line in copied for source in line.split()]
+    assert len(sources) >= 8
+    for source in sources:
+        assert (ROOT / source).exists(), source
+        assert any(Path(source).match(pattern) or source.startswith(f"{pattern}/") for pattern in kept), source
+
+
+def test_wheel_in_the_image_is_built_from_all_of_its_packages() -> None:
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    text = DOCKERFILE.read_text()
+    assert [name for name in packages["packages"] if f"COPY {name} {name}\n" not in text] == []
+
+
+def test_images_run_as_a_numbered_user_and_carry_labels() -> None:
+    runtime = DOCKERFILE.read_text().partition("AS runtime\n")[2]
+    assert re.search(r"^USER 10001:10001$", runtime, re.MULTILINE)
+    assert runtime.count("USER ") == 1
+    for target in image.TARGETS:
+        stage = runtime.partition(f"AS {target}\n")[2].partition("\nFROM ")[0]
+        assert "org.opencontainers.image.title" in stage
+        assert "ENTRYPOINT [" in stage
+    for label in ("version", "revision", "source", "licenses"):
+        assert f"org.opencontainers.image.{label}=" in runtime
+
+
+def test_base_is_not_latest() -> None:
+    (base,) = re.findall(r"^ARG BASE=(\S+)$", DOCKERFILE.read_text(), re.MULTILINE)
+    assert ":" in base
+    assert "latest" not in base
+
+
+@pytest.mark.parametrize("name", image.ENGINES)
+def test_command_of_each_engine_builds_one_target(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IMAGE_BUILD_FLAGS", "--network host")
+    command = image.build_command(name, "stream-router", base="mirror/python:3.11")
+    assert command[:2] == [name, "bud" if name == "buildah" else "build"]
+    assert command[command.index("--target") + 1] == "stream-router"
+    assert f"VERSION={image.version()}" in command
+    assert "BASE=mirror/python:3.11" in command
+    assert command[command.index("--network") + 1] == "host"
+    assert ("--ignorefile" in command) == (name != "docker")
+
+
+def test_machine_without_engine_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(image.NoEngineError, match="none of docker, podman, buildah answers"):
+        image.engine()

@@ -1,0 +1,176 @@
+"""Alerts and dashboard: each query asks for metrics that exist, with labels that they have, and has a way out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+from recalibrator import metrics as recalibrator_metrics
+from stream_router import metrics as router_metrics
+from tools.ops.dashboard import dashboard, queries
+from tools.ops.render import CHART
+from ucci_runtime.metrics import MetricSpec
+
+ROOT = Path(__file__).parents[3]
+MONITORING = ROOT / "deploy" / "monitoring"
+RUNBOOKS = ROOT / "docs" / "operations.md"
+FOREIGN = {"up", "certmanager_certificate_expiration_timestamp_seconds", "strimzi_certificate_expiration_timestamp_ms"}
+OF_THE_SCRAPE = {"job", "instance", "namespace", "pod", "le"}
+SUFFIXES = ("_bucket", "_sum", "_count")
+
+_WORKLOAD = {
+    *("status_timestamp_seconds", "calibration_timestamp_seconds", "escalation_rate"),
+    *("micro_f1", "micro_f1_lower", "micro_f1_upper", "micro_f1_target"),
+    *("labels_requested_total", "labels_received_total", "labels_effective", "labels_per_hour"),
+}
+AWAITED: dict[str, set[str]] = {
+    **{f"ucci_workload_{name}": {"workload"} for name in _WORKLOAD},
+    **{f"ucci_workload_{name}": {"workload", "state"} for name in ("state", "drift_state")},
+    "ucci_workload_saving": {"workload", "accounting"},
+    "ucci_router_backlog": set(),
+    "ucci_router_records_lost_total": set(),
+    "ucci_recalibrator_records_lost_total": {"stage"},
+}
+"""Metrics that alerts and dashboard rest on and that the services' tables take up next; those of the tables win."""
+
+
+def known() -> dict[str, set[str]]:
+    """Return the labels of each metric of ours, by exposed name."""
+    found = {spec.name: set(spec.labels) for spec in router_metrics.SPECS}
+    found |= {recalibrator_metrics.exposed_name(spec): set(spec.labels) for spec in recalibrator_metrics.SPECS}
+    statuses: dict[str, MetricSpec] = getattr(recalibrator_metrics, "status_metrics", dict)()
+    return AWAITED | found | {name: set(spec.labels) for name, spec in statuses.items()}
+
+
+def selectors(node: Any) -> Iterator[Any]:
+    """Return every vector selector of a parsed query."""
+    if isinstance(node, promql_parser.VectorSelector):
+        yield node
+    for name in ("expr", "lhs", "rhs", "param", "vector_selector", "vs"):
+        child = getattr(node, name, None)
+        if child is not None and not isinstance(child, str):
+            yield from selectors(child)
+    for child in getattr(node, "args", None) or ():
+        yield from selectors(child)
+
+
+def parsed(query: str) -> list[Any]:
+    found = list(selectors(promql_parser.parse(query.replace("$__rate_interval", "5m").replace("$workload", ".*"))))
+    assert found, query
+    return found
+
+
+def unknown(query: str) -> list[str]:
+    """Return the metrics, and labels of metrics, that a query names and nothing exposes."""
+    tables = known()
+    faults = []
+    for selector in parsed(query):
+        name = str(selector.name)
+        base = next((name.removesuffix(end) for end in SUFFIXES if name.removesuffix(end) in tables), name)
+        if base not in tables and name not in FOREIGN:
+            faults.append(name)
+            continue
+        labels = {matcher.name for matcher in selector.matchers.matchers}
+        faults += [f"{name}{{{label}}}" for label in labels - tables.get(base, labels) - OF_THE_SCRAPE]
+    return faults
+
+
+def rules() -> list[dict[str, Any]]:
+    document = yaml.safe_load((MONITORING / "rules.yml").read_text(encoding="utf-8"))
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+ALERTS = [str(rule["alert"]) for rule in rules()]
+
+
+@pytest.mark.parametrize("rule", rules(), ids=ALERTS)
+def test_alert_asks_for_what_is_exposed(rule: dict[str, Any]) -> None:
+    assert unknown(rule["expr"]) == []
+
+
+@pytest.mark.parametrize("query", queries())
+def test_panel_asks_for_what_is_exposed(query: str) -> None:
+    assert unknown(query) == []
+
+
+def test_query_for_what_nothing_exposes_is_found() -> None:
+    assert unknown("sum(rate(ucci_router_answers_total[5m]))") == ["ucci_router_answers_total"]
+    assert unknown('ucci_router_ready{workload="a"}') == ["ucci_router_ready{workload}"]
+
+
+def test_autoscaling_asks_for_what_is_exposed() -> None:
+    text = (CHART / "templates" / "router.yaml").read_text(encoding="utf-8")
+    assert unknown("sum(ucci_router_backlog)") == []
+    assert re.findall(r"ucci_\w+", text.partition("query:")[2].partition("\n")[0]) == ["ucci_router_backlog"]
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_alert_has_a_runbook_where_it_says(alert: str) -> None:
+    (rule,) = (rule for rule in rules() if rule["alert"] == alert)
+    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    assert (page, anchor) == ("docs/operations.md", alert.lower())
+    assert f"\n### {alert}\n" in RUNBOOKS.read_text(encoding="utf-8")
+
+
+def test_every_runbook_belongs_to_an_alert() -> None:
+    found = re.findall(r"^### (Ucci\w+)$", RUNBOOKS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(found) == sorted(ALERTS)
+
+
+def test_every_alert_has_a_test_in_which_it_fires() -> None:
+    """`make test-ops` runs these tests with promtool."""
+    cases = yaml.safe_load((MONITORING / "rules_test.yml").read_text(encoding="utf-8"))["tests"]
+    fires = {one["alertname"] for case in cases for one in case["alert_rule_test"] if one["exp_alerts"]}
+    assert fires == set(ALERTS)
+
+
+@pytest.mark.parametrize("rule", rules(), ids=ALERTS)
+def test_summary_names_labels_that_the_query_keeps(rule: dict[str, Any]) -> None:
+    """A label that an aggregation drops would be an empty place in the message."""
+    wanted = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+    kept = [set(found.split(", ")) for found in re.findall(r"\bby \(([^)]*)\)", rule["expr"])]
+    for labels in kept:
+        assert wanted <= labels | ({"job"} if "job" in labels else set())
+
+
+def test_severities_are_two() -> None:
+    assert {rule["labels"]["severity"] for rule in rules()} == {"page", "ticket"}
+
+
+def test_dashboard_is_laid_out_without_overlap() -> None:
+    places = [panel["gridPos"] for panel in dashboard()["panels"]]
+    cells = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+    ids = [panel["id"] for panel in dashboard()["panels"]]
+    assert len(ids) == len(set(ids))
+
+
+def test_dashboard_shows_every_alerts_subject() -> None:
+    """Whoever is paged finds the metric on the dashboard, but for what other systems expose."""
+    shown = {str(selector.name) for query in queries() for selector in parsed(query)}
+    asked = {str(selector.name) for rule in rules() for selector in parsed(rule["expr"])} - FOREIGN
+    assert asked - shown == set()
+
+
+def test_compose_scrapes_what_compose_starts() -> None:
+    scraped = yaml.safe_load((MONITORING / "prometheus.yml").read_text(encoding="utf-8"))["scrape_configs"]
+    targets = {target for job in scraped for one in job["static_configs"] for target in one["targets"]}
+    services = yaml.safe_load((ROOT / "deploy" / "compose" / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    assert {target.partition(":")[0] for target in targets} <= services.keys()
+
+
+def test_dashboard_file_is_what_grafana_imports() -> None:
+    assert json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8")) == dashboard()

@@ -1,0 +1,92 @@
+"""`send` and `label` wait for what became of their records, and `results` shows what is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from schemas import RoutedEvent
+from schemas.settings_text import load_settings
+from schemas.topics import DEAD_LETTERS, FEEDBACK, OBSERVATIONS
+from tests.support.broker import create, follow, key_of, produce
+from tests.support.cascade_stream import START, example, typo_world
+from tests.support.router_processes import RouterProcess, hashed_models, write_config
+from ucci_stream.cli import app
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.topics.admin import create_topics
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+async def config(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> AsyncIterator[Path]:
+    """The configuration of a running router, its topics made."""
+    async with hashed_models() as (url, _models):
+        path = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, url)
+        create_topics(load_settings(path, {}))
+        router = RouterProcess(path, "router-0", tmp_path / "router.log")
+        router.start()
+        try:
+            yield path
+        finally:
+            router.close()
+
+
+async def invoke(*arguments: str | Path) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, app, list(map(str, arguments)))
+
+
+async def test_send_waits_for_results_and_dead_letters(config: Path, tmp_path: Path) -> None:
+    """A cold start answers by the large model; a query of an unknown workload is set aside with its reason."""
+    queries = [{"query_id": f"q-{number}", "text": f"query {number}"} for number in range(20)]
+    lines = [*queries, {"query_id": "lost", "text": "x", "workload": "elsewhere"}]
+    (tmp_path / "queries.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    done = await invoke("send", tmp_path / "queries.jsonl", "--config", config, "--wait", "--json", "--timeout", "60")
+    assert done.exit_code == 0, (done.output, done.exception)
+    said = json.loads(done.stdout)
+    assert (said["acknowledged"], said["waiting"]) == (21, [])
+    assert said["outcomes"] == {"large: cold_start": 20, "set aside: unknown_workload": 1}
+    shown = await invoke("results", "--config", config, "--json", "--last", "100")
+    assert shown.exit_code == 0, shown.exception
+    read = [RoutedEvent.from_json(line) for line in shown.stdout.splitlines()]
+    assert {routed.query_id for routed in read} == {query["query_id"] for query in queries}
+    people = await invoke("results", "--config", config, "--last", "100")
+    assert sum("large cold_start" in line for line in people.stdout.splitlines()) == 20
+
+
+async def test_label_waits_until_joined(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> None:
+    """A label whose result is not there stays without an outcome: it is named, and the exit code is 1."""
+    names = [topic.name(topic_prefix) for topic in (FEEDBACK, OBSERVATIONS, DEAD_LETTERS)]
+    create(broker.bootstrap, dict.fromkeys(names, 1))
+    config = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, "http://127.0.0.1:1/v1")
+    labels = [{"query_id": name, "entities": {"camera": "x", "colour": "red"}} for name in ("joined", "early")]
+    (tmp_path / "gold.jsonl").write_text("\n".join(map(json.dumps, labels)), encoding="utf-8")
+    waiting = asyncio.create_task(
+        invoke("label", tmp_path / "gold.jsonl", "--config", config, "--wait", "--json", "--timeout", "5")
+    )
+    await asyncio.to_thread(_join_the_first, broker.bootstrap, topic_prefix)
+    done = await waiting
+    assert done.exit_code == 1
+    said = json.loads(done.stdout)
+    assert (said["outcomes"], said["waiting"]) == ({"joined": 1}, ["early"])
+    assert "colour: is a field of no configured workload, ignored on 2 lines" in done.stderr
+    assert "1 without an outcome in time, early among them" in done.stderr
+
+
+def _join_the_first(bootstrap: str, prefix: str) -> None:
+    """Act as the join: an example for the first label that comes."""
+    consumer = follow(bootstrap, FEEDBACK.name(prefix))
+    try:
+        while (message := consumer.poll(1.0)) is None or message.error() is not None:
+            pass
+        assert key_of(message) == "joined"
+        joined = example(typo_world(1, 1).draw(0), "joined", "photo", START)[1]
+        joined = joined.model_copy(update={"label_requested": True})
+        produce(bootstrap, OBSERVATIONS.name(prefix), [("photo", joined.to_json())])
+    finally:
+        consumer.close()

@@ -1,0 +1,85 @@
+"""Handing over between the demo's two real models, over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from schemas.draws import uniform
+from schemas.handoff import Handoff
+from schemas.query import QueryEvent
+from schemas.routed import RoutedEvent
+from schemas.settings import Settings
+from stream_router.cascade.answerer import CascadeAnswerer
+from tests.support.cascades import InForce
+from tests.support.demo_models import checkpoint
+from tests.support.versions import sealed_version
+from ucci_demo.model_server import PROMPT
+from ucci_demo.model_server.generation import ContinuousBatch
+from ucci_demo.model_server.server import ModelServer
+from ucci_runtime.process import SystemClock
+
+FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
+TEXTS = ("leica q3 with a 28mm at f1.7 please", "reflection bee 1/400s iso at 640 at 135mm", "rf 85mm f1.2 nikon d780")
+SLOTS = 4
+GUARDED = next(f"q-{n}" for n in range(500) if uniform(f"q-{n}", "photo") < 0.5)
+
+
+@asynccontextmanager
+async def serving(role: str) -> AsyncIterator[str]:
+    """Serve one checkpoint; yields its base URL."""
+    opened = checkpoint(role)
+    fresh = type(opened)(opened.tokenizer, opened.model, ContinuousBatch(opened.model, SLOTS))
+    application = ModelServer(fresh, role, None).application()
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=5.0, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+async def answers(granularity: str, api: str) -> list[RoutedEvent]:
+    """Return what a cascade that escalates everything answers, each query compared with the large model alone."""
+    async with serving("small") as small, serving("large") as large:
+        photo = {
+            "prompt": PROMPT,
+            "fields": list(FIELDS),
+            "api": api,
+            "small": {"base_url": small, "model": "small"},
+            "large": {"base_url": large, "model": "large"},
+            "target": {"micro_f1": 0.9},
+            "handoff": {"margin": 0.9, "granularity": granularity, "guard_share": 1.0},
+        }
+        settings = Settings.model_validate({"workloads": {"photo": photo}})
+        handoff = Handoff.model_validate({"margin": 0.9, "granularity": granularity})
+        version = InForce(sealed_version(uncertainty_threshold=-1.0, handoff=handoff))
+        answerer = CascadeAnswerer(settings, version, SystemClock(), "router-0")
+        await answerer.start()
+        try:
+            return [await answerer.answer(QueryEvent(query_id=GUARDED, text=text), "photo") for text in TEXTS]
+        finally:
+            await answerer.close()
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+async def test_real_models_go_on_from_each_other(api: str) -> None:
+    """Valid answers of both parts, fewer tokens than alone, and a whole text that the large model would write too."""
+    for routed in await answers("token", api):
+        assert routed.large is not None
+        assert routed.small is not None
+        assert routed.handoff is not None
+        assert routed.handoff.alone is not None
+        assert routed.answered_by == "large"
+        assert routed.handoff.characters > 0
+        assert not routed.handoff.asked_again
+        part = (routed.small.raw or "")[: routed.handoff.characters]
+        assert (routed.large.raw or "").startswith(part)
+        saved = routed.handoff.alone.completion_tokens - routed.large.completion_tokens
+        assert saved == routed.handoff.tokens > 0
+        assert routed.large.prompt_tokens == routed.handoff.alone.prompt_tokens + routed.handoff.tokens
+        assert routed.handoff.alone.raw == routed.large.raw

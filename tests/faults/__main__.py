@@ -1,0 +1,152 @@
+"""The long form of the fault suite: a schedule of faults on a real broker, and a report of the harm done.
+
+Example: python -m tests.faults --seed 7 --kinds kill --kinds broker --json chaos.json
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from schemas.errors import UcciError
+from tests.faults.campaign import ENTRIES, Entry, Row, Watching, run, soak
+from tests.faults.episodes import Episode
+from tests.faults.report import document, is_harmless, memory_table, soak_document, table
+from ucci_stream.local.kafka_node import LocalBroker
+
+_CONSOLE = Console(stderr=True)
+_WIDTH = 110
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+SeedOption = Annotated[int, typer.Option(help="Of the schedule: the same seed draws the same faults.")]
+KindsOption = Annotated[
+    list[str] | None, typer.Option(help="Kinds or groups to run, by how they begin; may be repeated. Default: all.")
+]
+RoundsOption = Annotated[int, typer.Option(min=1, help="How often to go through the schedule.")]
+TimesOption = Annotated[int | None, typer.Option(min=1, help="Faults of each kind, instead of the schedule's.")]
+SoakOption = Annotated[
+    float | None, typer.Option("--soak", min=0.5, help="Soak for so many minutes instead: a drawn fault every 10 s.")
+]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the report to this file.")]
+ListOption = Annotated[bool, typer.Option("--list", help="Name the kinds, and end.")]
+
+
+@app.command()
+def chaos(
+    seed: SeedOption = 7,
+    kinds: KindsOption = None,
+    rounds: RoundsOption = 1,
+    times: TimesOption = None,
+    soak_minutes: SoakOption = None,
+    json_file: JsonOption = None,
+    names: ListOption = False,
+) -> None:
+    """Let faults befall the whole service on a real broker, and report what was lost, doubled or contradicted.
+
+    Exit code 1 where anything was, or where a stage did not come back.
+
+    Example: make chaos SEED=7 KINDS=kill,broker ROUNDS=2
+
+    Example: make chaos SOAK=10
+    """
+    chosen = _chosen(kinds)
+    if names:
+        for entry in chosen:
+            sys.stdout.write(f"{entry.name} ({entry.group}, {entry.times} times)\n")
+        return
+    chosen = [replace(entry, times=times or entry.times) for entry in chosen]
+    command = f"python -m tests.faults {' '.join(sys.argv[1:])}".rstrip()
+    began_at = datetime.now(UTC)
+    try:
+        with _broker() as (broker, directory), _shown() as watching:
+            if soak_minutes is not None:
+                found = soak(broker, directory, soak_minutes, seed, watching)
+                rows, made = found.rows, soak_document(found, command, seed, began_at)
+            else:
+                rows = [
+                    row
+                    for number in range(rounds)
+                    for row in run(broker, directory / str(number), chosen, seed + number, watching)
+                ]
+                made = document(rows, command, seed, began_at)
+    except UcciError as error:
+        sys.stderr.write(f"{error}\n")
+        raise typer.Exit(1) from None
+    if is_harmless(rows) and not made["ended"]:
+        shutil.rmtree(directory, ignore_errors=True)
+    if json_file is not None:
+        json_file.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    output = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    output.print(table(rows, f"{made['minutes']} minutes, seed {seed}, {made['machine']}"))
+    if soak_minutes is not None:
+        output.print(memory_table(found.memory))
+    for line in (*made["findings"], *made["not_recovered"], *made["ended"]):
+        output.print(line)
+    raise typer.Exit(0 if is_harmless(rows) else 1)
+
+
+def _chosen(kinds: list[str] | None) -> list[Entry]:
+    """Return the kinds whose name or group begins like one of those asked for."""
+    wanted = [word for text in kinds or [""] for word in (text.split(",") if text else [""])]
+    for word in wanted:
+        if not any(_is_called(entry, word) for entry in ENTRIES):
+            groups = ", ".join(dict.fromkeys(entry.group for entry in ENTRIES))
+            raise typer.BadParameter(f"no kind begins with {word!r}; see --list, or give one of {groups}")
+    return [entry for entry in ENTRIES if any(_is_called(entry, word) for word in wanted)]
+
+
+def _is_called(entry: Entry, word: str) -> bool:
+    return entry.name.startswith(word) or entry.group.startswith(word)
+
+
+@contextmanager
+def _broker() -> Iterator[tuple[LocalBroker, Path]]:
+    """Start a broker in a directory of its own, which also takes the logs."""
+    directory = Path(tempfile.mkdtemp(prefix="ucci-chaos-"))
+    _CONSOLE.print(f"logs and data: {directory}")
+    with LocalBroker(directory / "kafka") as broker:
+        yield broker, directory
+
+
+@contextmanager
+def _shown() -> Iterator[Watching]:
+    """Show a bar for each kind that runs, and a line for each that is over."""
+    columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[last]}"), console=_CONSOLE, transient=True) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def on_kind(name: str, times: int) -> None:
+            if name in tasks:
+                progress.update(tasks[name], total=(progress.tasks[tasks[name]].total or 0) + times)
+            else:
+                tasks[name] = progress.add_task(name, total=times, last="")
+
+        def on_episode(episode: Episode) -> None:
+            if episode.kind in tasks:
+                took = "no commit" if episode.recovery_s is None else f"{episode.recovery_s:.1f} s"
+                progress.update(tasks[episode.kind], advance=1, last=f"{episode.what[:50]}: {took}")
+
+        def on_row(row: Row) -> None:
+            harm = f"{len(row.findings)} findings" if row.findings else "no harm"
+            _CONSOLE.print(f"{row.kind}: {len(row.episodes)} faults, {harm}", highlight=False)
+            if row.kind in tasks:
+                progress.update(tasks[row.kind], visible=False)
+
+        yield Watching(on_kind, on_episode, on_row)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,138 @@
+"""Follows every topic as an outside consumer with ``read_committed`` does, and keeps what it reads."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from threading import Condition, Event, Thread
+from typing import cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+
+from schemas.topics import (
+    CALIBRATION,
+    CALIBRATION_HISTORY,
+    DEAD_LETTERS,
+    FEEDBACK,
+    OBSERVATIONS,
+    QUERIES,
+    RESULTS,
+    STATUS,
+)
+from tests.faults.evidence import Kept, Place
+from tests.support.broker import read_all
+
+FOLLOWED = (QUERIES, RESULTS, FEEDBACK, OBSERVATIONS, CALIBRATION, CALIBRATION_HISTORY, STATUS, DEAD_LETTERS)
+_ASK_S = 30.0
+
+
+class Archive:
+    """All committed records so far, by place; one thread reads, any may ask.
+
+    Parameters
+    ----------
+    bootstrap, prefix : str
+    on_record : callable
+        Called in the reader's thread with each record.
+    """
+
+    def __init__(self, bootstrap: str, prefix: str, on_record: Callable[[Kept], None]) -> None:
+        self._bootstrap = bootstrap
+        self._prefix = prefix
+        self._on_record = on_record
+        self._changed = Condition()
+        self._closing = Event()
+        self.records: dict[Place, Kept] = {}
+        self._thread = Thread(target=self._follow, name="archive", daemon=True)
+        self._failure: Exception | None = None
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End; waits for the thread."""
+        self._closing.set()
+        self._thread.join()
+
+    def wait_for(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something holds; asked again whenever records have come. False when the time is over first."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._raise_failure() or holds(), timeout_s)
+
+    def read_again(self) -> dict[Place, Kept]:
+        """Return what the topics hold now, read anew by fresh consumers, over what retention has taken since."""
+        found = dict(self.records)
+        for topic in FOLLOWED:
+            messages = read_all(self._bootstrap, topic.name(self._prefix))
+            found.update((kept.place, kept) for kept in self._kept(messages))
+        return found
+
+    def _raise_failure(self) -> bool:
+        if self._failure is not None:
+            raise self._failure
+        return False
+
+    def _follow(self) -> None:
+        try:
+            consumer = self._consumer()
+            while not self._closing.is_set():
+                messages = [one for one in consumer.consume(1_000, 0.05) if one.error() is None]
+                fresh = [kept for kept in self._kept(messages) if kept.place not in self.records]
+                with self._changed:
+                    self.records.update((kept.place, kept) for kept in fresh)
+                for kept in fresh:
+                    self._on_record(kept)
+                with self._changed:
+                    self._changed.notify_all()
+            consumer.close()
+        except Exception as error:  # noqa: BLE001 raised again in whoever waits
+            self._failure = error
+            with self._changed:
+                self._changed.notify_all()
+
+    def _consumer(self) -> Consumer:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": f"archive-{uuid.uuid4().hex}",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 20,
+                "metadata.recovery.strategy": "none",
+                # It waits out every outage of the broker; the client's own lines would stand in the report.
+                "log_level": 2,
+            }
+        )
+        known = consumer.list_topics(timeout=_ASK_S).topics
+        names = [topic.name(self._prefix) for topic in FOLLOWED]
+        consumer.assign(
+            [
+                TopicPartition(name, partition, OFFSET_BEGINNING)
+                for name in names
+                for partition in known[name].partitions
+            ]
+        )
+        return consumer
+
+    def _kept(self, messages: Iterable[Message]) -> Iterable[Kept]:
+        for message in messages:
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            assert topic is not None
+            assert partition is not None
+            assert offset is not None
+            headers = cast(Sequence[tuple[str, bytes | None]], message.headers() or ())
+            yield Kept(
+                Place(topic.removeprefix(f"{self._prefix}."), partition, offset),
+                (message.key() or b"").decode(errors="replace"),
+                message.value(),
+                message.timestamp()[1],
+                {name: (value or b"").decode(errors="replace") for name, value in headers},
+            )
+
+
+def wall_ms() -> int:
+    """Return the time as records carry it."""
+    return int(time.time() * 1_000)

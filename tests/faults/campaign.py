@@ -1,0 +1,289 @@
+"""Which faults befall the service in which order, and the judgement after each kind of them.
+
+Kinds of one group share an arena. After each kind the arena is left to settle and is judged; what is found then and was
+not found before is that kind's doing. Kinds that run beside each other share a judgement by area: queries are the
+router's, labels the join's, versions the fit's.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults import broker_faults, model_faults, process_faults, state_faults
+from tests.faults.arena import Arena, Ended, arena, stage_of
+from tests.faults.checker import Area, Finding
+from tests.faults.episodes import Episode, Kind
+from tests.faults.evidence import Evidence
+from tests.faults.fault_points import Stage
+from tests.faults.resident_memory import MemoryWatch, Slope, slopes
+from ucci_stream.local.kafka_node import LocalBroker
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kind of fault in the schedule.
+
+    Parameters
+    ----------
+    name : str
+    group : str
+        Kinds of one group share an arena.
+    kind : Kind
+    times : int
+        Faults of it in one round.
+    area : str, optional
+        Kinds of a group that name one run beside each other, and answer for their own area alone.
+    """
+
+    name: str
+    group: str
+    kind: Kind
+    times: int
+    area: Area | None = None
+
+
+def _model_entries() -> Iterator[Entry]:
+    for name in model_faults.FAULTS:
+        yield Entry(f"model: {name}", "models", model_faults.models(name), 3)
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry("kill router", "kills", process_faults.kills("router"), 100, "queries"),
+    Entry("kill join", "kills", process_faults.kills("join"), 100, "labels"),
+    Entry("kill fit", "kills", process_faults.kills("fit"), 100, "versions"),
+    Entry("stop router", "stops", process_faults.stops("router"), 3, "queries"),
+    Entry("stop join", "stops", process_faults.stops("join"), 3, "labels"),
+    Entry("stop fit", "stops", process_faults.stops("fit"), 3, "versions"),
+    Entry("two under one id", "members", process_faults.twins, 6),
+    Entry("rebalance storm", "members", process_faults.rebalances, 3),
+    *_model_entries(),
+    Entry("join store deleted", "state", state_faults.state("join", "join store deleted", state_faults.delete), 3),
+    Entry("join store cut", "state", state_faults.state("join", "join store cut", state_faults.truncate), 3),
+    Entry("join store read-only", "state", state_faults.read_only("join", "join store read-only"), 2),
+    Entry("snapshots deleted", "state", state_faults.state("fit", "snapshots deleted", state_faults.delete), 3),
+    Entry("snapshots cut", "state", state_faults.state("fit", "snapshots cut", state_faults.truncate), 3),
+    Entry("snapshots read-only", "state", state_faults.read_only("fit", "snapshots read-only"), 2),
+    Entry("clock jump", "state", state_faults.clock_jumps, 4),
+    Entry("broker SIGTERM", "broker ended", broker_faults.broker("broker SIGTERM", broker_faults.ended), 2),
+    Entry("broker SIGKILL", "broker killed", broker_faults.broker("broker SIGKILL", broker_faults.killed), 2),
+    Entry("broker 30 s away", "broker away", broker_faults.broker("broker 30 s away", broker_faults.away), 1),
+    Entry("broker SIGSTOP 5 s", "broker stopped", broker_faults.broker("broker SIGSTOP 5 s", broker_faults.frozen), 3),
+    Entry("retention overtakes", "retention", broker_faults.retention, 6),
+)
+
+
+@dataclass
+class Row:
+    """One kind of fault in the report.
+
+    Parameters
+    ----------
+    kind : str
+    episodes : list of Episode
+    findings : list of Finding
+        Promises broken.
+    queries, dead_letters : int
+        While it lasted.
+    ended : list of str
+        Processes that ended by themselves and were started again.
+    """
+
+    kind: str
+    episodes: list[Episode]
+    findings: list[Finding]
+    queries: int = 0
+    dead_letters: int = 0
+    ended: list[str] = field(default_factory=list)
+
+    def count(self, *harms: str) -> int:
+        """Return how many findings are of these harms."""
+        return sum(finding.harm in harms for finding in self.findings)
+
+    @property
+    def recoveries_s(self) -> list[float]:
+        """Seconds from each fault to the next commit, where there was one."""
+        return [episode.recovery_s for episode in self.episodes if episode.recovery_s is not None]
+
+    @property
+    def unrecovered(self) -> list[Episode]:
+        """Faults after which nothing was committed in time."""
+        return [episode for episode in self.episodes if episode.recovery_s is None]
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Told how a campaign goes on; by default nobody is.
+
+    Parameters
+    ----------
+    on_kind : callable
+        Called with a kind and the number of its faults, before the first.
+    on_episode : callable
+    on_row : callable
+    """
+
+    on_kind: Callable[[str, int], None] = lambda _kind, _times: None
+    on_episode: Callable[[Episode], None] = lambda _episode: None
+    on_row: Callable[[Row], None] = lambda _row: None
+
+
+_NOBODY = Watching()
+
+
+_AREA_OF: Mapping[Stage, Area] = {"router": "queries", "join": "labels", "fit": "versions"}
+
+
+@dataclass
+class _Judgement:
+    """What was found so far, so that each finding is somebody's only once."""
+
+    seen: set[Finding] = field(default_factory=set)
+    queries: int = 0
+    letters: int = 0
+
+    def rows(
+        self,
+        run: Sequence[tuple[Entry, list[Episode]]],
+        evidence: Evidence,
+        found: list[Finding],
+        ended: Iterable[Ended],
+    ) -> list[Row]:
+        fresh = [finding for finding in found if finding not in self.seen]
+        self.seen |= set(found)
+        queries, letters = len(evidence.acknowledged), sum(1 for _ in evidence.of("dead-letters"))
+        rows = [
+            Row(
+                entry.name,
+                episodes,
+                [finding for finding in fresh if entry.area in {None, finding.area}],
+                queries - self.queries,
+                letters - self.letters,
+                [one.how for one in ended if entry.area in {None, _AREA_OF[stage_of(one.name)]}],
+            )
+            for entry, episodes in run
+        ]
+        self.queries, self.letters = queries, letters
+        return rows
+
+
+def run(
+    broker: LocalBroker, directory: Path, entries: Iterable[Entry], seed: int, watching: Watching = _NOBODY
+) -> list[Row]:
+    """Let all kinds befall the service; call it in the thread that started the broker."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.group, []).append(entry)
+    rows = []
+    for group, members in groups.items():
+        with arena(broker, directory / group, seed) as stage:
+            stage.start()
+            rows += _run_group(stage, members, seed, watching)
+    return rows
+
+
+def _run_group(stage: Arena, members: list[Entry], seed: int, watching: Watching) -> list[Row]:
+    judgement, rows = _Judgement(), []
+    beside = [entry for entry in members if entry.area is not None]
+    alone = [[entry] for entry in members if entry.area is None]
+    for together in [*([beside] if beside else []), *alone]:
+        done = _run_beside(stage, together, seed, watching)
+        evidence, found = stage.judge()
+        for row in judgement.rows(done, evidence, found, stage.ended):
+            rows.append(row)
+            watching.on_row(row)
+        stage.ended.clear()
+        stage.senders.go_on()
+    return rows
+
+
+def _run_beside(stage: Arena, entries: list[Entry], seed: int, watching: Watching) -> list[tuple[Entry, list[Episode]]]:
+    def one(entry: Entry) -> list[Episode]:
+        watching.on_kind(entry.name, entry.times)
+        found = []
+        for episode in entry.kind(stage, random.Random(f"{seed} {entry.name}"), entry.times):
+            found.append(episode)
+            watching.on_episode(episode)
+        return found
+
+    if len(entries) == 1:
+        return [(entries[0], one(entries[0]))]
+    with ThreadPoolExecutor(len(entries)) as pool:
+        return list(zip(entries, pool.map(one, entries), strict=True))
+
+
+# --- soak ---
+
+FAULT_EVERY_S = 10.0
+_SOAKED = (
+    "model: brown-out",
+    "model: down",
+    "model: hanging",
+    "model: 500 storm",
+    "model: slow-loris",
+    "model: 10 MB reply",
+    "model: connection reset",
+    "broker SIGSTOP 5 s",
+    "broker SIGKILL",
+    "rebalance storm",
+    "kill router",
+    "kill join",
+    "kill fit",
+)
+WITNESS = "router-0"
+"""The router that no kill hits, so that its memory can be followed for the whole time."""
+
+
+@dataclass
+class Soak:
+    """What a soak has shown."""
+
+    rows: list[Row]
+    memory: dict[str, Slope]
+    minutes: float
+    queries: int
+
+
+def soak(broker: LocalBroker, directory: Path, minutes: float, seed: int, watching: Watching = _NOBODY) -> Soak:
+    """Let a drawn fault befall the service every ten seconds, or when the last one is over; follow its memory."""
+    draw, entries = random.Random(f"{seed} soak"), {entry.name: entry for entry in ENTRIES}
+    rows = {name: Row(name, [], []) for name in _SOAKED}
+    with arena(broker, directory / "soak", seed) as stage:
+        stage.start()
+        watch = MemoryWatch(lambda: _pids(stage))
+        watch.start()
+        began_s = time.monotonic()
+        while (since_s := time.monotonic() - began_s) < minutes * 60.0:
+            name = draw.choice(_SOAKED)
+            watching.on_kind(name, 1)
+            for episode in _one_fault(stage, entries[name], draw):
+                rows[name].episodes.append(episode)
+                watching.on_episode(episode)
+            next_s = began_s + since_s + FAULT_EVERY_S
+            time.sleep(max(0.0, next_s - time.monotonic()))
+        watch.close()
+        passed = (time.monotonic() - began_s) / 60.0
+        evidence, found = stage.judge()
+        letters = sum(1 for _ in evidence.of("dead-letters"))
+        total = Row("soak", [], found, len(evidence.acknowledged), letters, [one.how for one in stage.ended])
+        watching.on_row(total)
+    return Soak([*(row for row in rows.values() if row.episodes), total], slopes(watch.samples), passed, total.queries)
+
+
+def _one_fault(stage: Arena, entry: Entry, draw: random.Random) -> Iterator[Episode]:
+    if entry.group == "kills":
+        name = "router-1" if entry.name == "kill router" else entry.name.removeprefix("kill ")
+        yield process_faults.killed_anywhere(stage, name)
+    else:
+        yield from entry.kind(stage, draw, 1)
+
+
+def _pids(stage: Arena) -> dict[str, int]:
+    found = {name: child.pid for name, child in list(stage.children.items()) if child.is_alive}
+    return {name: pid for name, pid in found.items() if name in {WITNESS, "router-1", "join", "fit"}} | {
+        "broker": stage.broker.pid
+    }

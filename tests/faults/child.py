@@ -1,0 +1,200 @@
+"""The entry of a process under test: the product's own command, after what the suite has ordered for this process.
+
+Processes are forked from a server that has the services imported, since a start would otherwise take seconds of CPU. A
+forked process runs ``stream-router run`` or ``recalibrator run`` to its end, and ends with the suite's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import multiprocessing.process
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import recalibrator.cli
+import recalibrator.service
+import stream_router.cascade.answerer
+import stream_router.cli
+from tests.faults.fault_points import Strike, install
+from tests.faults.switched_off import MECHANISMS
+from ucci_runtime.process import SystemClock
+
+PRELOADED = ["tests.faults.child"]
+_OURS = ("UCCI_", "KAFKA_BOOTSTRAP_SERVERS")
+_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 1, 2
+_CAPABILITY_VERSION_3 = 0x20080522
+
+
+@dataclass(frozen=True)
+class ClockJump:
+    """From so many seconds after its start, the process's wall clock is off by ``by_s``."""
+
+    after_s: float
+    by_s: float
+
+
+@dataclass(frozen=True)
+class Orders:
+    """How to run one process.
+
+    Parameters
+    ----------
+    service : str
+    config, log : Path
+    arguments : tuple of str
+        After ``run --config …``.
+    environment : mapping
+        Overrides of settings.
+    strike : Strike, optional
+    off : tuple of str
+        Names of mechanisms to switch off.
+    clock : ClockJump, optional
+    obeys_modes : bool
+        Give up root's right to write whatever a file's mode says.
+    """
+
+    service: Literal["router", "recalibrator"]
+    config: Path
+    log: Path
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    strike: Strike | None = None
+    off: tuple[str, ...] = ()
+    clock: ClockJump | None = None
+    obeys_modes: bool = False
+
+
+def serve(orders: Orders) -> None:
+    """Run the process to its end; its exit code is the command's."""
+    log = os.open(orders.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    for name in [name for name in os.environ if name.startswith(_OURS)]:
+        del os.environ[name]
+    os.environ.update(orders.environment)
+    for name in orders.off:
+        MECHANISMS[name]()
+    if orders.clock is not None:
+        _jump(orders.clock)
+    if orders.strike is not None:
+        install(orders.strike)
+    if orders.obeys_modes:
+        _obey_modes()
+    sys.argv = [orders.service, "run", "--config", str(orders.config), "--log-format", "json", *orders.arguments]
+    command = stream_router.cli if orders.service == "router" else recalibrator.cli
+    command.main()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.process.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _jump(jump: ClockJump) -> None:
+    began_s, true_now = time.monotonic(), SystemClock.now
+
+    def now(clock: SystemClock) -> datetime:
+        is_off = time.monotonic() - began_s >= jump.after_s
+        return true_now(clock) + timedelta(seconds=jump.by_s if is_off else 0.0)
+
+    clocks: Any = SystemClock
+    clocks.now = now
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Capabilities(ctypes.Structure):
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+
+
+def _obey_modes() -> None:
+    """Drop the capabilities by which root ignores the modes of files; for this thread and those that it starts."""
+    if os.geteuid() != 0:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, sets = _Header(_CAPABILITY_VERSION_3, 0), (_Capabilities * 2)()
+    if libc.capget(ctypes.byref(header), sets) != 0:
+        raise OSError(ctypes.get_errno(), "capget")
+    kept = ~(1 << _CAP_DAC_OVERRIDE | 1 << _CAP_DAC_READ_SEARCH) & 0xFFFFFFFF
+    for each in ("effective", "permitted"):
+        setattr(sets[0], each, getattr(sets[0], each) & kept)
+    if libc.capset(ctypes.byref(header), sets) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+class Child:
+    """One process under test, started again and again under the same orders or others.
+
+    Parameters
+    ----------
+    name : str
+    orders : Orders
+    """
+
+    _context = multiprocessing.get_context("forkserver")
+
+    def __init__(self, name: str, orders: Orders) -> None:
+        self.name = name
+        self.orders = orders
+        self._process: multiprocessing.context.ForkServerProcess | None = None
+
+    def start(self, orders: Orders | None = None) -> None:
+        """Start it; does not wait until it is ready."""
+        self._context.set_forkserver_preload(PRELOADED)
+        self._process = self._context.Process(target=serve, args=(orders or self.orders,), name=self.name)
+        self._process.start()
+
+    @property
+    def process(self) -> multiprocessing.context.ForkServerProcess:
+        """The process; it was started."""
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs, or is stopped."""
+        return self._process is not None and self._process.is_alive()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was started and runs no more."""
+        return self._process is not None and not self._process.is_alive()
+
+    @property
+    def pid(self) -> int:
+        """Of the present process."""
+        pid = self.process.pid
+        assert pid is not None
+        return pid
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        if self.is_alive:
+            self.process.kill()
+            self.process.join()
+
+    def await_end(self, timeout_s: float) -> int | None:
+        """Return its exit code, negative for a signal, or None where it still runs after this time."""
+        self.process.join(timeout_s)
+        return self.process.exitcode
+
+    def tail(self, lines: int = 5) -> list[str]:
+        """Return what its log ends with."""
+        return self.orders.log.read_text().splitlines()[-lines:] if self.orders.log.exists() else []

@@ -1,0 +1,81 @@
+"""What a fault left behind: every record that the topics hold, and what the senders know to be acknowledged."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Entities = Mapping[str, str | None]
+
+
+class Place(NamedTuple):
+    """Where a record stands; ``topic`` is the name without the prefix."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One committed record."""
+
+    place: Place
+    key: str
+    value: bytes | None
+    timestamp_ms: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Answer(NamedTuple):
+    """What a model says to a query, whoever asks and however often."""
+
+    entities: Entities
+    uncertainty: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that the checker judges by.
+
+    Parameters
+    ----------
+    records : mapping of Place to Kept
+        Committed records of all topics.
+    queries : mapping of str to str
+        Text of each query sent, by id.
+    acknowledged : collection of str
+        Queries whose record the broker acknowledged.
+    labels : collection of str
+        Ids of the feedback that the broker acknowledged.
+    answer : callable
+        What a model (``small`` or ``large``) says to a text.
+    excused : collection of Place
+        Inputs that the topic's retention took away before they were read: nothing need follow from them.
+    """
+
+    records: Mapping[Place, Kept]
+    queries: Mapping[str, str]
+    acknowledged: Collection[str]
+    labels: Collection[str]
+    answer: Callable[[str, str], Answer]
+    excused: Collection[Place] = ()
+
+    def of(self, topic: str) -> Iterator[Kept]:
+        """Yield a topic's records, partition after partition, each in the order of its offsets."""
+        for place in sorted(place for place in self.records if place.topic == topic):
+            yield self.records[place]
+
+    def by_key(self, topic: str) -> Mapping[str, list[Kept]]:
+        """Return a topic's records by key, each in the order of its offsets."""
+        return by_key(self.of(topic))
+
+
+def by_key(records: Iterable[Kept]) -> Mapping[str, list[Kept]]:
+    """Return records by key, in the order in which they come."""
+    found: dict[str, list[Kept]] = defaultdict(list)
+    for record in records:
+        found[record.key].append(record)
+    return found

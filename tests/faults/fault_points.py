@@ -1,0 +1,214 @@
+"""Every step at which a process can be struck, by name: the one list of them.
+
+The services know nothing of it. The suite's own entry (:mod:`tests.faults.child`) wraps the one function that a strike
+names, in the process that is to be struck; a process without a strike runs the product's code as it is. A strike is
+SIGKILL, or SIGSTOP where somebody else will continue the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import unwrap
+from pathlib import Path
+from typing import Any, Literal
+
+Stage = Literal["router", "join", "fit"]
+Moment = Literal["before", "during", "after"]
+
+_DURING_S = 0.004
+"""How long after the beginning of a call a strike may fall that hits it under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPoint:
+    """One step of a stage.
+
+    Parameters
+    ----------
+    name : str
+    stages : tuple of str
+    target : str
+        ``module:name`` of what is wrapped.
+    moment : str
+        Before it, under way or after it.
+    call : str
+        Where the target makes calls for others: of which function of the Kafka client.
+    most : int
+        A strike falls on one of the first so many passes.
+    at_start : bool
+        Whether a process passes it only when it starts.
+    """
+
+    name: str
+    stages: tuple[Stage, ...]
+    target: str
+    moment: Moment
+    call: str = ""
+    most: int = 12
+    at_start: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """What is to befall a process.
+
+    Parameters
+    ----------
+    point : FaultPoint
+    nth : int
+        At which pass, from 1.
+    armed : Path
+        Passes count from when this file exists.
+    signal : int
+    seed : int
+        Of the moment within a call.
+    """
+
+    point: FaultPoint
+    nth: int
+    armed: Path
+    signal: int = signal.SIGKILL
+    seed: int = 0
+
+
+_ALL: tuple[Stage, ...] = ("router", "join", "fit")
+_PRODUCER = "ucci_runtime.broker.kafka_producer:TransactionalProducer"
+_CLIENT = "ucci_runtime.broker.kafka_watched_calls:WatchedCalls.call"
+_READER = "ucci_runtime.broker.kafka_group_reader"
+_INTAKE = "stream_router.intake.intake_thread:IntakeThread"
+_LEDGER = "stream_router.commit.shared_ledger"
+_STORE = "recalibrator.join.sqlite_store:SqliteJoinStore"
+_JOIN = "recalibrator.join.stage:JoinStage"
+_FIT = "recalibrator.fit.stage:FitStage"
+_OUTPUTS = "stream_router.commit.outcome:OutputTopics"
+_MODEL = "stream_router.model_client.http_client:ModelClient"
+_CO_PARTITION = "recalibrator.join.co_partition:CoPartition"
+_ONCE: dict[str, Any] = {"most": 1, "at_start": True}
+_SNAPSHOTS = "recalibrator.fit.file_snapshots:SnapshotFiles"
+
+
+def _around(name: str, stages: tuple[Stage, ...], target: str, *moments: Moment, **more: Any) -> tuple[FaultPoint, ...]:
+    return tuple(FaultPoint(f"{name}, {moment}", stages, target, moment, **more) for moment in moments)
+
+
+FAULT_POINTS: tuple[FaultPoint, ...] = (
+    # Every stage: the transaction, and what comes before the first one.
+    *_around("fence the former process", _ALL, _CLIENT, "before", "during", "after", call="init_transactions", **_ONCE),
+    *_around("ask the group's offsets", _ALL, f"{_READER}:ask_group_offsets", "before", "after", **_ONCE),
+    *_around("begin transaction", _ALL, _CLIENT, "before", "after", call="begin_transaction"),
+    *_around("produce", _ALL, f"{_PRODUCER}.produce", "before", "after", most=40),
+    *_around("offsets to transaction", _ALL, _CLIENT, "before", "during", "after", call="send_offsets_to_transaction"),
+    *_around("commit transaction", _ALL, _CLIENT, "before", "during", "after", call="commit_transaction"),
+    # Router.
+    *_around("router assigned", ("router",), f"{_INTAKE}.assigned", "before", "after", **_ONCE),
+    *_around("take queries", ("router",), f"{_INTAKE}._hand_on", "before", "after"),
+    *_around("call a model", ("router",), f"{_MODEL}.call", "before", most=60),
+    *_around("make the result", ("router",), f"{_OUTPUTS}.result", "before", "after", most=40),
+    *_around("finish a query", ("router",), f"{_LEDGER}:SharedLedger.finished", "after", most=40),
+    *_around("take a batch", ("router",), f"{_LEDGER}:SharedLedger.take", "before", "after"),
+    *_around("note the commit", ("router",), f"{_LEDGER}:Taken.committed", "before", "after"),
+    # Join.
+    *_around("open the store", ("join",), f"{_STORE}.__init__", "before", "after", **_ONCE),
+    *_around("join assigned", ("join",), f"{_JOIN}.assigned", "before", "after", **_ONCE),
+    *_around("join goes live", ("join",), f"{_CO_PARTITION}.go_live", "before", "after", **_ONCE),
+    *_around("load rows", ("join",), f"{_STORE}.load", "before", "after"),
+    *_around("join one event", ("join",), f"{_JOIN}._join", "before", "after", most=40),
+    *_around("store rows", ("join",), f"{_STORE}.commit", "before", "during", "after"),
+    *_around("store rows, rows written", ("join",), f"{_STORE}._note_requests", "before", "after"),
+    # Fit.
+    *_around("load snapshot", ("fit",), f"{_SNAPSHOTS}.load", "before", "after", **_ONCE),
+    *_around("fit assigned", ("fit",), f"{_FIT}.assigned", "before", "after", **_ONCE),
+    *_around("fit goes live", ("fit",), f"{_FIT}._begin", "before", "after", **_ONCE),
+    *_around("fold one observation", ("fit",), f"{_FIT}._observe", "before", "after", most=40),
+    *_around("publish a version", ("fit",), "recalibrator.fit.stage:version_records", "before", "after", most=1),
+    *_around("save snapshot", ("fit",), f"{_SNAPSHOTS}.save", "before", "during", "after", most=2),
+    *_around("replace snapshot", ("fit",), "pathlib:Path.replace", "before", "after", most=2),
+)  # fmt: skip
+
+
+def points_of(stage: Stage) -> tuple[FaultPoint, ...]:
+    """Return the steps of one stage."""
+    return tuple(point for point in FAULT_POINTS if stage in point.stages)
+
+
+def point_named(name: str) -> FaultPoint:
+    """Return the step of a name."""
+    return next(point for point in FAULT_POINTS if point.name == name)
+
+
+def install(strike: Strike) -> None:
+    """Have this process struck at its point; wraps one function, for the rest of the process's life."""
+    owner, name = _resolved(strike.point.target)
+    wrapped = _struck(getattr(owner, name), _Passes(strike))
+    setattr(owner, name, wrapped)
+
+
+def _resolved(target: str) -> tuple[Any, str]:
+    """Return what holds the target, and the name that it has there."""
+    module, _, path = target.partition(":")
+    *owners, name = path.split(".")
+    owner: Any = import_module(module)
+    for each in owners:
+        owner = getattr(owner, each)
+    return owner, name
+
+
+def target_of(point: FaultPoint) -> Callable[..., Any]:
+    """Return the function that a point stands at, unwrapped."""
+    owner, name = _resolved(point.target)
+    found: Callable[..., Any] = unwrap(getattr(owner, name))
+    return found
+
+
+class _Passes:
+    """Counts passes of a point once it is armed, and strikes at the wanted one."""
+
+    def __init__(self, strike: Strike) -> None:
+        self._strike = strike
+        self._draw = random.Random(strike.seed)
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def pass_by(self, moment: Moment, args: tuple[Any, ...]) -> None:
+        """Note a pass; does not return from the one that is struck, unless the strike comes a little later."""
+        point = self._strike.point
+        if moment != ("before" if point.moment == "during" else point.moment):
+            return
+        # WatchedCalls.call(self, deadline_s, function, *args)
+        if point.call and getattr(args[2], "__name__", "") != point.call:
+            return
+        with self._lock:
+            if not self._strike.armed.exists():
+                return
+            self._count += 1
+            if self._count != self._strike.nth:
+                return
+        if point.moment == "during":
+            threading.Thread(target=self._hit, args=(self._draw.uniform(0.0, _DURING_S),), daemon=True).start()
+        else:
+            self._hit(0.0)
+
+    def _hit(self, wait_s: float) -> None:
+        time.sleep(wait_s)
+        os.kill(os.getpid(), self._strike.signal)
+        # A signal to the own process is delivered before kill returns, at the latest to another of its threads.
+        time.sleep(0.05)
+
+
+def _struck(function: Callable[..., Any], passes: _Passes) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        passes.pass_by("before", args)
+        found = function(*args, **kwargs)
+        passes.pass_by("after", args)
+        return found
+
+    return wrapper

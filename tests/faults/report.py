@@ -1,0 +1,131 @@
+"""A campaign as JSON for scripts, as a table for the terminal, and as a page."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from tests.faults.campaign import Row, Soak
+from tests.faults.fault_points import FAULT_POINTS
+from tests.faults.resident_memory import Slope
+
+ROOT = Path(__file__).parents[2]
+_COLUMNS = ("faults", "lost", "doubled", "contradictory", "other", "not recovered", "ended")
+_SHOWN_FINDINGS = 20
+
+
+def machine_class() -> str:
+    """Return what the figures were measured on, in a few words."""
+    return f"{os.cpu_count()} virtual cores, {platform.system()}, Python {platform.python_version()}"
+
+
+def document(rows: Sequence[Row], command: str, seed: int, began_at: datetime) -> dict[str, Any]:
+    """Return a campaign as JSON."""
+    return {
+        "command": command,
+        "seed": seed,
+        "machine": machine_class(),
+        "commit": _commit(),
+        "began_at": began_at.isoformat(timespec="seconds"),
+        "minutes": round((datetime.now(UTC) - began_at).total_seconds() / 60.0, 1),
+        "harmless": is_harmless(rows),
+        "total": _figures("all", rows),
+        "kinds": [_figures(row.kind, [row]) for row in rows],
+        "kills_by_step": _kills_by_step(rows),
+        "findings": [f"{row.kind}: {one.harm} {one.what}" for row in rows for one in row.findings[:_SHOWN_FINDINGS]],
+        "not_recovered": [f"{row.kind}: {one.what}" for row in rows for one in row.unrecovered],
+        "ended": [f"{row.kind}: {how}" for row in rows for how in row.ended],
+        "episodes": [
+            {
+                "kind": one.kind,
+                "what": one.what,
+                "fault_s": round(one.fault_s, 3),
+                "recovery_s": None if one.recovery_s is None else round(one.recovery_s, 3),
+            }
+            for row in rows
+            for one in row.episodes
+        ],
+    }
+
+
+def is_harmless(rows: Iterable[Row]) -> bool:
+    """Whether no promise was broken and every stage came back."""
+    return not any(row.findings or row.unrecovered for row in rows)
+
+
+def _figures(name: str, rows: Sequence[Row]) -> dict[str, Any]:
+    recoveries_s = [one for row in rows for one in row.recoveries_s]
+    quantiles = (
+        {} if not recoveries_s else dict(zip(("p50", "p99"), np.percentile(recoveries_s, (50, 99)), strict=True))
+    )
+    known = ("lost", "doubled", "contradictory")
+    return {
+        "kind": name,
+        "faults": sum(len(row.episodes) for row in rows),
+        **{harm: sum(row.count(harm) for row in rows) for harm in known},
+        "other": sum(len(row.findings) - row.count(*known) for row in rows),
+        "not recovered": sum(len(row.unrecovered) for row in rows),
+        "ended": sum(len(row.ended) for row in rows),
+        "recovery_s": {quantile: round(float(value), 2) for quantile, value in quantiles.items()},
+        "queries": sum({id(row): row.queries for row in rows}.values()),
+        "dead_letters": sum(row.dead_letters for row in rows),
+    }
+
+
+def _kills_by_step(rows: Iterable[Row]) -> dict[str, int]:
+    """Return how often a process was killed at each step, those never reached included."""
+    steps = Counter({point.name: 0 for point in FAULT_POINTS})
+    for row in rows:
+        if row.kind.startswith("kill "):
+            steps.update(one.what.partition(": ")[2] for one in row.episodes)
+    return dict(steps)
+
+
+def table(rows: Sequence[Row], title: str) -> Table:
+    """Return the report for the terminal."""
+    found = Table(title=title)
+    found.add_column("kind", no_wrap=True)
+    for column in (*_COLUMNS, "recovery p50", "p99", "queries"):
+        found.add_column(column, justify="right")
+    for row in [*rows, None]:
+        found.add_row(*_cells(_figures("all", rows) if row is None else _figures(row.kind, [row])))
+    return found
+
+
+def _cells(figures: Mapping[str, Any]) -> list[str]:
+    recovery = figures["recovery_s"]
+    seconds = [f"{recovery[quantile]:.1f} s" if quantile in recovery else "" for quantile in ("p50", "p99")]
+    return [figures["kind"], *(str(figures[column]) for column in _COLUMNS), *seconds, str(figures["queries"])]
+
+
+def memory_table(memory: Mapping[str, Slope]) -> Table:
+    """Return how memory grew."""
+    found = Table(title="Resident memory after warm-up")
+    for column in ("process", "MiB/min", "over minutes", "lives", "last MiB"):
+        found.add_column(column, justify="left" if column == "process" else "right")
+    for name, slope in sorted(memory.items()):
+        rise = "too short" if slope.mib_per_minute is None else f"{slope.mib_per_minute:+.2f}"
+        found.add_row(name, rise, f"{slope.minutes:.1f}", str(slope.lives), f"{slope.last_mib:.0f}")
+    return found
+
+
+def soak_document(found: Soak, command: str, seed: int, began_at: datetime) -> dict[str, Any]:
+    """Return a soak as JSON."""
+    memory = {name: slope._asdict() for name, slope in sorted(found.memory.items())}
+    return document(found.rows, command, seed, began_at) | {"queries": found.queries, "memory": memory}
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    return done.stdout.strip() or "unknown"

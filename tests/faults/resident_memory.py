@@ -1,0 +1,108 @@
+"""Resident memory of processes over time, and how steeply it rises once they are warm."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from threading import Event, Thread
+from typing import NamedTuple
+
+import numpy as np
+
+WARM_UP_S = 30.0
+"""What a process takes in its first seconds (caches, arenas, code) says nothing of a leak."""
+
+_SAMPLE_S = 1.0
+_LEAST_SAMPLES = 10
+_MIB = 1_048_576.0
+_PAGE_BYTES = 4_096
+
+
+class Sample(NamedTuple):
+    """One reading: of which process and which of its lives, after how many seconds of that life, in MiB."""
+
+    name: str
+    pid: int
+    age_s: float
+    mib: float
+
+
+class Slope(NamedTuple):
+    """How memory grows: MiB a minute, over how many minutes of how many lives, and where it stood last."""
+
+    mib_per_minute: float | None
+    minutes: float
+    lives: int
+    last_mib: float
+
+
+def slopes(samples: Iterable[Sample], warm_up_s: float = WARM_UP_S) -> dict[str, Slope]:
+    """Return the slope of each process: least squares over all its lives, each with a level of its own.
+
+    Readings of the first ``warm_up_s`` of a life are left out, and lives with fewer than ten readings after them.
+    """
+    lives: dict[str, dict[int, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+    last: dict[str, float] = {}
+    for sample in samples:
+        last[sample.name] = sample.mib
+        if sample.age_s >= warm_up_s:
+            lives[sample.name][sample.pid].append(sample)
+    found = {}
+    for name, mib in last.items():
+        kept = [life for life in lives[name].values() if len(life) >= _LEAST_SAMPLES]
+        found[name] = Slope(_common_slope(kept), sum(_span_s(life) for life in kept) / 60.0, len(kept), mib)
+    return found
+
+
+def _common_slope(lives: list[list[Sample]]) -> float | None:
+    if not lives:
+        return None
+    minutes = [np.array([sample.age_s for sample in life]) / 60.0 for life in lives]
+    sizes = [np.array([sample.mib for sample in life]) for life in lives]
+    x = np.concatenate([one - one.mean() for one in minutes])
+    y = np.concatenate([one - one.mean() for one in sizes])
+    return float(x @ y / (x @ x))
+
+
+def _span_s(life: list[Sample]) -> float:
+    return life[-1].age_s - life[0].age_s
+
+
+class MemoryWatch:
+    """A thread that reads once a second.
+
+    Parameters
+    ----------
+    processes : callable
+        Returns the present process ids by name.
+    """
+
+    def __init__(self, processes: Callable[[], Mapping[str, int]]) -> None:
+        self._processes = processes
+        self._born_s: dict[int, float] = {}
+        self._closing = Event()
+        self._thread = Thread(target=self._watch, name="memory", daemon=True)
+        self.samples: list[Sample] = []
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End; waits for the thread."""
+        self._closing.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._closing.wait(_SAMPLE_S):
+            now_s = time.monotonic()
+            for name, pid in self._processes().items():
+                try:
+                    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+                except (FileNotFoundError, ProcessLookupError):
+                    continue
+                age_s = now_s - self._born_s.setdefault(pid, now_s)
+                if pages:
+                    self.samples.append(Sample(name, pid, age_s, pages * _PAGE_BYTES / _MIB))

@@ -1,0 +1,215 @@
+"""Those who send: an owner of queries at a steady rate, a labeler who answers late, an operator who asks for refits.
+
+They note what the broker has acknowledged, by record. Their producer never gives a record up and never doubles one
+(idempotent, no time-out), so that what is on the topics is what was sent.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from threading import Event, Lock, Thread
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from schemas.command import Command
+from schemas.event import rfc3339
+from tests.faults.evidence import Answer, Kept
+from tests.support.scripted_model_server import answer_to
+
+WORKLOAD = "photo"
+PROMPT = "find {text}"
+LABELER = "ada"
+_REPEATED, _CORRECTED, _WITHDRAWN = 0.10, 0.05, 0.02
+"""Shares of labels that are sent twice, put right later, and taken back."""
+
+_SMALL_RIGHT, _NEITHER_RIGHT = 0.10, 0.04
+"""Shares of queries on which the large model errs: a world in which it never does has rates of zero, which no estimate
+of a rate can predict."""
+
+_DELAY_S = (0.1, 0.6)
+_TICK_S = 0.02
+
+
+def answer(model: str, text: str) -> Answer:
+    """Return what a model says to a query."""
+    said = answer_to(PROMPT.replace("{text}", text), model)
+    return Answer(said.entities, said.uncertainty)
+
+
+def truth(text: str) -> dict[str, str]:
+    """Return what people say to a query: mostly what the large model says, at times the small one or neither."""
+    draw = random.Random(f"truth of {text}").random()
+    said = answer("small" if draw < _SMALL_RIGHT else "large", text).entities
+    gold = {name: value for name, value in said.items() if value is not None}
+    if draw > 1.0 - _NEITHER_RIGHT and gold:
+        gold[max(gold)] = "seen by people alone"
+    return gold
+
+
+class Senders:
+    """One thread that sends.
+
+    Parameters
+    ----------
+    bootstrap, prefix : str
+    seed : int
+        Of the texts, the labels' delays and what becomes of them.
+    rate : float
+        Queries a second.
+    refit_s : float
+        Seconds between two requests for a refit.
+    """
+
+    def __init__(self, bootstrap: str, prefix: str, seed: int, *, rate: float, refit_s: float = 2.0) -> None:
+        self._prefix = prefix
+        self._seed = seed
+        self._draw = random.Random(seed)
+        self._rate = rate
+        self._refit_s = refit_s
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "message.timeout.ms": 0,
+                "linger.ms": 5,
+                "metadata.recovery.strategy": "none",
+                "log_level": 2,
+            }
+        )
+        self._lock = Lock()
+        self._waiting: list[tuple[float, int, dict[str, Any]]] = []
+        self._count = 0
+        self._asking = Event()
+        self._closing = Event()
+        self.queries: dict[str, str] = {}
+        self.acknowledged: set[str] = set()
+        self.labels: set[str] = set()
+        self.refused: list[str] = []
+        self._failure: Exception | None = None
+        self._thread = Thread(target=self._send, name="senders", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send labels; queries follow once they are asked for."""
+        self._thread.start()
+
+    def ask(self, queries: int) -> None:
+        """Send so many queries at once."""
+        with self._lock:
+            for _ in range(queries):
+                self._ask()
+
+    def stop_asking(self) -> None:
+        """Send no further queries; labels go on."""
+        self._asking.clear()
+
+    def go_on(self) -> None:
+        """Ask at the steady rate."""
+        self._asking.set()
+
+    def close(self) -> None:
+        """End; waits for the thread."""
+        self._closing.set()
+        self._thread.join()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every label that is due was sent, and all that was sent is acknowledged."""
+        with self._lock:
+            return not self._waiting and len(self._producer) == 0
+
+    def heard(self, result: Kept) -> None:
+        """Label a result where its label was requested; called with each one once."""
+        routed = json.loads(result.value or b"{}")
+        if not routed["label"]["requested"]:
+            return
+        gold = truth(routed["text"])
+        with self._lock:
+            for delay_s, event in self._words(routed["query_id"], gold):
+                self._count += 1
+                heapq.heappush(self._waiting, (time.monotonic() + delay_s, self._count, event))
+
+    def _words(self, query_id: str, gold: dict[str, str]) -> list[tuple[float, dict[str, Any]]]:
+        """Return what the labeler says of a query, and when."""
+        draw, delay_s = random.Random(f"{self._seed} {query_id}"), self._draw.uniform(*_DELAY_S)
+        fate, more_s = draw.random(), draw.uniform(*_DELAY_S)
+        if fate < _CORRECTED and gold:
+            mistaken = gold | {min(gold): "mistaken by a person"}
+            return [(delay_s, _label(query_id, 1, mistaken)), (delay_s + more_s, _label(query_id, 2, gold))]
+        said = [(delay_s, _label(query_id, 1, gold))]
+        if fate > 1.0 - _WITHDRAWN:
+            said.append((delay_s + more_s, _label(query_id, 2, gold) | {"retracted": True}))
+        elif fate > 1.0 - _WITHDRAWN - _REPEATED:
+            said.append((delay_s + more_s, said[0][1]))
+        return said
+
+    def raise_failure(self) -> None:
+        """Raise what has ended the thread, if anything has."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _send(self) -> None:
+        try:
+            self._send_until_closed()
+        except Exception as error:  # noqa: BLE001 raised again in whoever waits for what was to be sent
+            self._failure = error
+
+    def _send_until_closed(self) -> None:
+        began_s = time.monotonic()
+        due_s = refit_due_s = began_s
+        while not self._closing.is_set():
+            now_s = time.monotonic()
+            with self._lock:
+                if not self._asking.is_set():
+                    due_s = now_s
+                while due_s < now_s:
+                    self._ask()
+                    due_s += 1.0 / self._rate
+                while self._waiting and self._waiting[0][0] <= now_s:
+                    event = heapq.heappop(self._waiting)[2]
+                    self._produce("feedback", event["query_id"], event, self.labels, event["feedback_id"])
+                if refit_due_s < now_s and self._asking.is_set():
+                    self._refit()
+                    refit_due_s = now_s + self._refit_s
+            self._producer.poll(_TICK_S)
+        self._producer.flush(1.0)
+
+    def _ask(self) -> None:
+        query_id = f"q-{len(self.queries)}"
+        text = f"photo {len(self.queries)} of seed {self._seed}"
+        self.queries[query_id] = text
+        self._produce("queries", query_id, {"query_id": query_id, "text": text}, self.acknowledged, query_id)
+
+    def _refit(self) -> None:
+        command = Command(workload=WORKLOAD, action="refit", issued_by="operator", issued_at=datetime.now(UTC))
+        self._produce("observations", WORKLOAD, json.loads(command.to_json()), set(), "")
+
+    def _produce(self, topic: str, key: str, event: dict[str, Any], done: set[str], name: str) -> None:
+        self._producer.produce(
+            f"{self._prefix}.{topic}", key=key, value=json.dumps(event), on_delivery=self._report(done, name)
+        )
+
+    def _report(self, done: set[str], name: str) -> Callable[[KafkaError | None, Message], None]:
+        def report(error: KafkaError | None, _message: Message) -> None:
+            if error is None:
+                done.add(name)
+            else:
+                self.refused.append(f"{name}: {error.str()}")
+
+        return report
+
+
+def _label(query_id: str, revision: int, gold: dict[str, str]) -> dict[str, Any]:
+    return {
+        "query_id": query_id,
+        "entities": gold,
+        "labeler": LABELER,
+        "labelled_at": rfc3339(datetime.now(UTC)),
+        "feedback_id": f"{query_id}/{revision}",
+        "revision": revision,
+    }

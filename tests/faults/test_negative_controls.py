@@ -1,0 +1,127 @@
+"""What the checker would find without the mechanisms: each is switched off in turn, and the harm is found.
+
+The same story with the mechanism on leaves no finding; those halves take as long again and belong to the thorough run.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.arena import Arena, arena
+from tests.faults.checker import Area, Harm
+from tests.faults.child import Orders
+from tests.faults.episodes import await_stopped, thaw
+from tests.faults.fault_points import Strike, point_named
+from tests.faults.process_faults import PAST_SESSION_S
+from tests.support.scripted_model_server import Fault
+from ucci_stream.local.kafka_node import LocalBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(180)]
+
+SEED = 31
+QUERIES = 120
+WAIT_S = 30.0
+
+Off = tuple[str, ...]
+
+
+def with_and_without(mechanism: str) -> pytest.MarkDecorator:
+    """Run a story twice: without a mechanism, and in the thorough run with it."""
+    with_it = pytest.param((), id=f"with {mechanism}", marks=pytest.mark.thorough)
+    return pytest.mark.parametrize("off", [pytest.param((mechanism,), id=f"without {mechanism}"), with_it])
+
+
+def orders(stage: Arena, name: str, off: Off, strike: Strike | None = None) -> Orders:
+    return replace(stage.child(name).orders, off=off, strike=strike)
+
+
+def harm(stage: Arena) -> Counter[tuple[Area, Harm]]:
+    return Counter((finding.area, finding.harm) for finding in stage.judge()[1])
+
+
+def assert_found(found: Counter[tuple[Area, Harm]], off: Off, area: Area, kind: Harm) -> None:
+    """The harm was done where the mechanism was off, and none at all where it was on."""
+    assert ((area, kind) in found) if off else not found, found
+
+
+@with_and_without("done offsets")
+def test_answers_beyond_a_slow_query_survive_a_kill(broker: LocalBroker, tmp_path: Path, off: Off) -> None:
+    """Without the offsets done beyond the committed one, a restart answers again what was answered already."""
+    with arena(broker, tmp_path, SEED, ("router-0",)) as stage:
+        stage.listen()
+        for side in stage.models.sides:
+            stage.models.play(side, Fault("hang", containing="photo 0 of"))
+        router = stage.child("router-0")
+        router.start(orders(stage, "router-0", off))
+        stage.senders.ask(QUERIES)
+        stage.await_results(QUERIES - 1)
+        router.kill()
+        for side in stage.models.sides:
+            stage.models.recover(side)
+        router.start(orders(stage, "router-0", off))
+        # Once these are answered, whatever stands before them is answered again, if anything is.
+        stage.senders.ask(QUERIES)
+        found = harm(stage)
+    assert_found(found, off, "queries", "doubled")
+
+
+@with_and_without("fencing")
+def test_a_router_that_was_stopped_commits_no_more(broker: LocalBroker, tmp_path: Path, off: Off) -> None:
+    """Without fencing, a router that wakes up commits what another has answered meanwhile."""
+    with arena(broker, tmp_path, SEED, ("router-0", "router-1")) as stage:
+        stage.listen()
+        stopped, other = stage.child("router-0"), stage.child("router-1")
+        strike = Strike(point_named("begin transaction, before"), 1, tmp_path / "armed", signal.SIGSTOP)
+        stopped.start(orders(stage, "router-0", off, strike))
+        stage.senders.ask(QUERIES)
+        stage.await_results(QUERIES)
+        (tmp_path / "armed").touch()
+        stage.senders.ask(QUERIES)
+        assert await_stopped(stopped, WAIT_S)
+        other.start(orders(stage, "router-1", off))
+        # The session of the one that was stopped ends, and the other answers all that it has in hand.
+        time.sleep(PAST_SESSION_S)
+        stage.await_results(2 * QUERIES - stage.results)
+        thaw(stopped)
+        stage.senders.ask(QUERIES)
+        stage.await_results(QUERIES)
+        found = harm(stage)
+    assert_found(found, off, "queries", "doubled")
+
+
+@with_and_without("feedback ids")
+def test_feedback_sent_twice_counts_once(broker: LocalBroker, tmp_path: Path, off: Off) -> None:
+    """Without the ids of feedback, a label that was sent again is joined again."""
+    found = joined_after(broker, tmp_path, (off, None))
+    assert_found(found, off, "labels", "doubled")
+
+
+@with_and_without("held-back outputs")
+def test_examples_survive_a_kill_between_both_stores(broker: LocalBroker, tmp_path: Path, off: Off) -> None:
+    """Without holding outputs back, a join killed between Kafka's commit and its own writes them a second time."""
+    (tmp_path / "armed").touch()
+    strike = Strike(point_named("store rows, before"), 1, tmp_path / "armed")
+    found = joined_after(broker, tmp_path, ((), strike), (off, None))
+    assert_found(found, off, "labels", "doubled")
+
+
+def joined_after(broker: LocalBroker, tmp_path: Path, *lives: tuple[Off, Strike | None]) -> Counter[tuple[Area, Harm]]:
+    """Return the harm after a join has lived these lives one after the other, all but the last ended by a strike."""
+    with arena(broker, tmp_path, SEED, ("router-0", "join")) as stage:
+        stage.listen()
+        stage.child("router-0").start()
+        stage.senders.ask(QUERIES)
+        stage.await_results(QUERIES)
+        assert stage.archive.wait_for(lambda: stage.senders.is_idle, WAIT_S)
+        join = stage.child("join")
+        for off, strike in lives:
+            join.start(orders(stage, "join", off, strike))
+            if strike is not None:
+                assert join.await_end(WAIT_S) == -signal.SIGKILL
+        return harm(stage)

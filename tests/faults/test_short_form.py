@@ -1,0 +1,37 @@
+"""The short form of `make chaos`: every process killed a few times, a model server lost, on the shared broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.campaign import ENTRIES, run
+from ucci_stream.local.kafka_node import LocalBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+SEED = 20260301
+KILLS = 5
+MODEL_FAULTS = ("model: down", "model: truncated body")
+
+
+@pytest.mark.timeout(300)
+def test_kills_at_drawn_steps_break_no_promise(broker: LocalBroker, tmp_path: Path) -> None:
+    """Router, join and fit die beside each other, each at five of its steps; all is there once and nothing twice."""
+    kills = [replace(entry, times=KILLS) for entry in ENTRIES if entry.group == "kills"]
+    rows = run(broker, tmp_path, kills, SEED)
+    assert [row.findings for row in rows] == [[], [], []], f"seed {SEED}"
+    assert [episode for row in rows for episode in row.unrecovered] == []
+    assert [len(row.episodes) for row in rows] == [KILLS] * 3
+    assert [row.dead_letters for row in rows] == [0] * 3
+
+
+@pytest.mark.timeout(300)
+def test_lost_model_servers_break_no_promise(broker: LocalBroker, tmp_path: Path) -> None:
+    """Servers that are down or break off lose no query, and move no belief."""
+    faults = [replace(entry, times=1) for entry in ENTRIES if entry.name in MODEL_FAULTS]
+    rows = run(broker, tmp_path, faults, SEED)
+    assert {row.kind: row.findings for row in rows} == {name: [] for name in MODEL_FAULTS}, f"seed {SEED}"
+    assert [episode for row in rows for episode in row.unrecovered] == []

@@ -1,0 +1,193 @@
+"""What handing over costs, from paired answers: an interval that holds at all times, and an end when it is too much."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recalibrator.fit.drift.handoff_watch import KEPT_LABELS, LEAST_DIFFERING, HandoffWatch
+from schemas import LabelledExample, OutcomeCounts, VersionTraffic
+from schemas.settings import HandoffSettings
+
+FIELDS = 6
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NAME = "field@0.9"
+
+
+def watch(loss: float = 0.002) -> HandoffWatch:
+    return HandoffWatch(HandoffSettings(micro_f1_loss=loss))
+
+
+def label(number: int, alone: int, large: int, **changes: Any) -> LabelledExample:
+    """Return a label of a query that escalated; both answers predict all fields."""
+    content: dict[str, Any] = {
+        "query_id": f"q-{number}",
+        "workload": "w",
+        "uncertainty": 0.5,
+        "small_exact": False,
+        "small": OutcomeCounts(true_positives=0, predicted=FIELDS),
+        "large": OutcomeCounts(true_positives=large, predicted=FIELDS),
+        "large_alone": OutcomeCounts(true_positives=alone, predicted=FIELDS),
+        "gold_count": FIELDS,
+        "large_probability": 1.0,
+        "label_probability": 0.1,
+        "label_requested": True,
+        "reason": "threshold",
+        "routed_at": NOW,
+        "labelled_at": NOW,
+        "handoff": NAME,
+    }
+    return LabelledExample.model_validate(content | changes)
+
+
+def draws(labels: int, share: float, worse: float, seed: int) -> list[tuple[int, int]]:
+    """Draw answers a ``share`` of which differ in one field; of those the part ``worse`` is worse with handoff."""
+    rng = np.random.default_rng(seed)
+    alone = rng.binomial(FIELDS - 2, 0.9, labels) + 1
+    differs, is_worse = rng.uniform(size=labels) < share, rng.uniform(size=labels) < worse
+    large = alone - differs * np.where(is_worse, 1, -1)
+    return list(zip(alone.tolist(), large.tolist(), strict=True))
+
+
+def took(pairs: list[tuple[int, int]], limit: float) -> tuple[HandoffWatch, int | None]:
+    """Feed labels one by one; return the watch, and after how many it said that handing over costs too much."""
+    found = watch(limit)
+    for number, (alone, large) in enumerate(pairs):
+        found.on_label(label(number, alone, large), "added")
+        if found.costs_too_much:
+            return found, number + 1
+    return found, None
+
+
+def test_the_loss_is_that_of_counted_answers() -> None:
+    """Every answer predicts all fields, so that micro-F1 is the share of right ones."""
+    pairs = draws(400, 0.3, 0.8, seed=1)
+    found, _ = took(pairs, limit=1.0)
+    assert found.loss is not None
+    alone, large = (sum(counts) / (FIELDS * len(pairs)) for counts in zip(*pairs, strict=True))
+    assert found.loss.estimate == pytest.approx(alone - large)
+    assert found.loss.lower < alone - large < found.loss.upper
+
+
+def test_a_handoff_that_costs_what_it_may_is_rarely_ended() -> None:
+    """At the limit itself, looking after every one of 400 labels, at most 5 % of 100 streams are ended."""
+    share, worse = 0.06, 0.7
+    limit = share * (2 * worse - 1) / FIELDS
+    ended = [took(draws(400, share, worse, seed), limit)[1] is not None for seed in range(100)]
+    assert np.mean(ended) <= 0.05
+
+
+def test_a_costly_handoff_is_ended_within_a_thousand_labels() -> None:
+    """One that costs .017 where .002 are allowed, in all of 20 streams."""
+    assert all(took(draws(1_000, 0.1, 1.0, seed), 0.002)[1] is not None for seed in range(20))
+
+
+def test_nothing_is_concluded_from_a_handful_of_differences() -> None:
+    found, ended = took([(6, 0)] * (LEAST_DIFFERING - 1), limit=0.0)
+    assert ended is None
+    assert found.loss is None
+
+
+def test_corrections_and_withdrawals_end_where_right_labels_do() -> None:
+    """A label corrected, withdrawn or given again leaves the same estimate as one that was right at once."""
+    pairs = draws(300, 0.3, 0.8, seed=2)
+    right, _ = took(pairs[:200], limit=1.0)
+    mended, _ = took([(alone, 6) for alone, _ in pairs[:200]] + pairs[200:], limit=1.0)
+    for number, (alone, large) in enumerate(pairs[:200]):
+        mended.on_label(label(number, alone, large, revision=2), "corrected")
+    for number in range(200, 300):
+        mended.on_label(label(number, 1, 1, retracted=True, revision=2), "withdrawn")
+    assert right.loss is not None
+    assert mended.loss is not None
+    assert mended.loss.model_dump() == pytest.approx(right.loss.model_dump())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reason": "exploration"},
+        {"reason": "cold_start"},
+        {"reason": "degraded"},
+        {"large_alone": None},
+        {"label_requested": False},
+    ],
+)
+def test_only_escalated_queries_with_both_answers_count(changes: dict[str, Any]) -> None:
+    found = watch()
+    for number in range(30):
+        found.on_label(label(number, 5, 1, **changes), "added")
+    assert found.loss is None
+
+
+def test_the_oldest_labels_leave() -> None:
+    found = watch(1.0)
+    for number in range(KEPT_LABELS + 100):
+        found.on_label(label(number, 5, 5 if number < 100 else 4), "added")
+    assert found.loss is not None
+    assert found.loss.estimate == pytest.approx(1 / FIELDS)
+
+
+def traffic(**changes: Any) -> VersionTraffic:
+    content = {"calibration_version": 1, "queries": 400, "large_calls": 100, "handoff": NAME}
+    content |= {"handed_over": 60, "asked_again": 3, "guarded": 10, "guard_agreeing": 9}
+    return VersionTraffic.model_validate(content | changes)
+
+
+def test_the_status_says_what_was_handed_over() -> None:
+    """And how often that changed the answer. Traffic under another handoff says nothing of this one."""
+    found = watch()
+    found.on_traffic((traffic(), traffic(handoff=None), traffic(handoff="token@0.8", guard_agreeing=0)))
+    status = found.status()
+    assert status is not None
+    assert (status.name, status.active, status.guarded, status.agreement) == (NAME, True, 10, 0.9)
+    assert status.handed_over_share == pytest.approx(0.6)
+    assert status.asked_again_share == pytest.approx(0.03)
+
+
+def test_a_restored_watch_goes_on_where_it_was() -> None:
+    found, _ = took(draws(200, 0.3, 0.8, seed=3), limit=0.001)
+    found.on_traffic((traffic(),))
+    found.end()
+    again = watch(0.001)
+    assert again.load(json.loads(json.dumps(found.state())))
+    assert again.status() == found.status()
+    assert again.in_versions == found.in_versions
+    assert again.name is None
+
+
+@pytest.mark.parametrize(
+    ("was_on", "was_ended", "is_on", "same"),
+    [
+        (False, False, False, True),
+        (False, False, True, False),
+        (True, False, False, False),
+        (True, True, False, True),
+        (True, True, True, True),
+        (True, False, True, True),
+    ],
+)
+def test_labels_count_on_only_if_as_much_is_handed_over(was_on: bool, was_ended: bool, is_on: bool, same: bool) -> None:
+    former, now = (
+        HandoffWatch(HandoffSettings() if was_on else None),
+        HandoffWatch(HandoffSettings() if is_on else None),
+    )
+    if was_ended:
+        former.end()
+    assert now.load(former.state()) is same
+
+
+def test_another_margin_begins_switched_on() -> None:
+    former = watch()
+    former.end()
+    now = HandoffWatch(HandoffSettings(margin=0.95))
+    assert not now.load(former.state())
+    assert now.name == "field@0.95"
+
+
+def test_a_snapshot_of_a_former_release_handed_nothing_over() -> None:
+    assert HandoffWatch(None).load(None)
+    assert not watch().load(None)

@@ -1,0 +1,195 @@
+"""Labels count under the handoff they were made under, and a handoff that costs too much is switched off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recalibrator.core import Recalibrator
+from recalibrator.decoding import Observation
+from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary, WorkloadSettings
+from schemas.handoff import Handoff
+from tests.support.cascade_stream import START, drive, settings, typo_world
+
+QUERIES = 3_000
+WORLD = typo_world(3 * QUERIES, drift_at=30 * QUERIES)
+NAME = "field@0.9"
+ON = Handoff(margin=0.9)
+
+
+def handing(**changes: Any) -> WorkloadSettings:
+    return settings(handoff={"margin": 0.9, "micro_f1_loss": 0.002}, **changes)
+
+
+def under(event: Observation, name: str | None, harm: int = 0, *, guarded: bool = False) -> Observation:
+    """Return an event as if it had been made under a handoff that takes so many pairs from the large answers."""
+    if isinstance(event, TrafficSummary):
+        parts = tuple(part.model_copy(update={"handoff": name}) for part in event.versions)
+        return event.model_copy(update={"versions": parts})
+    if not isinstance(event, LabelledExample):
+        return event
+    changed: dict[str, Any] = {"handoff": name}
+    if event.large is not None and name is not None:
+        right = max(0, event.large.true_positives - harm)
+        changed["large"] = OutcomeCounts(true_positives=right, predicted=event.large.predicted)
+        changed["large_alone"] = event.large if guarded else None
+    return event.model_copy(update=changed)
+
+
+class HandingCore(Recalibrator):
+    """A core whose stream comes from routers that do as its version in force says.
+
+    Parameters
+    ----------
+    harm : int
+        Pairs that a handoff takes from each large answer.
+    """
+
+    harm = 0
+
+    def observe(self, event: Observation) -> CalibrationVersion | None:
+        version = self.current
+        in_force = ON if version is None else version.handoff
+        name = NAME if in_force is not None and in_force.active else None
+        return super().observe(under(event, name, self.harm, guarded=True))
+
+
+def harmed(core: HandingCore) -> HandingCore:
+    core.harm = 1
+    return core
+
+
+def test_versions_name_the_handoff_their_labels_were_made_under() -> None:
+    """Both as what routers are to do, and in the evidence."""
+    run = drive(HandingCore(handing()), WORLD.draw, QUERIES)
+    assert run.versions
+    assert all(version.handoff == ON for _, version in run.versions)
+    assert all(version.evidence.details["handoff"] == NAME for _, version in run.versions)
+
+
+def test_without_a_handoff_versions_stay_as_they_were() -> None:
+    """Nothing is written of it, so that the digests of former versions still fit."""
+    run = drive(Recalibrator(settings()), WORLD.draw, QUERIES)
+    assert run.versions
+    assert all("handoff" not in version.model_dump() for _, version in run.versions)
+
+
+@pytest.mark.parametrize("name", [None, "token@0.9"])
+def test_labels_made_under_another_handoff_do_not_count(name: str | None) -> None:
+    """They are counted as such, and lead to no version."""
+
+    class OtherCore(Recalibrator):
+        def observe(self, event: Observation) -> CalibrationVersion | None:
+            return super().observe(under(event, name))
+
+    core = OtherCore(handing())
+    run = drive(core, WORLD.draw, 1_000)
+    assert run.versions == []
+    assert core.status().details["labels_of_other_handoff"] == run.labels > 0
+    assert core.status().labels.received == 0
+
+
+def test_u_of_other_traffic_counts_and_its_agreement_does_not() -> None:
+    """The small model answers alike under all handoffs; the large one does not."""
+    core = Recalibrator(handing())
+    ours, theirs = Recalibrator(settings()), Recalibrator(handing())
+
+    class Seeing(Recalibrator):
+        def observe(self, event: Observation) -> CalibrationVersion | None:
+            if isinstance(event, TrafficSummary):
+                ours.observe(event)
+                theirs.observe(under(event, "token@0.9"))
+            return None
+
+    assert core.status().queries == 0
+    drive(Seeing(settings()), WORLD.draw, 1_000)
+    assert theirs.status().uncertainty == ours.status().uncertainty
+    assert ours._traffic.recent["queries"] == theirs._traffic.recent["queries"] > 0
+    assert ours._traffic.counts[1:].sum() > 0
+    assert theirs._traffic.counts[1:].sum() == 0
+
+
+def test_a_costly_handoff_is_switched_off_by_a_new_version() -> None:
+    """The threshold stays; from then on only what the large model says alone is learned from."""
+    core = harmed(HandingCore(handing()))
+    run = drive(core, WORLD.draw, 2 * QUERIES)
+    kinds = [version.handoff.active for _, version in run.versions if version.handoff is not None]
+    assert kinds == sorted(kinds, reverse=True)
+    first_off = kinds.index(False)
+    before, off = run.versions[first_off - 1][1], run.versions[first_off][1]
+    assert off.evidence.trigger == "handoff_off"
+    assert (off.map, off.uncertainty_threshold) == (before.map, before.uncertainty_threshold)
+    assert len(kinds) > first_off + 1
+    status = core.status()
+    assert status.handoff is not None
+    assert not status.handoff.active
+    assert status.handoff.micro_f1_loss is not None
+    assert status.handoff.micro_f1_loss.lower > 0.002
+    assert "handed over" in status.sentence
+
+
+def test_a_version_held_by_people_keeps_its_handoff() -> None:
+    """As with audits, what is pinned is changed by nobody else."""
+    core = harmed(HandingCore(handing()))
+    drive(core, WORLD.draw, 200)
+    core.observe(Command(workload="w", action="refit", issued_by="t", issued_at=START))
+    core.observe(Command(workload="w", action="pin", issued_by="t", issued_at=START))
+    run = drive(core, WORLD.draw, QUERIES, first=200)
+    assert run.versions == []
+    assert core.status().handoff == core.status().handoff.model_copy(update={"active": True})  # type: ignore[union-attr]
+
+
+def test_a_certified_threshold_is_proven_anew_without_handoff() -> None:
+    """Until then all escalates: no label has shown what the large model alone is worth."""
+    core = harmed(HandingCore(handing(target={"micro_f1": 0.9, "certified": 0.9})))
+    run = drive(core, WORLD.draw, 2 * QUERIES)
+    off = next(v for _, v in run.versions if v.evidence.trigger == "handoff_off")
+    assert off.uncertainty_threshold == -1.0
+
+
+def test_a_restored_core_goes_on_under_its_handoff() -> None:
+    """Byte for byte, before and after it was switched off."""
+    for queries in (QUERIES, 2 * QUERIES):
+        core = harmed(HandingCore(handing()))
+        drive(core, WORLD.draw, queries)
+        again = HandingCore.restore(handing(), core.snapshot())
+        assert again.snapshot() == core.snapshot()
+        assert again.status() == core.status()
+
+
+def test_a_core_restored_under_another_handoff_starts_cold() -> None:
+    """Of all that was learned only the numbers of versions go on."""
+    core = HandingCore(handing())
+    drive(core, WORLD.draw, QUERIES)
+    for changed in (settings(), settings(handoff={"margin": 0.8})):
+        again = Recalibrator.restore(changed, core.snapshot())
+        assert again.current is None
+        assert again.version_floor == core.version_floor
+
+
+def test_costs_of_tokens_are_those_of_the_mean_call() -> None:
+    """Versions and the status price calls; large-only is what calls without handoff would cost."""
+    tokens = {"small_tokens": 10_000, "large_tokens": 3_000, "large_prompt_tokens": 11_000}
+    tokens |= {"handed_over_tokens": 1_500, "lost_tokens": 500, "lost_prompt_tokens": 800}
+    prices = {"unit": "token", "small": 1.0, "large": 3.0, "prompt_large": 0.1}
+
+    class CountingCore(HandingCore):
+        def observe(self, event: Observation) -> CalibrationVersion | None:
+            if isinstance(event, TrafficSummary):
+                counted = {"small_calls": 200, "large_calls": 100} | tokens
+                parts = tuple(part.model_copy(update=counted) for part in event.versions[:1])
+                event = event.model_copy(update={"versions": parts})
+            return super().observe(event)
+
+    core = CountingCore(handing(cost=prices))
+    run = drive(core, WORLD.draw, QUERIES)
+    costs, status = run.versions[-1][1].costs, core.status()
+    assert costs is not None
+    assert costs.small == pytest.approx(50.0)
+    assert costs.large == pytest.approx(3.0 * 30 + 0.1 * 110)
+    assert costs.alone == pytest.approx(3.0 * (30 - 5 + 15) + 0.1 * (110 - 8 - 15))
+    assert status.cost is not None
+    assert status.cost.large_only == pytest.approx(costs.alone)
+    assert run.versions[-1][1].evidence.expected_cost is not None
+    assert run.versions[-1][1].evidence.expected_cost.large_only == pytest.approx(costs.alone)

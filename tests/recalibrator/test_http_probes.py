@@ -1,0 +1,96 @@
+"""Probes and metrics of a stage that runs alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recalibrator.http_probes import ProbeServer
+from recalibrator.prometheus_metrics import Metrics
+from tests.support.probes import get, until_ready
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
+from ucci_stream.local.kafka_node import LocalBroker
+
+
+class Probes:
+    """A server whose readiness the test decides, and requests to it."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.missing = ["join"]
+        self.metrics = Metrics()
+        self.host = host
+        self.server = ProbeServer(host, 0, missing=lambda: self.missing, registry=self.metrics.registry)
+
+    def get(self, path: str) -> tuple[int, str]:
+        return get(self.server.port, path, self.host)
+
+
+@pytest.fixture
+def probes() -> Iterator[Probes]:
+    made = Probes()
+    made.server.start()
+    yield made
+    made.server.close()
+
+
+def test_process_is_alive_before_it_is_ready(probes: Probes) -> None:
+    assert probes.get("/healthz") == (200, '{"status": "alive"}')
+    status, body = probes.get("/readyz")
+    assert (status, json.loads(body)) == (503, {"status": "not ready", "missing": ["join"]})
+
+
+def test_process_is_ready_when_nothing_is_missing(probes: Probes) -> None:
+    probes.missing = []
+    assert probes.get("/readyz?verbose") == (200, '{"status": "ready"}')
+
+
+def test_metrics_are_those_of_the_process(probes: Probes) -> None:
+    probes.metrics.gauge("ready", 1.0, stage="join")
+    status, body = probes.get("/metrics")
+    assert status == 200
+    assert 'ucci_recalibrator_ready{stage="join"} 1.0' in body
+
+
+def test_other_paths_are_not_found(probes: Probes) -> None:
+    assert probes.get("/v1/status")[0] == 404
+
+
+def test_silent_client_holds_up_nobody(probes: Probes) -> None:
+    with socket.create_connection(("127.0.0.1", probes.server.port)) as silent:
+        silent.sendall(b"GET /healthz")
+        assert probes.get("/healthz")[0] == 200
+
+
+def test_probes_listen_on_ipv6_too() -> None:
+    made = Probes("::1")
+    made.server.start()
+    assert made.get("/healthz")[0] == 200
+    made.server.close()
+
+
+def test_taken_port_is_refused_at_the_start(probes: Probes) -> None:
+    with pytest.raises(OSError, match="in use"):
+        ProbeServer("127.0.0.1", probes.server.port, missing=list, registry=probes.metrics.registry)
+
+
+@pytest.mark.broker
+async def test_join_alone_answers_probes(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> None:
+    """The process that has no API is seen by its orchestrator, and its metrics by Prometheus."""
+    create_all_topics(broker.bootstrap, topic_prefix)
+    config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, tmp_path / "state")
+    config.write_text(config.read_text().replace("http_port = 0", "probe_port = 0"))
+    process = RecalibratorProcess(config, "join", tmp_path / "log", stages=("join",))
+    process.start()
+    try:
+        port = (await process.until_logged("serving probes"))["port"]
+        await asyncio.to_thread(until_ready, port)
+        assert 'ucci_recalibrator_ready{stage="join"}' in get(port, "/metrics")[1]
+        process.terminate()
+        assert await process.exit_code() == 0
+    finally:
+        process.close()

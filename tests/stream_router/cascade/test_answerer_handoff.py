@@ -1,0 +1,209 @@
+"""Handing over between two scripted servers over real HTTP: what is asked, what is served, and what is recorded."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from schemas.costs import ModelCosts
+from schemas.handoff import Handoff
+from schemas.routed import RoutedEvent
+from tests.support.cascades import InForce, bench
+from tests.support.scripted_model_server import FIELDS, Fault, ScriptedModelServer, answer_to
+from tests.support.versions import sealed_version
+
+COSTS = ModelCosts(small=1.0, large=3.0)
+BY_FIELD = {"margin": 0.9, "guard_share": 0.0}
+GUARDED = BY_FIELD | {"guard_share": 1.0}
+ON = Handoff(margin=0.9)
+OFF = ON.model_copy(update={"active": False})
+
+
+def in_force(threshold: float = -1.0, handoff: Handoff | None = ON) -> InForce:
+    return InForce(sealed_version(uncertainty_threshold=threshold, costs=COSTS, handoff=handoff))
+
+
+def begun_fields(text: str) -> list[str]:
+    """Return the fields that the small model wrote whole before its first token with a margin below .9."""
+    answer = answer_to(f"Query: {text}", "small")
+    whole = json.dumps(answer.entities)
+    size = -(-len(whole) // (len(answer.p1) - 1))
+    unsure = next((place for place, p in enumerate(answer.p1) if 2.0 * p - 1.0 < 0.9), len(answer.p1))
+    certain = whole[: unsure * size]
+    return [name for name in FIELDS if f'"{name}": ' in certain and certain.find(", ", certain.find(f'"{name}"')) > 0]
+
+
+TEXT = next(f"canon {n}" for n in range(500) if 2 <= len(begun_fields(f"canon {n}")) < len(FIELDS))
+UNSURE = next(f"canon {n}" for n in range(500) if not begun_fields(f"canon {n}"))
+
+
+def sent(server: ScriptedModelServer) -> list[dict[str, Any]]:
+    return [body for body in server.seen.bodies if body["max_tokens"] > 1]
+
+
+def begun(routed: RoutedEvent) -> str:
+    assert routed.small is not None
+    assert routed.handoff is not None
+    return (routed.small.raw or "")[: routed.handoff.characters]
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+async def test_the_large_model_goes_on_from_certain_fields(api: str) -> None:
+    """It is sent the certain fields as the beginning of its answer; both parts together are served."""
+    async with bench(in_force(), api=api, handoff=BY_FIELD) as b:
+        routed = await b.answer(TEXT)
+    (asked,) = sent(b.large)
+    part = begun(routed)
+    assert list(json.loads(part[:-1] + "}")) == begun_fields(TEXT)
+    if api == "chat":
+        assert asked["messages"][-1] == {"role": "assistant", "content": part}
+    else:
+        assert asked["prompt"] == f"Query: {TEXT}" + part
+    small, large = (answer_to(f"Query: {TEXT}", model).entities for model in ("small", "large"))
+    assert routed.entities == large | {name: small[name] for name in begun_fields(TEXT)}
+    assert routed.large is not None
+    assert (routed.large.raw or "").startswith(part)
+    assert routed.handoff is not None
+    assert (routed.handoff.name, routed.handoff.asked_again, routed.handoff.guarded) == ("field@0.9", False, False)
+    assert b.counts.outcomes["continued"] == 1
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+async def test_a_streamed_small_answer_has_the_same_u(api: str) -> None:
+    """The small model is asked in a stream, and everything that is recorded of it stays as it was."""
+    async with bench(in_force(), api=api, handoff=BY_FIELD) as handing, bench(in_force(handoff=None), api=api) as plain:
+        streamed, whole = await handing.answer(TEXT), await plain.answer(TEXT)
+    assert sent(handing.small)[0]["stream"]
+    assert streamed.small is not None
+    assert whole.small is not None
+    alike = whole.small.model_copy(update={"latency_s": streamed.small.latency_s})
+    assert streamed.small == alike
+    assert streamed.decision == whole.decision
+
+
+async def test_nothing_certain_hands_nothing_over() -> None:
+    async with bench(in_force(), handoff=BY_FIELD) as b:
+        routed = await b.answer(UNSURE)
+    assert sent(b.large)[0]["prompt"] == f"Query: {UNSURE}"
+    assert routed.handoff is not None
+    assert routed.handoff.characters == routed.handoff.tokens == 0
+    assert b.counts.outcomes["nothing_certain"] == 1
+
+
+@pytest.mark.parametrize("fault", [Fault("bad_answer"), Fault("length"), Fault("status", status=400)])
+async def test_an_invalid_continuation_is_asked_again_alone_once(fault: Fault) -> None:
+    """Whether the model answers nonsense or the server refuses to go on, the second question is the plain one."""
+    async with bench(in_force(), handoff=BY_FIELD) as b:
+        b.large.play(fault, count=1)
+        routed = await b.answer(TEXT)
+    first, second = sent(b.large)
+    assert first["prompt"].startswith(second["prompt"])
+    assert second["prompt"] == f"Query: {TEXT}"
+    assert routed.entities == answer_to(f"Query: {TEXT}", "large").entities
+    assert routed.handoff is not None
+    assert (routed.handoff.asked_again, routed.handoff.characters) == (True, 0)
+    assert routed.cost.sequential == COSTS.small + 2 * COSTS.large
+    assert b.counts.outcomes["asked_again"] == 1
+
+
+async def test_one_that_fails_alone_too_serves_the_small_answer() -> None:
+    """The large model is not asked a third time."""
+    async with bench(in_force(), handoff=GUARDED) as b:
+        b.large.play(Fault("bad_answer"))
+        routed = await b.answer(TEXT)
+    assert len(sent(b.large)) == 2
+    assert (routed.answered_by, routed.decision.reason) == ("small", "degraded")
+    assert routed.large_alone is None
+
+
+async def test_a_guarded_query_records_the_large_model_alone_too() -> None:
+    """What is served is the answer with handoff; the other one is recorded beside it, and paid for."""
+    async with bench(in_force(), handoff=GUARDED) as b:
+        routed = await b.answer(TEXT)
+    assert [len(body["prompt"]) > len(f"Query: {TEXT}") for body in sent(b.large)] == [True, False]
+    assert routed.large is not None
+    assert routed.large_alone is not None
+    assert routed.entities == routed.large.entities
+    assert routed.large_alone.entities == answer_to(f"Query: {TEXT}", "large").entities
+    assert routed.cost.sequential == COSTS.small + 2 * COSTS.large
+    same = routed.large_alone.entities == routed.entities
+    assert b.counts.outcomes["same" if same else "different"] == 1
+    assert RoutedEvent.from_json(routed.to_json()) == routed
+
+
+async def test_a_guarded_query_with_nothing_handed_over_is_asked_once() -> None:
+    """The answer that is served is that of the large model alone already."""
+    async with bench(in_force(), handoff=GUARDED) as b:
+        routed = await b.answer(UNSURE)
+    assert len(sent(b.large)) == 1
+    assert routed.large_alone == routed.large
+
+
+async def test_a_comparison_that_fails_changes_nothing_that_is_served() -> None:
+    """It is recorded as failed, and says nothing of what handing over changes."""
+    async with bench(in_force(), handoff=GUARDED) as b:
+        b.large.play(Fault("status", status=400, ending=f"Query: {TEXT}"))
+        routed = await b.answer(TEXT)
+    assert routed.answered_by == "large"
+    assert routed.large_alone is not None
+    assert not routed.large_alone.valid
+    assert b.counts.outcomes["failed"] == 1
+
+
+@pytest.mark.parametrize("version", [in_force(handoff=OFF), in_force(handoff=None)], ids=["off", "none"])
+async def test_the_version_that_decides_says_whether_to_hand_over(version: InForce) -> None:
+    """What was switched off by the fit is off at once, whatever is configured."""
+    async with bench(version, handoff=GUARDED) as b:
+        routed = await b.answer(TEXT)
+    assert [body["prompt"] for body in sent(b.large)] == [f"Query: {TEXT}"]
+    assert routed.handoff is None
+    assert routed.entities == answer_to(f"Query: {TEXT}", "large").entities
+
+
+async def test_a_cold_start_hands_over_as_configured() -> None:
+    """The first version is learned from answers made as later ones will be; nothing is compared yet."""
+    async with bench(InForce(None), handoff=GUARDED) as b:
+        routed = await b.answer(TEXT)
+    assert len(sent(b.large)) == 1
+    assert routed.decision.reason == "cold_start"
+    assert routed.handoff is not None
+    assert routed.handoff.characters > 0
+    assert not routed.handoff.guarded
+
+
+@pytest.mark.parametrize("kind", ["broken_stream", "error_event"])
+async def test_a_stream_that_breaks_off_is_asked_for_again(kind: Any) -> None:
+    """Half an answer is none, however well it began."""
+    async with bench(in_force(threshold=1.0), handoff=BY_FIELD) as b:
+        b.small.play(Fault(kind), count=1)
+        routed = await b.answer(TEXT)
+    assert len(sent(b.small)) == 2
+    assert routed.entities == answer_to(f"Query: {TEXT}", "small").entities
+    assert routed.handoff is not None
+    assert routed.handoff.characters == 0
+
+
+async def test_costs_of_tokens_show_what_handing_over_saves() -> None:
+    """The large model is paid for the tokens that it generates, not for those it goes on from."""
+    prices = {"unit": "token", "small": 1.0, "large": 3.0, "prompt_large": 0.5}
+    async with bench(in_force(), handoff=BY_FIELD, cost=prices) as b:
+        routed = await b.answer(TEXT)
+    small, large = routed.small, routed.large
+    assert small is not None
+    assert large is not None
+    assert large.prompt_tokens > 0
+    assert routed.cost.paper == 3.0 * large.completion_tokens + 0.5 * large.prompt_tokens
+    assert routed.cost.sequential == small.completion_tokens + routed.cost.paper
+
+
+async def test_a_server_that_does_not_stream_hands_nothing_over() -> None:
+    """Its answers are taken as they come, and the large model begins anew."""
+    async with bench(in_force(), handoff=BY_FIELD) as b:
+        b.small.play(Fault("unstreamed"))
+        routed = await b.answer(TEXT)
+    assert routed.small is not None
+    assert routed.small.uncertainty == pytest.approx(answer_to(f"Query: {TEXT}", "small").uncertainty)
+    assert [body["prompt"] for body in sent(b.large)] == [f"Query: {TEXT}"]
+    assert routed.answered_by == "large"

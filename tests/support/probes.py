@@ -1,0 +1,27 @@
+"""Requests to a process's probes."""
+
+from __future__ import annotations
+
+import http.client
+import time
+
+DEADLINE_S = 60.0
+
+
+def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
+    """Return status and body of one answer."""
+    connection = http.client.HTTPConnection(host, port, timeout=DEADLINE_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def until_ready(port: int) -> None:
+    """Block until the process is ready."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while (answer := get(port, "/readyz"))[0] != http.client.OK:
+        assert time.monotonic() < deadline_s, answer[1]
+        time.sleep(0.05)
