@@ -74,6 +74,8 @@ class Facts(NamedTuple):
         Share of queries that the version in force was expected to escalate when it was made, in [0, 1].
     expected_cost : CostRate or None
         The mean costs expected then.
+    prices_tokens : bool
+        Whether costs are those of tokens; else they are in calls of the small model.
     """
 
     now: datetime
@@ -83,10 +85,11 @@ class Facts(NamedTuple):
     letters_last_hour: int = 0
     expected_rate: float | None = None
     expected_cost: CostRate | None = None
+    prices_tokens: bool = False
 
 
 class InForce(NamedTuple):
-    """What the version in force does to today's queries: share escalated, and cost in small calls a query."""
+    """What the version in force does to today's queries: share escalated, and cost of a query."""
 
     escalation_rate: float | None
     cost: float | None
@@ -176,7 +179,7 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
         quality = "" if status.micro_f1 is None else f", for micro-F1 {status.micro_f1.estimate:.3f}"
         effect = f"queries that would escalate are served the small answer or wait{quality}"
     else:
-        alone = "" if status.cost is None else f", at {status.cost.large_only:.2f} small calls a query"
+        alone = "" if status.cost is None else f", for {_paid(status.cost.large_only, facts)} each"
         effect = f"the large model answers every query{alone}"
     remedy = "Restore the model server: routers notice by themselves, and no refit is needed."
     return Headline("outage", "bad", f"{who} {how}{since}: {effect}.", remedy, _section(status, "service", "Service"))
@@ -219,12 +222,12 @@ def _dear(status: WorkloadStatus, facts: Facts) -> Headline | None:
     large_only = _large_only(status, facts)
     if cost is not None and large_only is not None and cost >= large_only:
         sentence = (
-            f"Version {status.calibration_version}{made} costs more than the large model alone: {cost:.2f} small calls "
-            f"a query against {large_only:.2f}, because it escalates {rate:.1%}{past}."
+            f"Version {status.calibration_version}{made} costs more than the large model alone: a query costs "
+            f"{_paid(cost, facts)}, against {_amount(large_only, facts)}, because it escalates {rate:.1%}{past}."
         )
         return Headline("dear", "bad", sentence, *_cheaper(status, rate))
     if seen is not None and rate - seen > ESCALATION_JUMP:
-        priced = "" if cost is None else f", for {cost:.2f} small calls a query"
+        priced = "" if cost is None else f", for {_paid(cost, facts)} each"
         sentence = (
             f"Version {status.calibration_version}{made} escalates {rate:.1%} of queries{priced}, far more than "
             f"before{past}."
@@ -415,7 +418,16 @@ def _price(status: WorkloadStatus, facts: Facts) -> str:
         return ""
     share = 1.0 - cost / large_only
     compared = f"{share:.0%} less" if share >= 0.0 else f"{-share:.0%} more"
-    return f"; a query costs {cost:.2f} small calls now, {compared} than the large model alone"
+    return f"; a query costs {_paid(cost, facts)} now, {compared} than the large model alone"
+
+
+def _paid(cost: float, facts: Facts) -> str:
+    return f"{_amount(cost, facts)} {'at token prices' if facts.prices_tokens else 'small calls'}"
+
+
+def _amount(cost: float, facts: Facts) -> str:
+    # The price of a token may be any number; a call of the small model is the unit.
+    return f"{cost:.3g}" if facts.prices_tokens else f"{cost:.2f}"
 
 
 def _large_only(status: WorkloadStatus, facts: Facts) -> float | None:

@@ -83,6 +83,7 @@ class WorkloadPanel:
     in_force: InForce
     fitted: VersionLine | None
     span: TrafficSpan | None
+    prices_tokens: bool
     tone: str
     versions: Sequence[VersionGroup]
     hidden_versions: int
@@ -191,6 +192,7 @@ class Page:
             in_force=in_force(status, facts),
             fitted=self._cache.line(workload, status.calibration_version),
             span=traffic_span(status),
+            prices_tokens=facts.prices_tokens,
             # No green beside what needs attention.
             tone="calm" if tone == "good" != first.severity else tone,
             versions=groups,
@@ -204,6 +206,7 @@ class Page:
     def _facts(self, status: WorkloadStatus, now: datetime) -> Facts:
         workload, points = status.workload, self._cache.points(status.workload)
         line = self._cache.line(workload, status.calibration_version)
+        prices = self._settings.workloads[workload].cost
         return Facts(
             now=now,
             recalibrators=[one.status for one in self._cache.recalibrators()],
@@ -212,6 +215,7 @@ class Page:
             letters_last_hour=self._letters.count_since(workload, now - _HOUR),
             expected_rate=None if line is None else line.escalation_rate,
             expected_cost=None if line is None else line.cost,
+            prices_tokens=prices is not None and prices.unit == "token",
         )
 
 

@@ -203,7 +203,7 @@ CASES = {
     "small model fails": Case(
         "outage",
         "bad",
-        ("The small model fails on 40% of calls", "the large model answers every query, at 3.00 small calls"),
+        ("The small model fails on 40% of calls", "the large model answers every query, for 3.00 small calls each"),
         "/workloads/photo#service",
         status(outage=OutageStatus(small_failing=0.4)),
     ),
@@ -225,7 +225,7 @@ CASES = {
         "dear",
         "bad",
         (
-            "Version 7, in force since 01 Mar 10:00 UTC, costs more than the large model alone: 3.98 small calls",
+            "Version 7, in force since 01 Mar 10:00 UTC, costs more than the large model alone: a query costs 3.98",
             "against 3.00, because it escalates 99.4%",
             "(15.0% over the latest 5,000 queries, since 01 Mar 11:00 UTC)",
         ),
@@ -235,7 +235,7 @@ CASES = {
     "escalates far more": Case(
         "escalation_jump",
         "warn",
-        ("escalates 40.0% of queries, for 2.20 small calls a query, far more than before (15.0% over",),
+        ("escalates 40.0% of queries, for 2.20 small calls each, far more than before (15.0% over",),
         "/workloads/photo#versions",
         status(frontier=curve(0.4)),
     ),
@@ -354,6 +354,14 @@ def test_an_outage_goes_before_the_drift_that_it_looks_like() -> None:
 
 def test_a_few_dead_letters_are_no_headline() -> None:
     assert headline(status(dead_letters=LETTERS), facts(letters_last_hour=4)).kind == "well"
+
+
+def test_token_prices_are_not_called_small_calls() -> None:
+    dear = status(frontier=curve(0.994), cost=CostRate(sequential=1.45, paper=1.3, large_only=3.0))
+    said = headline(dear, facts(prices_tokens=True)).sentence
+
+    assert "a query costs 3.98 at token prices, against 3, because" in said
+    assert "small calls" not in said
 
 
 def test_the_version_describes_itself_where_the_window_cannot() -> None:
