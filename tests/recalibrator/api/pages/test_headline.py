@@ -56,7 +56,7 @@ def router(name: str = "router-1", *, silent: bool = False, **models: ModelHealt
         ready=not silent,
         silent=silent,
         version=7,
-        models=models,  # type: ignore[arg-type]  # by role
+        models=models,
         updated_at=heard,
     )
 
@@ -93,13 +93,13 @@ def recalibrator(heard: datetime = NOW, *stages: str) -> RecalibratorStatus:
 
 def facts(**changes: Any) -> Facts:
     """All is quiet beside the status, but for these."""
-    return Facts(**({"now": NOW, "recalibrators": (recalibrator(),), "state_since": BEGAN} | changes))
+    return Facts(now=NOW, recalibrators=(recalibrator(),), state_since=BEGAN)._replace(**changes)
 
 
 def held(action: str) -> tuple[CommandOutcome, ...]:
     return (
-        CommandOutcome(action=action, note="so", issued_by="ada", issued_at=BEGAN),  # type: ignore[arg-type]  # as named
-        CommandOutcome(action=action, note="no", issued_by="bob", issued_at=NOW, is_refused=True),  # type: ignore[arg-type]
+        CommandOutcome(action=action, note="so", issued_by="ada", issued_at=BEGAN),
+        CommandOutcome(action=action, note="no", issued_by="bob", issued_at=NOW, is_refused=True),
     )
 
 
@@ -137,7 +137,7 @@ class Case(NamedTuple):
     says: tuple[str, ...]
     act: str
     status: WorkloadStatus
-    facts: Facts = facts()
+    around: Facts = facts()
 
 
 CASES = {
@@ -333,7 +333,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_each_state_has_its_sentence(case: Case) -> None:
     """The sentence names what is wrong, since when and its cost; the act leads where it can be mended."""
-    found = headline(case.status, case.facts)
+    found = headline(case.status, case.around)
 
     assert (found.kind, found.severity) == (case.kind, case.severity)
     for words in case.says:
