@@ -22,6 +22,7 @@ from recalibrator.api.http_requests import drain, segmented_path
 from recalibrator.api.prometheus_status import StatusMetrics
 from recalibrator.api.routes_commands import CommandRoutes
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
+from recalibrator.api.routes_label_form import LabelFormRoutes
 from recalibrator.api.routes_page import PageRoutes
 from recalibrator.api.routes_status import LabelRoutes, StatusRoutes
 from recalibrator.errors import RequestRefused
@@ -39,7 +40,9 @@ def create_app(context: Context) -> FastAPI:
     app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None)
     commands = CommandRoutes(context)
     labels = LabelRoutes(context)
-    for routes in (StatusRoutes(context), labels, FeedbackRoutes(context), commands, PageRoutes(context, commands)):
+    feedback = FeedbackRoutes(context)
+    pages = (PageRoutes(context, commands), LabelFormRoutes(context, feedback))
+    for routes in (StatusRoutes(context), labels, feedback, commands, *pages):
         app.include_router(routes.router)
     statuses = StatusMetrics(context.cache.workloads, context.documents, context.clock.now)
     _add_probes(app, context.missing, context.metrics, statuses.text)

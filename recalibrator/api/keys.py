@@ -84,6 +84,16 @@ class Keys:
             require_same_site(headers)
         return matches[0]
 
+    def grants(self, caller: str, scope: Scope) -> bool:
+        """Return whether a caller, as :meth:`authorise` returned it, has a right."""
+        key = self._keys.get(caller)
+        return key is None or not key.scopes.isdisjoint(_GRANTED_BY[scope])
+
+    def speaks_for(self, caller: str) -> tuple[str, ...]:
+        """Return the labelers among whom a caller chooses; empty where it may name any."""
+        key = self._keys.get(caller)
+        return () if key is None or "relay" in key.scopes else key.labelers or (caller,)
+
     def labeler(self, caller: str, named: str | None) -> str | None:
         """Return whose feedback it is that a caller gives.
 

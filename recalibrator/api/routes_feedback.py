@@ -91,12 +91,29 @@ class FeedbackRoutes:
         caller = self._context.authorise(request, "feedback")
         require_type(request, JSON_TYPES)
         key = _idempotency_key(request)
-        event = self._checked(await read_body(request, self._limit), caller, key)
+        event = await self.take(await read_body(request, self._limit), caller, key)
+        answer: dict[str, Any] = {"query_id": event.query_id, "feedback_id": event.identity()}
+        return json_answer(answer | _warned(self._warnings(event)), _ACCEPTED)
+
+    async def take(self, data: bytes, caller: str, key: str | None = None) -> FeedbackEvent:
+        """Take one event as JSON from a caller who may give feedback; return it once the broker has acknowledged it.
+
+        Parameters
+        ----------
+        key : str, optional
+            Stands in for a missing ``feedback_id``.
+
+        Raises
+        ------
+        RequestRefused
+            For a faulty event, a labeler that is not the caller's, or a spent quota.
+        BrokerUnreachable
+        """
+        event = self._checked(data, caller, key)
         self._context.spend(caller, 1)
         await self._queue(event)
         self._count(event)
-        answer: dict[str, Any] = {"query_id": event.query_id, "feedback_id": event.identity()}
-        return json_answer(answer | _warned(self._warnings(event)), _ACCEPTED)
+        return event
 
     async def take_batch(self, request: Request) -> Response:
         """Take a ``FeedbackEvent`` a line; answers ``{"line", "status", "error"}`` for each.

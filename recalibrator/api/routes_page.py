@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Callable, Coroutine
 from importlib.resources import files
 from typing import Annotated, get_args
-from urllib.parse import parse_qs, quote, urlencode
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -15,22 +14,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from recalibrator.api.http_answers import tagged
 from recalibrator.api.http_context import Context
-from recalibrator.api.http_requests import read_body, require_type, version_number
-from recalibrator.api.keys import require_same_site
+from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
+from recalibrator.api.http_requests import version_number
 from recalibrator.api.pages.html_page import ACTIONS, UNTIL_REFIT, Page
 from recalibrator.api.routes_commands import CommandRoutes, Order, checked_reason, checked_share
 from recalibrator.errors import RequestRefused
 from schemas.command import Action
 
-_FORM = ("application/x-www-form-urlencoded",)
 _MAX_FORM_BYTES = 10_000
 _SEE_OTHER, _UNPROCESSABLE = 303, 422
-# The drawings carry their colours in style attributes.
-_SOURCES = "default-src 'none'; img-src data:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'"
-_SECURITY = {
-    "Content-Security-Policy": f"{_SOURCES}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
-}
 _FILES = {"page.css": "text/css", "page.js": "text/javascript"}
 
 
@@ -79,7 +71,7 @@ class PageRoutes:
 
     async def _html(self, make: Callable[..., str], *arguments: object) -> Response:
         # Drawing takes tens of milliseconds; other requests do not wait for it.
-        return HTMLResponse(await asyncio.to_thread(make, *arguments), headers=_SECURITY)
+        return HTMLResponse(await asyncio.to_thread(make, *arguments), headers=PAGE_HEADERS)
 
     def _serve(self, name: str) -> Callable[[Request], Coroutine[None, None, Response]]:
         async def serve(request: Request) -> Response:
@@ -101,14 +93,11 @@ class PageRoutes:
 
     async def act(self, request: Request) -> Response:
         """Do what a person has confirmed."""
-        require_same_site(request.headers)
-        require_type(request, _FORM)
-        body = await read_body(request, _MAX_FORM_BYTES)
-        form = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+        form = await read_form(request, _MAX_FORM_BYTES)
         workload, version = form.get("workload", ""), form.get("version", "")
         try:
             action = _action(form.get("action", ""))
-            caller = self._context.keys.authorise(_credentials(request, form.get("key", "")), "admin")
+            caller = self._context.keys.authorise(form_credentials(request, form.get("key", "")), "admin")
             number = version_number(version) if version else None
             share = checked_share(form.get("share", "")) if action == "canary" else None
             hold = form.get("hold") != UNTIL_REFIT if action == "activate" else None
@@ -129,15 +118,7 @@ class PageRoutes:
             needs_key=bool(self._context.settings.recalibrator.api_keys),
             problem=problem,
         )
-        return HTMLResponse(markup, status, headers=_SECURITY)
-
-
-def _credentials(request: Request, key: str) -> dict[str, str]:
-    """Return the request's headers with the key from the form in place of what the browser sent by itself."""
-    headers = {name: value for name, value in request.headers.items() if name not in {"authorization", "x-api-key"}}
-    if key:
-        headers["authorization"] = "Basic " + base64.b64encode(b":" + key.encode()).decode()
-    return headers
+        return HTMLResponse(markup, status, headers=PAGE_HEADERS)
 
 
 def _action(given: str) -> Action:

@@ -161,6 +161,7 @@ def workload_status(
         | {
             "label_audit": label_details(trust, labels),
             "labelers_set_aside": monitor.labelers.details(labels),
+            "traffic_window": _traffic_window(traffic),
         }
         | ({} if settings.uncertainty == DEFAULT_SIGNAL else {"uncertainty_signal": settings.uncertainty}),
         saving=_saving(cost),
@@ -277,6 +278,13 @@ def _cost(settings: WorkloadSettings, traffic: TrafficWindow) -> CostRate | None
         paper=max(0.0, traffic.recent["cost_paper"] / queries),
         large_only=model_costs.alone,
     )
+
+
+def _traffic_window(traffic: TrafficWindow) -> dict[str, JsonValue]:
+    """Return the span of what was realised lately: escalation, costs and saving are means over these queries."""
+    begins_us = traffic.begins_us
+    since = None if begins_us is None else from_us(begins_us).isoformat()
+    return {"queries": int(traffic.recent["queries"]), "since": since}
 
 
 def _saving(cost: CostRate | None) -> Saving | None:

@@ -233,6 +233,16 @@ def _microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+def cursor_after(request: LabelRequested) -> str:
+    """Return the cursor of what is older than a request."""
+    return _cursor((_microseconds(request.requested_at), request.query_id))
+
+
+def cursor_at(request: LabelRequested) -> str:
+    """Return a cursor of a page that begins with a request, or with others of the same microsecond before it."""
+    return _cursor((_microseconds(request.requested_at) + 1, ""))
+
+
 def _cursor(place: Place) -> str:
     return f"{place[0]}:{place[1]}"
 

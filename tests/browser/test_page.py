@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from rich.console import Console
 
 from schemas.query import QueryEvent
@@ -58,6 +58,26 @@ class Live:
         producer.produce(topic, key=b"broken", value=b"{not json")
         assert producer.flush(DEADLINE_S) == 0
         self.sent += count
+
+    def ask_somebody(self, count: int) -> None:
+        """Send queries that the watcher does not know, so that the labels asked for of them wait for a person."""
+        producer = Producer({"bootstrap.servers": self.stack.settings.kafka["bootstrap.servers"]})
+        topic = QUERIES.name(self.stack.settings.topics.prefix)
+        for place, query in enumerate(self.stream[:count]):
+            name = f"for-people-{place}"
+            event = QueryEvent(query_id=name, text=query.recorded.text, created_at=datetime.now(UTC))
+            producer.produce(topic, key=name.encode(), value=event.to_json())
+        assert producer.flush(DEADLINE_S) == 0
+
+    def open_requests(self) -> list[str]:
+        """Return the queries that wait for a label, newest first."""
+        with urllib.request.urlopen(f"{self.url}/v1/label-requests/{WORKLOAD}") as answer:
+            return [one["query_id"] for one in json.load(answer)["requests"]]
+
+    def said_by(self, labeler: str) -> dict[str, int]:
+        """Return what the join has counted of one labeler."""
+        found = (one for one in self.status()["labels"]["by_labeler"] if one["labeler"] == labeler)
+        return dict(next(found, {"labels": 0, "skipped": 0}))
 
     def status(self) -> dict[str, Any]:
         """Return the workload's status over HTTP."""
@@ -209,6 +229,9 @@ def test_a_roll_back_from_the_page_reaches_the_routers(live: Live, visit: Visito
     visitor = visit()
     page = visitor.page
 
+    folded = page.locator("details.run", has=page.locator(f"[aria-label='Roll back to version {wanted}']"))
+    if folded.count():
+        folded.locator("summary").first.click()
     page.get_by_role("link", name=f"Roll back to version {wanted}", exact=True).click()
     expect(page.get_by_role("table")).to_contain_text("threshold on u")
     page.get_by_label("Reason, for the record").fill("the page's test")
@@ -236,3 +259,47 @@ def test_the_keyboard_reaches_every_act(visit: Visitor) -> None:
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.textContent.trim()"))
     assert {"Roll back", "Pin", "Pause", "Refit", "Unpin"} <= reached
+
+
+def tab_onto(page: Page, wanted: Locator, key: str = "Tab") -> None:
+    """Press the key until the focus is there."""
+    for _ in range(150):
+        page.keyboard.press(key)
+        if wanted.evaluate("(one) => one === document.activeElement"):
+            return
+    raise AssertionError(f"the keyboard does not reach {wanted}")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_person_labels_by_keyboard_alone(live: Live, visit: Visitor, *, scripts: bool) -> None:
+    """From the status to the form, a label, a skip and an undo without a pointer; the join counts all three."""
+    labeler = f"keyboard-{scripts}"
+    live.ask_somebody(40)
+    until(lambda: sum(name.startswith("for-people") for name in live.open_requests()) >= 3)
+    visitor = visit(java_script_enabled=scripts)
+    page = visitor.page
+
+    tab_onto(page, page.locator("#label-queue").get_by_role("link", name="Label now"))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Label {WORKLOAD}")
+    expect(page.locator("#field-1")).to_be_focused()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("Canon EOS 5D")
+    tab_onto(page, page.get_by_label("Your name"))
+    page.keyboard.type(labeler)
+    page.keyboard.press("Enter")
+
+    said = page.get_by_role("status").filter(has_text="for-people")
+    expect(said).to_contain_text("Labelled")
+    until(lambda: live.said_by(labeler)["labels"] == 1)
+    expect(page.locator("#field-1")).to_be_focused()
+    tab_onto(page, page.get_by_role("button", name="Skip"))
+    page.keyboard.press("Enter")
+    expect(said).to_contain_text("Skipped")
+    until(lambda: live.said_by(labeler)["skipped"] == 1)
+    expect(page.locator("#field-1")).to_be_focused()
+    tab_onto(page, page.get_by_role("button", name="Undo"), "Shift+Tab")
+    page.keyboard.press("Enter")
+    expect(said).to_contain_text("Withdrawn")
+    until(lambda: live.said_by(labeler)["skipped"] == 2)
+    assert visitor.complaints == []

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from urllib.parse import quote
+from datetime import datetime, timedelta
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from pydantic import JsonValue
-
+from recalibrator.api.pages.groups import LetterGroup, VersionGroup, letter_groups, version_groups
+from recalibrator.api.pages.headline import Facts, Headline, InForce, headline, in_force, urgency
+from recalibrator.api.pages.html_environment import environment, number, percent, words
+from recalibrator.api.pages.spans import TrafficSpan, traffic_span
 from recalibrator.api.pages.svg_figures import Figures, FigureStore
-from recalibrator.api.read_model.dead_letter_log import DeadLetter, DeadLetterLog
+from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
+from recalibrator.api.read_model.history import begun
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.api.read_model.version_lines import VersionLine, changes
 from recalibrator.labelling.budget import LabelBudget, label_budget
 from recalibrator.labelling.queue import LabelQueue, QueuePage
-from schemas.event import rfc3339
 from schemas.settings import Settings
 from schemas.status import WorkloadStatus
 
-SHOWN_VERSIONS = 20
-SHOWN_LETTERS = 20
+SHOWN_GROUPS = 12
 SHOWN_REQUESTS = 8
+_HOUR = timedelta(hours=1)
 
 TONES = {
     "active": "good",
@@ -75,23 +75,20 @@ _SHARES = frozenset({"escalation_rate", "exploration"})
 
 
 @dataclass(frozen=True, slots=True)
-class VersionRow:
-    """A line of the versions' table and what it changed, each as name, before, after."""
-
-    line: VersionLine
-    changed: Sequence[tuple[str, str, str]]
-
-
-@dataclass(frozen=True, slots=True)
 class WorkloadPanel:
     """What the template shows of one workload."""
 
     status: WorkloadStatus
+    headline: Headline
+    in_force: InForce
+    fitted: VersionLine | None
+    span: TrafficSpan | None
+    prices_tokens: bool
     tone: str
-    versions: Sequence[VersionRow]
+    versions: Sequence[VersionGroup]
     hidden_versions: int
     figures: Figures
-    letters: Sequence[DeadLetter]
+    letters: Sequence[LetterGroup]
     queue: QueuePage
     budget: LabelBudget
 
@@ -122,29 +119,25 @@ class Page:
         self._documents = documents
         self._queue = queue
         self._figures = FigureStore(cache)
-        self._environment = Environment(
-            loader=PackageLoader("recalibrator.api.pages"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters |= {
-            "time": _time,
-            "iso": _iso,
-            "percent": _percent,
-            "number": _number,
-            "words": _words,
-            "segment": _segment,
-        }
-        self._environment.globals |= {"tones": TONES, "actions": ACTIONS, "until_refit": UNTIL_REFIT}
+        self._environment = environment(tones=TONES, actions=ACTIONS, until_refit=UNTIL_REFIT, changed=_changed)
 
     def overview(self, now: datetime) -> str:
         """Return the page of all workloads; that of the workload where there is but one."""
         if len(self._cache.workloads) == 1:
             return self.workload(self._cache.workloads[0], now)
         statuses = [self._documents.workload(name, now) for name in self._cache.workloads]
-        return self._render("overview.html", now, statuses=statuses)
+        facts = [self._facts(status, now) for status in statuses]
+        rows = [
+            (one, headline(one, around), in_force(one, around)) for one, around in zip(statuses, facts, strict=True)
+        ]
+        rows.sort(key=lambda row: urgency(row[1]))
+        return self._render(
+            "overview.html",
+            now,
+            rows=rows,
+            troubled=sum(row[1].severity in ("bad", "warn") for row in rows),
+            letters=letter_groups(self._letters.status(None, now), self._letters.latest(None, MOST_KEPT)),
+        )
 
     def workload(self, workload: str, now: datetime, asked: str = "", version: int | None = None) -> str:
         """Return the page of one workload.
@@ -188,55 +181,53 @@ class Page:
 
     def _panel(self, workload: str, now: datetime) -> WorkloadPanel:
         status = self._documents.workload(workload, now)
+        facts = self._facts(status, now)
+        first, tone = headline(status, facts), TONES[status.state]
         lines = self._cache.versions(workload)
+        trial = None if status.trial is None or status.trial.ended_at is not None else status.trial.version
+        groups = version_groups(lines, (status.calibration_version, trial), SHOWN_GROUPS)
         return WorkloadPanel(
             status=status,
-            tone=TONES[status.state],
-            versions=[
-                VersionRow(line, _changed(changes(line, self._cache.line(workload, line.parent_version))))
-                for line in lines[:SHOWN_VERSIONS]
-            ],
-            hidden_versions=max(0, len(lines) - SHOWN_VERSIONS),
+            headline=first,
+            in_force=in_force(status, facts),
+            fitted=self._cache.line(workload, status.calibration_version),
+            span=traffic_span(status),
+            prices_tokens=facts.prices_tokens,
+            # No green beside what needs attention.
+            tone="calm" if tone == "good" != first.severity else tone,
+            versions=groups,
+            hidden_versions=len(lines) - sum(len(group.rows) for group in groups),
             figures=self._figures.of(status),
-            letters=self._letters.latest(workload, SHOWN_LETTERS),
+            letters=letter_groups(status.dead_letters, self._letters.latest(workload, MOST_KEPT)),
             queue=self._queue.page(workload, now, SHOWN_REQUESTS),
             budget=label_budget(status),
         )
 
+    def _facts(self, status: WorkloadStatus, now: datetime) -> Facts:
+        workload, points = status.workload, self._cache.points(status.workload)
+        line = self._cache.line(workload, status.calibration_version)
+        prices = self._settings.workloads[workload].cost
+        return Facts(
+            now=now,
+            recalibrators=[one.status for one in self._cache.recalibrators()],
+            state_since=begun(points, lambda point: point.state == status.state),
+            outage_since=begun(points, lambda point: point.has_outage),
+            letters_last_hour=self._letters.count_since(workload, now - _HOUR),
+            expected_rate=None if line is None else line.escalation_rate,
+            expected_cost=None if line is None else line.cost,
+            prices_tokens=prices is not None and prices.unit == "token",
+        )
 
-def _changed(changed: dict[str, tuple[JsonValue, JsonValue]]) -> list[tuple[str, str, str]]:
+
+def _changed(changed: Mapping[str, tuple[object, object]]) -> list[tuple[str, str, str]]:
+    """Return what changed as words: each as name, before, after."""
     return [
-        (_NAMES.get(name, _words(name)), _value(name, before), _value(name, after))
+        (_NAMES.get(name, words(name)), _value(name, before), _value(name, after))
         for name, (before, after) in changed.items()
     ]
 
 
-def _value(name: str, value: JsonValue) -> str:
+def _value(name: str, value: object) -> str:
     if isinstance(value, float):
-        return _percent(value) if name in _SHARES else _number(value, 4)
+        return percent(value) if name in _SHARES else number(value, 4)
     return "–" if value is None else str(value)
-
-
-def _words(value: str) -> str:
-    return value.replace("_", " ")
-
-
-def _segment(name: str) -> str:
-    """Encode a name for a segment of a path: a slash within it would end the segment."""
-    return quote(name, safe="")
-
-
-def _time(moment: datetime | None) -> str:
-    return "–" if moment is None else moment.strftime("%d %b %H:%M:%S")
-
-
-def _iso(moment: datetime | None) -> str:
-    return "" if moment is None else rfc3339(moment.replace(microsecond=0))
-
-
-def _percent(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{100.0 * value:.{digits}f} %"
-
-
-def _number(value: float | None, digits: int = 3) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"

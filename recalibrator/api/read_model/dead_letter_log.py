@@ -132,6 +132,11 @@ class DeadLetterLog:
             found = [letter for letter in self._letters if self._concerns(letter, workload)]
         return sorted(found, key=lambda letter: letter.at, reverse=True)[:most]
 
+    def count_since(self, workload: str | None, start: datetime) -> int:
+        """Return how many of the letters that are kept were set aside at or after a time; ``None``: of all."""
+        with self._lock:
+            return sum(letter.at >= start and self._concerns(letter, workload) for letter in self._letters)
+
     def _concerns(self, letter: DeadLetter, workload: str | None) -> bool:
         return workload is None or letter.workload in (None, workload)
 

@@ -7,9 +7,10 @@ evidence takes its place, so that the history never begins at the last restart.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Literal
 
 from pydantic import ValidationError
@@ -47,6 +48,8 @@ class HistoryPoint:
         As seen, or as expected by the version.
     cost : CostRate or None
     drift : str
+    has_outage : bool
+        Whether a model server failed more calls than usual.
     encoded : bytes
         The same as JSON: a history is asked for oftener than it changes.
     """
@@ -59,6 +62,7 @@ class HistoryPoint:
     escalation_rate: float | None
     cost: CostRate | None
     drift: str
+    has_outage: bool = False
     encoded: bytes = field(default=b"", compare=False, repr=False)
 
 
@@ -85,6 +89,7 @@ class History:
                     escalation_rate=status.escalation_rate,
                     cost=status.cost,
                     drift=status.drift.state,
+                    has_outage=status.outage is not None,
                 )
             )
         )
@@ -152,6 +157,19 @@ def from_ms(timestamp_ms: int) -> datetime:
     ('1970-01-01T00:00:00+00:00', 1970, 2999)
     """
     return _EPOCH + timedelta(milliseconds=min(max(timestamp_ms, 0), _LATEST_MS))
+
+
+def begun(points: Sequence[HistoryPoint], holds: Callable[[HistoryPoint], bool]) -> datetime | None:
+    """Return when what holds at the latest point began to hold, as far back as the points go; None where it does not.
+
+    Parameters
+    ----------
+    points : sequence of HistoryPoint
+        Oldest first.
+    holds : callable
+    """
+    latest = list(takewhile(holds, reversed(points)))
+    return latest[-1].at if latest else None
 
 
 def since(points: Sequence[HistoryPoint], start: datetime | None) -> Sequence[HistoryPoint]:

@@ -1,0 +1,176 @@
+"""A form to label with, for teams without a tool: one request at a time, by keyboard alone, with or without scripts.
+
+What is filled in becomes feedback as over ``POST /v1/feedback``: the same keys, labelers, quotas and acknowledgement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Query
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from recalibrator.api.http_context import Context
+from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
+from recalibrator.api.pages.html_label_form import DONE, LabelForm, Said
+from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
+from recalibrator.errors import RequestRefused
+from recalibrator.labelling.form import filled_in
+from recalibrator.labelling.queue import QueuePage, cursor_after, cursor_at
+from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS
+from schemas.label_requested import RequestReason
+from ucci_runtime.broker.errors import BrokerUnreachable
+
+SOURCE = "page"
+"""What feedback from the form names as its source."""
+
+_REVISION_ONE = datetime(2020, 1, 1, tzinfo=UTC)
+"""Revisions count seconds from here, so that each act stands above the one before it whatever the page remembers."""
+
+_ENCODED = 3
+"""Bytes that a form spends on one byte of text at most."""
+
+_UPCOMING = 6
+_SEE_OTHER, _UNPROCESSABLE = 303, 422
+_MAX_CURSOR_CHARS = 40 + MAX_ID_CHARS
+
+Id = Annotated[str, Query(max_length=MAX_ID_CHARS)]
+Name = Annotated[str, Query(max_length=MAX_NAME_CHARS)]
+
+
+class _Place(NamedTuple):
+    """Where in the queue a person is, and who labels."""
+
+    workload: str
+    reason: RequestReason | None
+    cursor: str
+    labeler: str
+
+
+class LabelFormRoutes:
+    """The routes of the form.
+
+    Parameters
+    ----------
+    context : Context
+    feedback : FeedbackRoutes
+        What the form leads to.
+    """
+
+    def __init__(self, context: Context, feedback: FeedbackRoutes) -> None:
+        self._context = context
+        self._feedback = feedback
+        self._form = LabelForm()
+        self._limit = context.settings.recalibrator.max_body_bytes * _ENCODED
+        self.router = APIRouter(include_in_schema=False)
+        path = "/workloads/{workload:segment}/label"
+        self.router.add_api_route(path, self.show, methods=["GET"])
+        self.router.add_api_route(path, self.take, methods=["POST"])
+
+    async def show(
+        self,
+        request: Request,
+        workload: str,
+        reason: RequestReason | Literal[""] = "",
+        cursor: Annotated[str, Query(max_length=_MAX_CURSOR_CHARS)] = "",
+        labeler: Name = "",
+        done: Id = "",
+        said: Said | None = None,
+    ) -> Response:
+        """Return the form of the next open request, with a note of what was just said of another one."""
+        caller = self._context.authorise(request, "read")
+        self._context.require_workload(workload)
+        may_label = self._context.keys.grants(caller, "feedback")
+        place = _Place(workload, reason or None, cursor, labeler)
+        return await self._html(place, caller if may_label else "", done=done, said=said if done else None)
+
+    async def take(self, request: Request, workload: str) -> Response:
+        """Take what a person has filled in, and go on to the next request."""
+        self._context.require_workload(workload)
+        form = await read_form(request, self._limit)
+        reason: Any = form.get("reason") if form.get("reason") in ("exploration", "monitoring", "audit") else None
+        place = _Place(workload, reason, form.get("cursor", ""), form.get("labeler", "")[:MAX_NAME_CHARS])
+        key, caller = form.get("key", ""), ""
+        try:
+            headers = form_credentials(request, key) if key else request.headers
+            caller = self._context.keys.authorise(headers, "feedback")
+            said = _said(form.get("act", "label"))
+            event = await self._feedback.take(to_json(self._event(form, workload, said)), caller)
+        except BrokerUnreachable as error:
+            return await self._html(place, caller, problem=unavailable(error), form=form)
+        except RequestRefused as error:
+            return await self._html(place, caller, problem=error, form=form)
+        following = place.cursor if said == "withdrawn" else form.get("following", "")
+        kept = {"reason": reason, "cursor": following, "labeler": place.labeler, "done": event.query_id, "said": said}
+        query = urlencode({name: value for name, value in kept.items() if value})
+        return RedirectResponse(f"/workloads/{quote(workload, safe='')}/label?{query}", _SEE_OTHER)
+
+    def _event(self, form: dict[str, str], workload: str, said: Said) -> dict[str, object]:
+        fields = self._context.settings.workloads[workload].fields
+        now = self._context.clock.now()
+        return {
+            "query_id": form.get("query_id", ""),
+            "entities": filled_in(form, fields) if said == "labelled" else None,
+            "labeler": form.get("labeler") or None,
+            "labelled_at": now,
+            "source": SOURCE,
+            "revision": max(1, int((now - _REVISION_ONE).total_seconds())),
+            "retracted": said == "withdrawn",
+        }
+
+    async def _html(
+        self,
+        place: _Place,
+        caller: str,
+        *,
+        done: str = "",
+        said: Said | None = None,
+        problem: RequestRefused | None = None,
+        form: dict[str, str] | None = None,
+    ) -> Response:
+        page = self._page(place)
+        content = {
+            "workload": place.workload,
+            "page": page,
+            "here": cursor_at(page.requests[0]) if page.requests else place.cursor,
+            "following": cursor_after(page.requests[0]) if page.requests else "",
+            "fields": self._context.settings.workloads[place.workload].fields,
+            "reason": place.reason or "",
+            "is_further_down": bool(place.cursor),
+            "labeler": place.labeler,
+            "labelers": self._context.keys.speaks_for(caller) if caller else None,
+            "needs_key": not caller,
+            "done": done,
+            "said": said,
+            "problem": "" if problem is None else str(problem),
+            "given": form or {},
+            "trusted": self._context.settings.workloads[place.workload].trusted_labelers,
+            "now": self._context.clock.now(),
+            "workloads": self._context.cache.workloads,
+        }
+        markup = await asyncio.to_thread(self._form.page, content)
+        return HTMLResponse(markup, 200 if problem is None else problem.status, headers=PAGE_HEADERS)
+
+    def _page(self, place: _Place) -> QueuePage:
+        try:
+            return self._context.queue.page(
+                place.workload,
+                self._context.clock.now(),
+                _UPCOMING,
+                reason=place.reason,
+                cursor=place.cursor or None,
+            )
+        except ValueError as error:
+            raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"cursor: {error}", "cursor") from None
+
+
+def _said(act: str) -> Said:
+    if act not in DONE:
+        known = ", ".join(DONE)
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", f"act: {act[:60]!r} is none of {known}", "act")
+    return DONE[act]

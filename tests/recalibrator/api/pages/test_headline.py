@@ -1,0 +1,383 @@
+"""The sentence on top of the page: for each state the most urgent thing, since when, its cost and the act."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+
+from recalibrator.api.pages.headline import Facts, Headline, headline, in_force
+from schemas.calibration import Interval, Target
+from schemas.costs import CostRate, ModelCosts, expected_cost
+from schemas.status import (
+    CommandOutcome,
+    CostQualityCurve,
+    DeadLetterCount,
+    DeadLetterStatus,
+    DetectorStatus,
+    DriftStatus,
+    LabelStatus,
+    ModelHealth,
+    OutageStatus,
+    RecalibratorStatus,
+    Saving,
+    StageStatus,
+    VersionSummary,
+    WorkloadRouter,
+    WorkloadState,
+    WorkloadStatus,
+)
+from tests.support.status_strategies import workload_statuses
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+BEGAN = NOW - timedelta(hours=2)
+COSTS = ModelCosts(small=1.0, large=3.0)
+
+
+def curve(rate: float, micro_f1: float = 0.91) -> CostQualityCurve:
+    """What thresholds give, the one in force escalating this share of queries."""
+    cost = expected_cost(COSTS, rate).sequential
+    return CostQualityCurve(
+        threshold=(-1.0, 0.3, 1.0),
+        escalation_rate=(1.0, rate, 0.0),
+        micro_f1=(0.93, micro_f1, 0.7),
+        sequential_cost=(4.0, cost, 1.0),
+        chosen=1,
+    )
+
+
+def router(name: str = "router-1", *, silent: bool = False, **models: ModelHealth) -> WorkloadRouter:
+    """A router as a workload's status shows it."""
+    heard = BEGAN if silent else NOW
+    return WorkloadRouter(
+        instance_id=name,
+        ready=not silent,
+        silent=silent,
+        version=7,
+        models=models,
+        updated_at=heard,
+    )
+
+
+def status(**changes: Any) -> WorkloadStatus:
+    """A workload that holds its target, with these parts changed."""
+    content = {
+        "workload": "photo",
+        "state": "active",
+        "sentence": "It holds.",
+        "calibration_version": 7,
+        "target": Target(micro_f1=0.91),
+        "micro_f1": Interval(estimate=0.913, lower=0.902, upper=0.924),
+        "escalation_rate": 0.15,
+        "cost": CostRate(sequential=1.45, paper=1.3, large_only=3.0),
+        "saving": Saving(sequential=1 - 1.45 / 3, paper=1 - 1.3 / 3),
+        "labels": LabelStatus(received=900, requested=1_000, pending=100, effective=800.0, since=BEGAN),
+        "drift": DriftStatus(state="ok"),
+        "queries": 20_000,
+        "updated_at": NOW,
+        "frontier": curve(0.15),
+        "version": VersionSummary(version=7, created_at=BEGAN, trigger="threshold_moved", parent_version=6),
+        "routers": (router(),),
+        "details": {"traffic_window": {"queries": 5_000, "since": "2026-03-01T11:00:00+00:00"}},
+    }
+    return WorkloadStatus(**(content | changes))
+
+
+def recalibrator(heard: datetime = NOW, *stages: str) -> RecalibratorStatus:
+    """A recalibrator that was last heard then; of both stages unless some are named."""
+    held = {stage: StageStatus(ready=True) for stage in stages or ("join", "fit")}
+    return RecalibratorStatus(instance_id="recalibrator-1", started_at=BEGAN, updated_at=heard, stages=held)
+
+
+def facts(**changes: Any) -> Facts:
+    """All is quiet beside the status, but for these."""
+    return Facts(now=NOW, recalibrators=(recalibrator(),), state_since=BEGAN)._replace(**changes)
+
+
+def held(action: str) -> tuple[CommandOutcome, ...]:
+    return (
+        CommandOutcome(action=action, note="so", issued_by="ada", issued_at=BEGAN),
+        CommandOutcome(action=action, note="no", issued_by="bob", issued_at=NOW, is_refused=True),
+    )
+
+
+LETTERS = DeadLetterStatus(
+    since=NOW - timedelta(days=1),
+    total=40,
+    by_reason=(DeadLetterCount(stage="router", reason="models_failed", count=40, last_at=NOW),),
+)
+DRIFTED = DriftStatus(
+    state="drifted",
+    detectors=(
+        DetectorStatus(
+            name="uncertainty",
+            watches="the mix of u",
+            needs_labels=False,
+            state="drifted",
+            statistic=9.0,
+            bound=4.0,
+            since=BEGAN,
+        ),
+    ),
+)
+DEAR = VersionSummary(
+    version=7, created_at=BEGAN, trigger="drift", parent_version=6, changed={"escalation_rate": (0.31, 0.994)}
+)
+DOWN, BUSY = ModelHealth(state="down"), ModelHealth(state="up", overloaded=True, queued=42, latency_s={"p99": 7.5})
+UP = ModelHealth(state="up")
+
+
+class Case(NamedTuple):
+    """A state, the kind and tone of its headline, what the sentence says, and where its act leads."""
+
+    kind: str
+    severity: str
+    says: tuple[str, ...]
+    act: str
+    status: WorkloadStatus
+    around: Facts = facts()
+
+
+CASES = {
+    "well": Case(
+        "well",
+        "good",
+        ("All is well: version 7 holds micro-F1 0.91", "0.913", "1.45 small calls now, 52% less than the large model"),
+        "",
+        status(),
+    ),
+    "fit silent": Case(
+        "fit_silent",
+        "bad",
+        ("The fit has been silent since 01 Mar 10:00 UTC", "version 7 stays in force"),
+        "/workloads/photo#service",
+        status(),
+        facts(recalibrators=(recalibrator(BEGAN),)),
+    ),
+    "join silent": Case(
+        "join_silent",
+        "bad",
+        ("The join has been silent since 01 Mar 10:00 UTC", "labels and traffic no longer reach the fit"),
+        "/workloads/photo#service",
+        status(),
+        facts(recalibrators=(recalibrator(NOW, "fit"), recalibrator(BEGAN, "join"))),
+    ),
+    "stopped": Case(
+        "no_traffic",
+        "calm",
+        ("No query has come in since 01 Mar 10:00 UTC", "the service is up"),
+        "",
+        status(updated_at=BEGAN),
+    ),
+    "stuck": Case(
+        "stuck",
+        "bad",
+        ("250 queries wait and none has been answered since 01 Mar 10:00 UTC",),
+        "/workloads/photo#service",
+        status(updated_at=BEGAN, lag={"records": {"queries": 250}}),
+    ),
+    "all routers silent": Case(
+        "routers_silent",
+        "bad",
+        ("No router has reported since 01 Mar 10:00 UTC (router-1)", "no query is answered", "12 queries wait"),
+        "/workloads/photo#service",
+        status(routers=(router(silent=True),), lag={"records": {"queries": 12}}),
+    ),
+    "one router silent": Case(
+        "router_silent",
+        "warn",
+        ("router-2 has been silent since 01 Mar 10:00 UTC", "1 other router answers"),
+        "/workloads/photo#service",
+        status(routers=(router(), router("router-2", silent=True))),
+    ),
+    "large model down": Case(
+        "outage",
+        "bad",
+        ("The large model has been down since 01 Mar 10:00 UTC or earlier", "served the small answer", "0.913"),
+        "/workloads/photo#service",
+        status(routers=(router(large=DOWN, small=UP),), outage=OutageStatus(large_failing=0.8)),
+        facts(outage_since=BEGAN),
+    ),
+    "small model fails": Case(
+        "outage",
+        "bad",
+        ("The small model fails on 40% of calls", "the large model answers every query, for 3.00 small calls each"),
+        "/workloads/photo#service",
+        status(outage=OutageStatus(small_failing=0.4)),
+    ),
+    "both models down": Case(
+        "outage",
+        "bad",
+        ("Both models are down: queries wait until one answers",),
+        "/workloads/photo#service",
+        status(routers=(router(large=DOWN, small=DOWN),)),
+    ),
+    "large model overloaded": Case(
+        "overload",
+        "bad",
+        ("The large model is overloaded now: 42 calls queue", "7.5 s or longer"),
+        "/workloads/photo#service",
+        status(routers=(router(large=BUSY, small=UP),)),
+    ),
+    "dearer than the large model": Case(
+        "dear",
+        "bad",
+        (
+            "Version 7, in force since 01 Mar 10:00 UTC, costs more than the large model alone: a query costs 3.98",
+            "against 3.00, because it escalates 99.4%",
+            "(15.0% over the latest 5,000 queries, since 01 Mar 11:00 UTC)",
+        ),
+        "/confirm?workload=photo&action=activate&version=6",
+        status(frontier=curve(0.994), version=DEAR),
+    ),
+    "escalates far more": Case(
+        "escalation_jump",
+        "warn",
+        ("escalates 40.0% of queries, for 2.20 small calls each, far more than before (15.0% over",),
+        "/workloads/photo#versions",
+        status(frontier=curve(0.4)),
+    ),
+    "infeasible": Case(
+        "infeasible",
+        "bad",
+        ("No threshold has reached micro-F1 0.95 since 01 Mar 10:00 UTC; the best reaches 0.930", "2.20 small calls"),
+        "/workloads/photo#plots",
+        status(state="infeasible", target=Target(micro_f1=0.95), frontier=curve(0.4), escalation_rate=0.4),
+    ),
+    "bad labels": Case(
+        "bad_labels",
+        "bad",
+        ("Labels since 01 Mar 09:30 UTC contradict", "17 of them are set aside"),
+        "/workloads/photo/label?reason=audit",
+        status(
+            state="bad_labels_suspected",
+            details={"label_audit": {"since": "2026-03-01T09:30:00+00:00", "quarantined": 17}},
+        ),
+    ),
+    "drift": Case(
+        "drift",
+        "warn",
+        ("have drifted since 01 Mar 10:00 UTC in the mix of u", "1.45 small calls"),
+        "/workloads/photo/label",
+        status(drift=DRIFTED),
+    ),
+    "below target": Case(
+        "below_target",
+        "warn",
+        ("below its target: micro-F1 0.880",),
+        "/confirm?workload=photo&action=refit",
+        status(micro_f1=Interval(estimate=0.88, lower=0.86, upper=0.9)),
+    ),
+    "dead letters rise": Case(
+        "dead_letters",
+        "warn",
+        ("30 records were set aside as dead letters in the last hour, more than twice", "models failed (router)"),
+        "/workloads/photo#dead-letters",
+        status(dead_letters=LETTERS),
+        facts(letters_last_hour=30),
+    ),
+    "cold start": Case(
+        "cold_start",
+        "calm",
+        ("Both models have answered every query since 01 Mar 10:00 UTC", "900 labels are in", "33% more than"),
+        "/workloads/photo/label",
+        status(
+            state="cold_start",
+            calibration_version=None,
+            frontier=None,
+            version=None,
+            cost=CostRate(sequential=4.0, paper=3.0, large_only=3.0),
+        ),
+    ),
+    "nothing yet": Case(
+        "cold_start",
+        "calm",
+        ("No query has come in yet",),
+        "",
+        WorkloadStatus.cold_start("photo", Target(micro_f1=0.9)),
+        facts(recalibrators=()),
+    ),
+    "label starved": Case(
+        "label_starvation",
+        "warn",
+        ("800 effective labels are too few to move the threshold since 01 Mar 10:00 UTC; 100 requests wait",),
+        "/workloads/photo/label",
+        status(state="label_starved"),
+    ),
+    "stale": Case(
+        "label_starvation",
+        "warn",
+        ("No requested label has come in", "since 01 Mar 10:00 UTC"),
+        "/workloads/photo/label",
+        status(state="stale"),
+    ),
+    "pinned": Case(
+        "held",
+        "calm",
+        ("Version 7 is held by ada since 01 Mar 10:00 UTC: later labels change nothing",),
+        "/confirm?workload=photo&action=unpin",
+        status(state="pinned", commands=held("activate")),
+    ),
+    "paused": Case(
+        "held",
+        "calm",
+        ("New versions are held back by ada since 01 Mar 10:00 UTC",),
+        "/confirm?workload=photo&action=resume",
+        status(state="paused", commands=held("pause")),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_each_state_has_its_sentence(case: Case) -> None:
+    """The sentence names what is wrong, since when and its cost; the act leads where it can be mended."""
+    found = headline(case.status, case.around)
+
+    assert (found.kind, found.severity) == (case.kind, case.severity)
+    for words in case.says:
+        assert words in found.sentence
+    assert (found.act.href if found.act else "") == case.act
+    assert bool(found.remedy) == (found.kind != "well")
+
+
+def test_every_state_of_a_workload_is_in_the_table() -> None:
+    states: set[WorkloadState] = {case.status.state for case in CASES.values()}
+    assert states == set(WorkloadState.__args__)  # type: ignore[attr-defined]  # of the literal
+
+
+def test_an_outage_goes_before_the_drift_that_it_looks_like() -> None:
+    both = status(drift=DRIFTED, outage=OutageStatus(large_failing=0.9), state="infeasible")
+    assert headline(both, facts()).kind == "outage"
+
+
+def test_a_few_dead_letters_are_no_headline() -> None:
+    assert headline(status(dead_letters=LETTERS), facts(letters_last_hour=4)).kind == "well"
+
+
+def test_token_prices_are_not_called_small_calls() -> None:
+    dear = status(frontier=curve(0.994), cost=CostRate(sequential=1.45, paper=1.3, large_only=3.0))
+    said = headline(dear, facts(prices_tokens=True)).sentence
+
+    assert "a query costs 3.98 at token prices, against 3, because" in said
+    assert "small calls" not in said
+
+
+def test_the_version_describes_itself_where_the_window_cannot() -> None:
+    """Without a frontier what the version was expected to do stands for what it does, not what others did before it."""
+    then = expected_cost(COSTS, 0.994)
+    known = facts(expected_rate=0.994, expected_cost=then)
+
+    assert in_force(status(frontier=None), known) == (0.994, then.sequential)
+    assert headline(status(frontier=None), known).kind == "dear"
+
+
+@given(workload_statuses)
+def test_any_status_has_one_sentence(drawn: WorkloadStatus) -> None:
+    """Whatever a fit of another release writes, the page has something to say and an address on this site."""
+    found = headline(drawn, facts())
+
+    assert isinstance(found, Headline)
+    assert found.sentence.endswith(".")
+    assert found.act is None or found.act.href.startswith("/")

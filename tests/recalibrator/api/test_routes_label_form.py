@@ -1,0 +1,190 @@
+"""The form to label with: what is filled in becomes feedback, under the same rights as over the API."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from schemas.entities import EntityMapping
+from schemas.feedback import FeedbackEvent
+from schemas.label_requested import LabelRequested
+from tests.support.api import KEY, START, WORKLOAD, Api, make_api
+
+PATH = f"/workloads/{WORKLOAD}/label"
+READER = "a-key-that-only-reads"
+
+
+def ask(api: Api, number: int, entities: EntityMapping | None = None, **changes: Any) -> LabelRequested:
+    """Put a request in the queue, the later the higher its number."""
+    request = LabelRequested.model_validate(
+        {
+            "query_id": f"q-{number}",
+            "workload": WORKLOAD,
+            "text": f"query {number} <b>",
+            "entities": {"camera": "canon", "lens": None} if entities is None else entities,
+            "answered_by": "small",
+            "reason": "monitoring",
+            "probability": 0.1,
+            "requested_at": START + timedelta(seconds=number),
+            **changes,
+        }
+    )
+    assert api.queue.take("ucci.label-requests", request.query_id.encode(), request.to_json())
+    return request
+
+
+def form_of(page: str, act: str = "label") -> dict[str, str]:
+    """Return what a browser would send of the page's form that has this button, with nothing changed."""
+    forms: list[str] = re.findall(r"<form.*?</form>", page, re.DOTALL)
+    form = next(one for one in forms if f'value="{act}"' in one)
+    sent = dict(re.findall(r'<input[^>]*name="([^"]*)"[^>]*? value="([^"]*)"', form))
+    sent |= dict(re.findall(r'<textarea[^>]*name="([^"]*)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL))
+    return sent | {"act": act}
+
+
+def sent(api: Api) -> list[FeedbackEvent]:
+    return [FeedbackEvent.from_json(value) for _, _, value in api.producer.records]
+
+
+@pytest.fixture
+def api() -> Api:
+    api = make_api()
+    for number in (1, 2):
+        ask(api, number)
+    return api
+
+
+def test_what_is_filled_in_becomes_feedback(api: Api) -> None:
+    """The model's answer corrected and a second value added; the next request follows, with a way back."""
+    form = form_of(api.client.get(PATH).text)
+    filled = form | {"value:camera": "nikon | leica", "value:lens": " 50 mm ", "labeler": "ada"}
+    answer = api.client.post(PATH, data=filled)
+
+    (event,) = sent(api)
+    assert (event.query_id, event.labeler, event.source) == ("q-2", "ada", "page")
+    assert event.entities == {"camera": ("nikon", "leica"), "lens": "50 mm"}
+    assert "Labelled: q-2" in answer.text
+    assert "query 1 &lt;b&gt;" in answer.text
+    assert form_of(answer.text)["labeler"] == "ada"
+
+
+def test_an_answer_left_as_it_is_confirms_the_model(api: Api) -> None:
+    ask(api, 3, {"camera": ["a", "b"], "lens": 'f "1|2"'})
+    page = api.client.get(PATH).text
+    assert "<textarea" in page
+
+    api.client.post(PATH, data=form_of(page) | {"lines:lens": 'f "1|2"'})
+
+    assert sent(api)[0].entities == {"camera": ("a", "b"), "lens": 'f "1|2"'}
+
+
+def test_a_skip_says_that_nobody_can_tell(api: Api) -> None:
+    answer = api.client.post(PATH, data=form_of(api.client.get(PATH).text, "skip"))
+
+    assert sent(api)[0].entities is None
+    assert "Skipped: q-2" in answer.text
+
+
+def test_an_undo_withdraws_and_stays_where_one_is(api: Api) -> None:
+    """The withdrawal outranks the label, and the request on the screen stays there."""
+    labelled = api.client.post(PATH, data=form_of(api.client.get(PATH).text))
+    api.clock.elapsed_s += 1.0
+    undone = api.client.post(PATH, data=form_of(labelled.text, "undo"))
+
+    first, second = sent(api)
+    assert (second.query_id, second.retracted, second.entities) == ("q-2", True, None)
+    assert second.revision > first.revision
+    assert "Withdrawn: q-2" in undone.text
+    assert form_of(undone.text)["query_id"] == "q-1"
+
+
+def test_what_was_typed_outlives_a_broker_that_is_away(api: Api) -> None:
+    form = form_of(api.client.get(PATH).text) | {"value:camera": "typed by a person"}
+    api.producer.is_away = True
+    ask(api, 3)  # newer than the one on the screen
+    answer = api.client.post(PATH, data=form)
+
+    assert answer.status_code == 503
+    assert form_of(answer.text)["query_id"] == "q-2"
+    assert form_of(answer.text)["value:camera"] == "typed by a person"
+
+
+def test_left_requests_stay_open_and_the_end_leads_back(api: Api) -> None:
+    page = api.client.get(PATH).text
+    for _ in range(2):
+        (leave,) = re.findall(r'href="(\?[^"]*)"[^>]*>Leave for others', page)
+        page = api.client.get(PATH + leave.replace("&amp;", "&")).text
+
+    assert "Begin with the newest again" in page
+    assert api.producer.records == []
+
+
+def test_an_audit_names_who_should_answer_it() -> None:
+    api = make_api(workload={"trusted_labelers": ["grace"]})
+    ask(api, 1, reason="audit")
+    ask(api, 2)
+
+    assert "only grace should answer it" in api.client.get(PATH, params={"reason": "audit"}).text
+    assert "grace" not in api.client.get(PATH).text
+
+
+def test_another_sites_form_is_refused(api: Api) -> None:
+    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert api.client.post(PATH, data=form_of(api.client.get(PATH).text), headers=headers).status_code == 403
+    assert api.producer.records == []
+
+
+def with_keys() -> Api:
+    """An application with a key that reads and one that labels as ada."""
+    keys = {
+        "wall": {"key": READER, "scopes": ["read"]},
+        "ada": {"key": KEY, "scopes": ["read", "feedback"]},
+    }
+    api = make_api(api_keys=keys)
+    ask(api, 1)
+    return api
+
+
+def test_a_key_that_gives_feedback_names_its_labeler() -> None:
+    api = with_keys()
+    page = api.client.get(PATH, auth=("", KEY)).text
+    assert 'type="password"' not in page
+
+    assert api.client.post(PATH, data=form_of(page), auth=("", KEY)).status_code == 200
+    assert sent(api)[0].labeler == "ada"
+
+
+def test_a_reader_types_a_key_that_gives_feedback() -> None:
+    api = with_keys()
+    page = api.client.get(PATH, auth=("", READER)).text
+    assert "Key with the scope feedback" in page
+
+    refused = api.client.post(PATH, data=form_of(page), auth=("", READER))
+    assert refused.status_code == 403
+    assert "lacks the scope feedback" in refused.text
+    assert api.client.post(PATH, data=form_of(page) | {"key": KEY}, auth=("", READER)).status_code == 200
+    assert len(sent(api)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"act": "burn"}, 422),
+        ({"query_id": ""}, 422),
+        ({"value:camera": "x" * 5_000}, 422),
+        ({"following": "nowhere"}, 422),
+    ],
+)
+def test_a_faulty_form_is_refused_in_words(api: Api, changes: dict[str, str], status: int) -> None:
+    form = form_of(api.client.get(PATH).text) | changes
+    answer = api.client.post(PATH, data=form, follow_redirects=True)
+
+    assert answer.status_code == status
+
+
+def test_an_unknown_workload_has_no_form(api: Api) -> None:
+    assert api.client.get("/workloads/other/label").status_code == 404
+    assert api.client.post("/workloads/other/label", data={}).status_code == 404
