@@ -42,7 +42,8 @@ CHECKED: list[Any] = CHECKS.get_by_names(
 def _api(**options: Any) -> Api:
     """Return an application that has a version, a status and a router to show, and asks for a key."""
     key = {"key": KEY, "scopes": ["read", "relay", "admin"], "quota_per_minute": 10**9}
-    api = make_api(api_keys={"tester": key}, **options)
+    # The name under which the generated requests come.
+    api = make_api(api_keys={"tester": key}, allowed_hosts=["testserver"], **options)
     status = WorkloadStatus(
         workload=WORKLOAD,
         state="active",
