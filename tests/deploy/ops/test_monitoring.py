@@ -16,7 +16,6 @@ from recalibrator import metrics as recalibrator_metrics
 from stream_router import metrics as router_metrics
 from tools.ops.dashboard import dashboard, queries
 from tools.ops.render import CHART
-from ucci_runtime.metrics import MetricSpec
 
 ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "deploy" / "monitoring"
@@ -25,28 +24,12 @@ FOREIGN = {"up", "certmanager_certificate_expiration_timestamp_seconds", "strimz
 OF_THE_SCRAPE = {"job", "instance", "namespace", "pod", "le"}
 SUFFIXES = ("_bucket", "_sum", "_count")
 
-_WORKLOAD = {
-    *("status_timestamp_seconds", "calibration_timestamp_seconds", "escalation_rate"),
-    *("micro_f1", "micro_f1_lower", "micro_f1_upper", "micro_f1_target"),
-    *("labels_requested_total", "labels_received_total", "labels_effective", "labels_per_hour"),
-}
-AWAITED: dict[str, set[str]] = {
-    **{f"ucci_workload_{name}": {"workload"} for name in _WORKLOAD},
-    **{f"ucci_workload_{name}": {"workload", "state"} for name in ("state", "drift_state")},
-    "ucci_workload_saving": {"workload", "accounting"},
-    "ucci_router_backlog": set(),
-    "ucci_router_records_lost_total": set(),
-    "ucci_recalibrator_records_lost_total": {"stage"},
-}
-"""Metrics that alerts and dashboard rest on and that the services' tables take up next; those of the tables win."""
-
 
 def known() -> dict[str, set[str]]:
     """Return the labels of each metric of ours, by exposed name."""
     found = {spec.name: set(spec.labels) for spec in router_metrics.SPECS}
     found |= {recalibrator_metrics.exposed_name(spec): set(spec.labels) for spec in recalibrator_metrics.SPECS}
-    statuses: dict[str, MetricSpec] = getattr(recalibrator_metrics, "status_metrics", dict)()
-    return AWAITED | found | {name: set(spec.labels) for name, spec in statuses.items()}
+    return found | {name: set(spec.labels) for name, spec in recalibrator_metrics.status_metrics().items()}
 
 
 def selectors(node: Any) -> Iterator[Any]:
