@@ -197,7 +197,7 @@ def _lines(draw: random.Random, path: str) -> bytes:
 def _compressed(draw: random.Random, path: str) -> bytes:
     data = _encode(_text(draw, path))
     return draw.choice(
-        (data, gzip.compress(data, mtime=0), gzip.compress(data, mtime=0)[:-5], gzip.compress(b" " * 10**6))
+        (data, gzip.compress(data, mtime=0), gzip.compress(data, mtime=0)[:-5], gzip.compress(b" " * 10**6, mtime=0))
     )
 
 
