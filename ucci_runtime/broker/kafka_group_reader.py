@@ -30,10 +30,14 @@ from ucci_runtime.broker.kafka_errors import Side, is_fatal, is_unreachable, kaf
 from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
 from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_records import record_of, source_of
+from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
 from ucci_runtime.broker.ports import MAX_POLLED, Assignee
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record
 
 _log = structlog.get_logger()
+
+CLOSE_S = 10.0
+"""How long a client may take to end before it is left behind."""
 
 LEAVE_S = 1.0
 """How long a member that ends waits until its departure is on its way to the group."""
@@ -96,7 +100,7 @@ class KafkaGroupReader:
         """Partitions whose log has not the place that was asked for, with the client's code."""
         self._rebalances = 0
         self._is_leaving = False
-        self._is_replaced = False
+        self._is_ended = False
 
     def subscribe(self, assignee: Assignee) -> None:
         """Join the group; partitions are handed over from within :meth:`poll`."""
@@ -183,7 +187,24 @@ class KafkaGroupReader:
         self._is_leaving = True
         if self._assignee is not None and self._has_successors():
             self._leave()
-        self._consumer.close()
+        if self._assigned:
+            self._give_up(self._assigned)
+        self._close_client()
+
+    def _close_client(self) -> None:
+        """End the client; what it still reports of its partitions concerns nobody.
+
+        A rebalance that ends at this moment calls back from within the client's close, and the answer that the client
+        wants then may wait for ever: so another thread waits for it.
+        """
+        self._is_ended = True
+        calls = WatchedCalls(f"{self._name}-close")
+        try:
+            calls.call(CLOSE_S, self._consumer.close)
+        except CallStuck as stuck:
+            _log.warning("a client was left behind", client=self._name, reason=str(stuck))
+        finally:
+            calls.close()
 
     def _leave(self) -> None:
         """Leave the group, which the client does for a static member when it unsubscribes, and never in its close."""
@@ -233,9 +254,8 @@ class KafkaGroupReader:
             self._note("lost")
             self._assigned, self._misplaced = [], {}
             self._assignee.lost()
-        self._is_replaced = True
-        self._consumer.close()
-        self._is_replaced = False
+        self._close_client()
+        self._is_ended = False
         self._consumer = self._member()
         self._join()
 
@@ -264,7 +284,7 @@ class KafkaGroupReader:
         return None
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._is_leaving or self._is_replaced:
+        if self._is_leaving or self._is_ended:
             # A rebalance that ends while the client closes: it answers no question any more, and takes nothing over.
             _consumer.unassign()
             return
@@ -318,18 +338,20 @@ class KafkaGroupReader:
         )
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if not self._is_ended:
+            self._give_up([Input(tp.topic, tp.partition) for tp in partitions])
+
+    def _give_up(self, sources: Sequence[Input]) -> None:
         assert self._assignee is not None
-        if self._is_replaced:
-            return
         self._note("revoked")
         # Dropped first: a commit that fails in a revocation must not have the old partitions assigned again.
         self._assigned, self._misplaced = [], {}
         self._assignee.revoked()
-        _log.info("revoked", client=self._name, partitions=_numbers(partitions))
+        _log.info("revoked", client=self._name, partitions=sorted({source.partition for source in sources}))
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         assert self._assignee is not None
-        if self._is_replaced:
+        if self._is_ended:
             return
         self._note("lost")
         self._assigned, self._misplaced = [], {}
