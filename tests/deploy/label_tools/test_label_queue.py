@@ -60,7 +60,8 @@ class Stack:
                     while not (document and holds(document)):
                         try:
                             async with session.get(url) as answer:
-                                document = await answer.json()
+                                # Until there is a broker, each path answers 503.
+                                document = await answer.json() if answer.ok else {}
                         except aiohttp.ClientConnectorError:
                             await asyncio.sleep(0.05)
             except TimeoutError:
