@@ -10,8 +10,8 @@ LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header
 # What only its own target runs: extra installs, downloads, containers.
 ON_REQUEST := not vllm and not label_studio and not image and not ops_tools
-# One process a core; tests that share the broker stay together on one of them.
-PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadgroup
+# One process a core; the tests of a file stay together, since they share brokers and services.
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadfile
 
 .PHONY: help setup demo demo-vllm up clean docs results bench lint format
 .PHONY: test test-thorough test-fast test-browser test-vllm test-label-studio test-image test-ops chaos fuzz audit

@@ -20,17 +20,14 @@ settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-@pytest.hookimpl(tryfirst=True)  # before the plugin that reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all tests of the broker in one process: they share one broker, and mostly wait while others compute."""
-    for item in items:
-        if item.get_closest_marker("broker") is not None:
-            item.add_marker(pytest.mark.xdist_group("broker"))
-
-
 @pytest.fixture(autouse=True)
-def _log_lines_as_they_were() -> Iterator[None]:
-    """A command that a test calls in this process may silence the log for good; the next test reads it."""
+def _log_lines_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A command that a test calls in this process sends log lines elsewhere, or nowhere; the next test reads them.
+
+    Loggers must not keep that output: it is closed by then, and a line written to it would end what writes it.
+    """
+    configure = structlog.configure
+    monkeypatch.setattr(structlog, "configure", lambda **how: configure(**how | {"cache_logger_on_first_use": False}))
     yield
     structlog.reset_defaults()
 
