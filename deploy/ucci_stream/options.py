@@ -34,8 +34,8 @@ def settings_of(config: Path | None) -> Settings:
 
 
 def has_settings(config: Path | None) -> bool:
-    """Return whether a file was named, or lies where it is looked for."""
-    return config is not None or _path(config).exists()
+    """Return whether a file was named or lies here; that of a running demo describes its own services alone."""
+    return config is not None or Path("ucci.toml").exists()
 
 
 def _path(config: Path | None) -> Path:

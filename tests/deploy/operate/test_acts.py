@@ -51,6 +51,18 @@ def test_roll_back_names_its_version_and_holds(live: LiveRecalibrator) -> None:
     assert live.status().state != "pinned"  # type: ignore[union-attr] # there is one
 
 
+def test_a_demo_in_this_folder_is_not_asked_for_another_service(
+    live: LiveRecalibrator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``--url`` the demo's configuration named its own workload, of which that service knows nothing."""
+    (tmp_path / "ucci-demo").mkdir()
+    (tmp_path / "ucci-demo" / "ucci.toml").write_text(
+        '[workloads.other]\nfields = ["iso"]\ntarget = { micro_f1 = 0.9 }\n', encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert call(live, "unpin")["outcome"]["is_refused"] is False
+
+
 def test_roll_back_until_refit_does_not_hold(live: LiveRecalibrator) -> None:
     call(live, "rollback", "1", "--until-refit")
     status = live.status()
