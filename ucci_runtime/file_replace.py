@@ -10,7 +10,7 @@ from pathlib import Path
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file atomically; blocks until the disk has it.
 
-    Whoever reads the path finds the former content or the new one, after a crash as well. The file is readable and
+    A reader of the path finds the former content or the new one, after a crash as well. The file is readable and
     writable by its owner alone (0600).
 
     Parameters

@@ -177,7 +177,7 @@ def _coordinates() -> list[str]:
 
 
 def _require_pinned(jars: Path) -> None:
-    """Compare the fetched jars with their pinned digests, whoever fetched them."""
+    """Compare the fetched jars with their pinned digests, by Maven and from PyPI alike."""
     pinned = {name: digest for digest, name in map(str.split, JAR_DIGESTS.read_text(encoding="ascii").splitlines())}
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in jars.iterdir()}
     wrong = sorted(name for name in pinned.keys() | found.keys() if pinned.get(name) != found.get(name))
