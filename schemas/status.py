@@ -217,8 +217,8 @@ class ModelHealth(Part):
 VersionSource = Literal["topic", "disk"]
 VersionLineage = Literal["first", "follows", "skips", "forks"]
 """``first``: none was in force before. ``follows``: it was made while that one was in force. ``skips``: it was made
-after versions that this router has not seen, as after a restart. ``forks``: the fit that made it did not know the version in
-force, for it names an earlier parent or none; two fits may be at work, or one went on from old state."""
+after versions that this router has not seen, as after a restart. ``forks``: the fit that made it did not know the
+version in force, for it names an earlier parent or none; two fits may be at work, or one went on from old state."""
 
 
 class VersionInUse(Part):

@@ -151,8 +151,8 @@ class CalibrationFeed(Thread):
         _log.info(line, workload=version.workload, version=version.version, state=version.state)
         if outcome.lineage == "forks":
             _log.warning(
-                "calibration does not follow the one that was in force: the fit that made it did not know that one; is a "
-                "second fit at work, or one that lost its state?",
+                "calibration does not follow the one that was in force: the fit that made it did not know that one; "
+                "is a second fit at work, or one that lost its state?",
                 workload=version.workload,
                 version=version.version,
                 parent_version=version.parent_version,
