@@ -6,8 +6,8 @@ The topics are read whole, as a replica of the API does; nothing but the broker 
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
-from threading import Event
 from typing import NamedTuple
 
 from pydantic_core import to_json
@@ -22,11 +22,9 @@ from schemas.label_requested import RequestReason
 from schemas.settings import Settings
 from schemas.status import WorkloadStatus
 from schemas.topics import LABEL_REQUESTS, STATUS
-from ucci_runtime.broker.errors import BrokerError
-from ucci_runtime.broker.kafka_properties import reader_properties
-from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_stream.topics.access import labeling_group
+from ucci_stream.topics.kafka_reading import topic_reader
 
 _TEXT_CHARS = 80
 _HOUR_S, _MINUTE_S = 3_600.0, 60.0
@@ -54,15 +52,8 @@ def read_queue(settings: Settings, workload: str, limit: int, reason: RequestRea
         [workload], prefix, retention_s=options.label_request_retention_s, most=options.label_requests_max
     )
     status = WorkloadStatus.cold_start(workload, settings.workloads[workload].target)
-    reader = KafkaTopicReader(
-        "label-queue",
-        [STATUS.name(prefix), LABEL_REQUESTS.name(prefix)],
-        reader_properties(settings, labeling_group(prefix)) | {"log_level": 2},
-        _count_nothing,
-        on_final=_raise,
-        closing=Event(),
-    )
-    try:
+    topics = [STATUS.name(prefix), LABEL_REQUESTS.name(prefix)]
+    with closing(topic_reader(settings, "label-queue", topics, labeling_group(prefix))) as reader:
         for record in reader.up_to_end():
             key, value = record.key, record.value
             if queue.take(record.source.topic, key, value) or key != workload.encode() or value is None:
@@ -72,8 +63,6 @@ def read_queue(settings: Settings, workload: str, limit: int, reason: RequestRea
             except DecodeError:
                 # Written by a later release; the queue can be shown without the budget.
                 continue
-    finally:
-        reader.close()
     page = queue.page(workload, datetime.now(UTC), limit, reason=reason)
     return Queue(page, label_budget(status), settings.workloads[workload].trusted_labelers)
 
@@ -133,11 +122,3 @@ def _duration(seconds: float | None) -> str:
     if seconds >= _HOUR_S:
         return f"{seconds / _HOUR_S:.1f} h"
     return f"{seconds / _MINUTE_S:.1f} min" if seconds >= _MINUTE_S else f"{seconds:.1f} s"
-
-
-def _count_nothing(name: str, amount: float = 1.0, **labels: str) -> None:
-    """Take no notice: a command that ends has no metrics."""
-
-
-def _raise(error: BrokerError) -> None:
-    raise error

@@ -13,12 +13,11 @@ from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
 from schemas.topics import FEEDBACK, LABEL_REQUESTS, RESULTS
-from ucci_runtime.broker.errors import BrokerError
-from ucci_runtime.broker.kafka_properties import reader_properties
 from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_stream.topics.admin import partition_counts
 from ucci_stream.topics.feed import send_events
+from ucci_stream.topics.kafka_reading import topic_reader
 
 
 def reading_group(prefix: str, source: str, name: str) -> str:
@@ -113,20 +112,5 @@ class SyncTopics:
 
     def _reader(self, name: str, topic: str, partitions: int) -> KafkaTopicReader:
         group = reading_group(self._settings.topics.prefix, self._source, name)
-        return KafkaTopicReader(
-            f"{self._source}-{name}",
-            [topic],
-            reader_properties(self._settings, group) | {"log_level": 2},
-            _count_nothing,
-            on_final=_raise,
-            closing=self._closing,
-            partitions=partitions,
-        )
-
-
-def _count_nothing(name: str, amount: float = 1.0, **labels: str) -> None:
-    """Count nothing: each round reports what it did."""
-
-
-def _raise(error: BrokerError) -> None:
-    raise error
+        client = f"{self._source}-{name}"
+        return topic_reader(self._settings, client, [topic], group, partitions=partitions, closing=self._closing)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
-from threading import Event
 from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
@@ -21,15 +21,15 @@ from schemas.settings import Settings
 from schemas.status import RouterStatus, WorkloadStatus
 from schemas.topics import CALIBRATION, FEEDBACK, OBSERVATIONS, QUERIES, RESULTS, ROUTERS, STATUS, TOPICS, Topic
 from stream_router.ports import GROUP
-from ucci_runtime.broker.errors import AccessDenied, BrokerError, BrokerUnreachable, TopicsUnusable
+from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import ClientNames, admin_properties, reader_properties
-from ucci_runtime.broker.kafka_topic_readers import KafkaTailReader, KafkaTopicReader
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_runtime.broker.records import Record
 from ucci_stream.operate.findings import ClockFacts, Finding, GroupFacts, OpenTransaction, of_group, of_transaction
 from ucci_stream.topics.access import diagnosing_group
 from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, partition_counts
+from ucci_stream.topics.kafka_reading import tail_reader, topic_reader
 
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _CLIENT = "doctor"
@@ -142,7 +142,7 @@ def _open_transactions(
 
 
 def _dated(settings: Settings, place: TopicPartition) -> int | None:
-    """Return when the record at a place was written, by whoever; None where it has gone meanwhile."""
+    """Return when the record at a place was written, in milliseconds since 1970; None where it is gone."""
     made = reader_properties(settings, diagnosing_group(settings.topics.prefix))
     consumer = Consumer(made | {"isolation.level": "read_uncommitted", "enable.partition.eof": False})
     try:
@@ -170,51 +170,35 @@ def read_reports(settings: Settings) -> Reported:
 
 
 def _events(settings: Settings, topic: Topic, kind: type[Read]) -> Iterator[Read]:
-    reader = KafkaTopicReader(
-        _CLIENT,
-        [topic.name(settings.topics.prefix)],
-        _properties(settings),
-        _count_nothing,
-        on_final=_raise,
-        closing=Event(),
-    )
-    try:
+    prefix = settings.topics.prefix
+    with closing(topic_reader(settings, _CLIENT, [topic.name(prefix)], diagnosing_group(prefix))) as reader:
         for record in reader.up_to_end():
             if record.value is not None and (event := _decoded(record, kind)) is not None:
                 yield event
-    finally:
-        reader.close()
 
 
 def _clocks(settings: Settings) -> ClockFacts | None:
     """Return when the newest result was dated; None where there is none yet."""
-    name = RESULTS.name(settings.topics.prefix)
-    most = partition_counts(settings)[name]
-    reader = KafkaTailReader(_CLIENT, name, _properties(settings), _count_nothing, most=2 * most, on_final=_raise)
+    prefix = settings.topics.prefix
+    name = RESULTS.name(prefix)
+    most = 2 * partition_counts(settings)[name]
     newest: ClockFacts | None = None
-    deadline_s = time.monotonic() + _PATIENCE_S
-    try:
+    with closing(tail_reader(settings, _CLIENT, name, diagnosing_group(prefix), most)) as reader:
+        deadline_s = time.monotonic() + _PATIENCE_S
         while not reader.has_reached_ends and time.monotonic() < deadline_s:
             for record in reader.poll(0.1):
                 routed = _decoded(record, RoutedEvent)
                 appended = datetime.fromtimestamp(record.timestamp_ms / _MILLISECONDS, UTC)
                 if routed is not None and (newest is None or appended > newest.appended_at):
                     newest = ClockFacts(routed.routed_by, routed.routed_at, appended, datetime.now(UTC))
-    finally:
-        reader.close()
     return newest
-
-
-def _properties(settings: Settings) -> dict[str, object]:
-    group = diagnosing_group(settings.topics.prefix)
-    return reader_properties(settings, group) | {"log_level": 2}
 
 
 def _decoded(record: Record, kind: type[Read]) -> Read | None:
     try:
         return kind.from_json(record.value or b"")
     except DecodeError:
-        # Whoever needs it has counted it; the newest good one counts here.
+        # The service that reads it has counted it; the newest good one counts here.
         return None
 
 
@@ -222,11 +206,3 @@ def _halves(line: str) -> tuple[str, str]:
     """Split a line of the topics' check into what is wrong and what to do."""
     what, _, remedy = line.partition("; ")
     return what, remedy
-
-
-def _count_nothing(name: str, amount: float = 1.0, **labels: str) -> None:
-    """Count nothing: a command has no metrics."""
-
-
-def _raise(error: BrokerError) -> None:
-    raise error

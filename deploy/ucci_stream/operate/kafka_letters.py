@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from threading import Event
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
@@ -21,9 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from schemas.errors import UcciError
 from schemas.settings import Settings
 from schemas.topics import DEAD_LETTERS, FEEDBACK, QUERIES, RESULTS, ROOMY_MAX_MESSAGE_BYTES
-from ucci_runtime.broker.errors import BrokerError
-from ucci_runtime.broker.kafka_properties import admin_properties, reader_properties
-from ucci_runtime.broker.kafka_topic_readers import KafkaTopicReader
+from ucci_runtime.broker.kafka_properties import admin_properties
 from ucci_stream.operate.kafka_scan import partitions_of, records_since
 from ucci_stream.operate.letters import (
     Letter,
@@ -35,6 +32,7 @@ from ucci_stream.operate.letters import (
     replayed_from,
 )
 from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, broker_failures, client_properties, partition_counts
+from ucci_stream.topics.kafka_reading import topic_reader
 
 MOST_REPLAYED = 100_000
 """Letters of one replay; they are held in memory."""
@@ -62,23 +60,14 @@ def read_letters(settings: Settings, selection: Selection) -> Iterator[Letter]:
     ------
     BrokerError, ReplayFailed
     """
-    topic = DEAD_LETTERS.name(settings.topics.prefix)
-    reader = KafkaTopicReader(
-        "dead-letters",
-        [topic],
-        reader_properties(settings, f"{settings.topics.prefix}-{_GROUP}") | {"log_level": 2},
-        _count_nothing,
-        on_final=_raise,
-        closing=Event(),
-        partitions=partitions_of(settings, topic),
-    )
-    try:
+    prefix = settings.topics.prefix
+    topic, group_id = DEAD_LETTERS.name(prefix), f"{prefix}-{_GROUP}"
+    partitions = partitions_of(settings, topic)
+    with closing(topic_reader(settings, _GROUP, [topic], group_id, partitions=partitions)) as reader:
         for record in reader.up_to_end():
             letter = letter_of(record)
             if selection.takes(letter):
                 yield letter
-    finally:
-        reader.close()
 
 
 @dataclass(slots=True)
@@ -239,11 +228,3 @@ def _oldest(settings: Settings, topics: Sequence[str]) -> datetime | None:
     kept = [int(future.result()["retention.ms"].value or -1) for future in described.values()]
     limited = [milliseconds for milliseconds in kept if milliseconds >= 0]
     return datetime.now(UTC) - timedelta(milliseconds=min(limited)) + _CLOCKS_DIFFER if limited else None
-
-
-def _count_nothing(name: str, amount: float = 1.0, **labels: str) -> None:
-    """Count nothing: the command reports what it did."""
-
-
-def _raise(error: BrokerError) -> None:
-    raise error
