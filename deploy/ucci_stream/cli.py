@@ -233,15 +233,12 @@ def send(
     Example: ucci-stream send queries.jsonl --wait
     """
     from ucci_stream.topics.feed import send_queries
-    from ucci_stream.topics.outcomes import RESULT_TOPICS, follow, outcome_of_result
+    from ucci_stream.topics.outcomes import OF_RESULTS, sent_and_followed
 
-    settings = settings_of(config)
-    if not wait:
-        _say_fed(send_queries(settings, file, err), None, as_json=as_json)
-        return
-    with follow(settings, RESULT_TOPICS) as follower:
-        fed = send_queries(settings, file, err)
-        _say_fed(fed, follower.await_all(fed.query_ids, timeout_s, outcome_of_result), as_json=as_json)
+    fed, outcomes = sent_and_followed(
+        settings_of(config), lambda settings: send_queries(settings, file, err), OF_RESULTS if wait else None, timeout_s
+    )
+    _say_fed(fed, outcomes, as_json=as_json)
 
 
 @app.command()
@@ -257,15 +254,12 @@ def label(
     Example: ucci-stream label gold.jsonl --wait
     """
     from ucci_stream.topics.feed import send_feedback
-    from ucci_stream.topics.outcomes import LABEL_TOPICS, follow, outcome_of_label
+    from ucci_stream.topics.outcomes import OF_LABELS, sent_and_followed
 
-    settings = settings_of(config)
-    if not wait:
-        _say_fed(send_feedback(settings, file, err), None, as_json=as_json)
-        return
-    with follow(settings, LABEL_TOPICS) as follower:
-        fed = send_feedback(settings, file, err)
-        _say_fed(fed, follower.await_all(fed.query_ids, timeout_s, outcome_of_label), as_json=as_json)
+    fed, outcomes = sent_and_followed(
+        settings_of(config), lambda settings: send_feedback(settings, file, err), OF_LABELS if wait else None, timeout_s
+    )
+    _say_fed(fed, outcomes, as_json=as_json)
 
 
 @app.command()

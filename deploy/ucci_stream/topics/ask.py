@@ -13,7 +13,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from rich.console import Console
 from rich.table import Table
 
@@ -29,9 +29,9 @@ from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.request import build_probe, build_request
 from stream_router.ports import ServerName
 from ucci_runtime.process import SystemClock
-from ucci_stream.topics import admin
 from ucci_stream.topics.access import asking_group
-from ucci_stream.topics.admin import broker_failures, client_properties, require_broker
+from ucci_stream.topics.admin import client_properties
+from ucci_stream.topics.outcomes import Follower, follow
 
 _REASONS = {
     "threshold": "u lies above the threshold, so the large model was asked",
@@ -69,60 +69,34 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
     Raises
     ------
     NoAnswer
-        When no result came in time, or the topics are missing.
+        When no result came in time.
+    TopicMissing
     BrokerUnreachable, AccessDenied
         When the broker does not answer, or not to us.
     """
-    require_broker(settings)
     query = QueryEvent(query_id=f"ask-{uuid.uuid4()}", text=text, workload=workload)
     prefix = settings.topics.prefix
-    consumer = Consumer(
-        client_properties(
-            settings,
-            group_id=asking_group(prefix, query.query_id),
-            enable_auto_commit="false",
-            isolation_level="read_committed",
-            fetch_wait_max_ms=20,
-        )
-    )
-    try:
-        with broker_failures(settings):
-            _follow_from_now(consumer, RESULTS.name(prefix))
+    with follow(settings, [RESULTS], group_id=asking_group(prefix, query.query_id)) as follower:
         producer = Producer(client_properties(settings, linger_ms=0))
         sent = time.monotonic()
         producer.produce(QUERIES.name(prefix), key=query.query_id.encode(), value=query.to_json())
         producer.flush(timeout_s)
         while (left := sent + timeout_s - time.monotonic()) > 0:
-            routed = _matching(consumer, query.query_id, min(left, 0.5))
+            routed = _matching(follower, query.query_id, min(left, 0.5))
             if routed is not None:
                 return Asked(routed, time.monotonic() - sent)
-    finally:
-        consumer.close()
     raise NoAnswer(
         f"no result within {timeout_s:g} s: is a router running on {settings.kafka['bootstrap.servers']} with prefix "
         f"{prefix!r}, and is it ready (GET /readyz)? The query stays in the topic and will be answered"
     )
 
 
-def _follow_from_now(consumer: Consumer, topic: str) -> None:
-    """Assign every partition at its present end, so that nothing written from now on is missed."""
-    metadata = consumer.list_topics(topic, timeout=admin.ANSWER_TIMEOUT_S).topics[topic]
-    if metadata.error is not None:
-        raise NoAnswer(f"{topic}: {metadata.error.str()}; run `ucci-stream topics create`")
-    starts = []
-    for partition in metadata.partitions:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=admin.ANSWER_TIMEOUT_S)
-        starts.append(TopicPartition(topic, partition, end if end >= 0 else OFFSET_END))
-    consumer.assign(starts)
-
-
-def _matching(consumer: Consumer, query_id: str, timeout_s: float) -> RoutedEvent | None:
-    for message in consumer.consume(num_messages=500, timeout=timeout_s):
-        value, key = message.value(), message.key()
-        if message.error() is not None or value is None or key != query_id.encode():
+def _matching(follower: Follower, query_id: str, timeout_s: float) -> RoutedEvent | None:
+    for message in follower.messages(timeout_s):
+        if message.key() != query_id.encode():
             continue
         try:
-            return RoutedEvent.from_json(value)
+            return RoutedEvent.from_json(message.value() or b"")
         except DecodeError as error:
             raise NoAnswer(f"the result of {query_id} cannot be read: {error}") from None
     return None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
 from rich.markup import escape
@@ -25,6 +26,7 @@ from schemas.topics import DEAD_LETTERS, OBSERVATIONS, RESULTS, Topic
 from ucci_runtime.broker.kafka_records import record_of
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import broker_failures, client_properties
+from ucci_stream.topics.feed import Fed
 
 _POLL_S = 0.25
 _QUIET_S = 1.5
@@ -145,7 +147,9 @@ def outcome_of_label(value: bytes) -> tuple[str, str] | None:
 
 
 @contextmanager
-def follow(settings: Settings, topics: Sequence[Topic], last: int = 0) -> Iterator[Follower]:
+def follow(
+    settings: Settings, topics: Sequence[Topic], last: int = 0, *, group_id: str | None = None
+) -> Iterator[Follower]:
     """Open a follower of these topics at their present ends.
 
     Parameters
@@ -154,6 +158,8 @@ def follow(settings: Settings, topics: Sequence[Topic], last: int = 0) -> Iterat
     topics : sequence of Topic
     last : int
         Start so many records before the end of each partition.
+    group_id : str, optional
+        Under which it reads; it has no members.
 
     Raises
     ------
@@ -166,7 +172,7 @@ def follow(settings: Settings, topics: Sequence[Topic], last: int = 0) -> Iterat
         "isolation_level": "read_committed",
         "fetch_wait_max_ms": 20,
     }
-    ours["group_id"] = f"{prefix}-follow-{uuid.uuid4()}"
+    ours["group_id"] = group_id or f"{prefix}-follow-{uuid.uuid4()}"
     consumer = Consumer(client_properties(settings, **ours))
     try:
         with broker_failures(settings):
@@ -224,5 +230,38 @@ def result_line(routed: RoutedEvent) -> str:
     return f"{begin} {decision.reason} u={u} {escape(words)}"
 
 
-LABEL_TOPICS = (OBSERVATIONS, DEAD_LETTERS)
-RESULT_TOPICS = (RESULTS, DEAD_LETTERS)
+class Wanted(NamedTuple):
+    """The topics in which an outcome appears, and how it is read there."""
+
+    topics: tuple[Topic, ...]
+    read: Callable[[bytes], tuple[str, str] | None]
+
+
+OF_RESULTS = Wanted((RESULTS, DEAD_LETTERS), outcome_of_result)
+OF_LABELS = Wanted((OBSERVATIONS, DEAD_LETTERS), outcome_of_label)
+
+
+def sent_and_followed(
+    settings: Settings, send: Callable[[Settings], Fed], wanted: Wanted | None, timeout_s: float
+) -> tuple[Fed, Outcomes | None]:
+    """Send records and, where outcomes are wanted, wait for that of each.
+
+    Parameters
+    ----------
+    settings : Settings
+    send : callable
+    wanted : Wanted or None
+        With None it does not wait.
+    timeout_s : float
+        See :meth:`Follower.await_all`.
+
+    Raises
+    ------
+    FeedStopped
+    TopicMissing, BrokerUnreachable, AccessDenied
+    """
+    if wanted is None:
+        return send(settings), None
+    with follow(settings, wanted.topics) as follower:
+        fed = send(settings)
+        return fed, follower.await_all(fed.query_ids, timeout_s, wanted.read)
