@@ -14,6 +14,7 @@ from recalibrator.api.pages.spans import TrafficSpan, moment, traffic_span
 from recalibrator.api.read_model.status_documents import SILENT_AFTER
 from schemas.costs import CostRate
 from schemas.status import DeadLetterCount, RecalibratorStatus, WorkloadStatus
+from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 from schemas.topics import QUERIES
 
 Severity = Literal["bad", "warn", "calm", "good"]
@@ -27,8 +28,8 @@ ESCALATION_JUMP = 0.15
 FEW_LETTERS = 5
 """Fewer dead letters in an hour are a stray producer, not a trend."""
 
-SHORTFALL = 0.005
-"""Of micro-F1: an estimate so little below the target still counts as holding it, as in the fit's own sentence."""
+_DECIDING = ("active", "stale", "label_starved")
+"""States in which the estimate of the version in force is compared with the target."""
 
 _ORDER: tuple[Severity, ...] = ("bad", "warn", "calm", "good")
 _HOURS_A_DAY = 24.0
@@ -246,27 +247,37 @@ def _cheaper(status: WorkloadStatus, rate: float) -> tuple[str, Act]:
             remedy = f"If queries have not changed, {act[0].lower()}{act[1:]}, which escalated {before:.1%}."
             return remedy, Act(act, _confirm(workload, "activate", version.parent_version))
     if status.state == "infeasible":
-        return _LOWER.format(workload=workload), _section(status, "plots", "Quality for cost")
+        return _out_of_reach(status), _section(status, "plots", "Quality for cost")
     return "See what cheaper thresholds would give, or compare with an earlier version.", _section(
         status, "versions", "Versions"
     )
 
 
 _LOWER = "Lower workloads.{workload}.target.micro_f1 to what can be reached, or use a better large model."
+_LOWER_FIELDS = "Lower workloads.{workload}.target to what can be reached, or use a better large model."
+_RAISE = "Raise workloads.{workload}.target.cost, or lower sampling.exploration_probability, which is paid first."
+
+
+def _out_of_reach(status: WorkloadStatus) -> str:
+    target = status.target
+    remedy = _RAISE if target.cost is not None else _LOWER_FIELDS if target.fields else _LOWER
+    return remedy.format(workload=status.workload)
 
 
 def _infeasible(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state != "infeasible":
         return None
     best = max(status.frontier.micro_f1, default=None) if status.frontier is not None else None
+    if status.target.cost is not None or status.target.fields:
+        best = None
     reached = "" if best is None else f"; the best reaches {best:.3f}"
     since = f" since {_at(at)}" if (at := _state_since(status, facts)) is not None else ""
-    sentence = f"No threshold has reached micro-F1 {status.target.micro_f1:g}{since}{reached}{_price(status, facts)}."
+    sentence = f"No threshold has reached {status.target}{since}{reached}{_price(status, facts)}."
     return Headline(
         "infeasible",
         "bad",
         sentence,
-        _LOWER.format(workload=status.workload),
+        _out_of_reach(status),
         _section(status, "plots", "Quality for cost"),
     )
 
@@ -286,18 +297,24 @@ def _bad_labels(status: WorkloadStatus, facts: Facts) -> Headline | None:
     return Headline("bad_labels", "bad", sentence, remedy, _labelling(status, "Answer the audits", reason="audit"))
 
 
-def _below_target(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    quality, target = status.micro_f1, status.target.micro_f1
-    if (
-        status.state not in ("active", "stale", "label_starved")
-        or quality is None
-        or quality.estimate >= target - SHORTFALL
-    ):
+def _capped(status: WorkloadStatus, facts: Facts) -> Headline | None:
+    """Speak of a cap on escalation that binds: it was asked for, and what it costs in quality should be known."""
+    remark = of_cap(status.target, status.micro_f1, status.standing)
+    if not remark or status.state not in _DECIDING:
         return None
-    sentence = (
-        f"Version {status.calibration_version} is below its target: micro-F1 {quality.estimate:.3f} "
-        f"({quality.lower:.3f} to {quality.upper:.3f}) for a target of {target:g}{_price(status, facts)}."
-    )
+    sentence = f"Version {status.calibration_version} is held back: {remark}{_price(status, facts)}."
+    remedy = f"Give the large model more room and raise workloads.{status.workload}.target.max_escalation."
+    return Headline("capped", "warn", sentence, remedy, _section(status, "plots", "Quality for cost"))
+
+
+def _below_target(status: WorkloadStatus, facts: Facts) -> Headline | None:
+    quality, target = status.micro_f1, status.target
+    if status.state not in _DECIDING or quality is None or is_held(target, quality, status.standing):
+        return None
+    goal = "" if target.micro_f1 is None else f" for a target of {target.micro_f1:g}"
+    fields = of_fields(target, status.standing)
+    said = f"micro-F1 {estimated(quality)}{goal}{'; ' if fields else ''}{fields}"
+    sentence = f"Version {status.calibration_version} is below its target: {said}{_price(status, facts)}."
     remedy = "The next fit moves the threshold; a refit does so at once."
     return Headline("below_target", "warn", sentence, remedy, Act("Refit", _confirm(status.workload, "refit")))
 
@@ -380,14 +397,18 @@ def _quiet(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _well(status: WorkloadStatus, facts: Facts) -> Headline:
-    quality = status.micro_f1
-    keeps = (
-        f"version {status.calibration_version} decides, and its micro-F1 is not known yet"
-        if quality is None
-        else f"version {status.calibration_version} holds micro-F1 {status.target.micro_f1:g}, at an estimated "
-        f"{quality.estimate:.3f} ({quality.lower:.3f} to {quality.upper:.3f})"
-    )
-    return Headline("well", "good", f"All is well: {keeps}{_price(status, facts)}.")
+    return Headline("well", "good", f"All is well: {_keeping(status)}{_price(status, facts)}.")
+
+
+def _keeping(status: WorkloadStatus) -> str:
+    quality, number, target = status.micro_f1, status.calibration_version, status.target
+    if quality is None:
+        return f"version {number} decides, and its micro-F1 is not known yet"
+    if target.cost is not None:
+        spent = of_budget(target, status.standing)
+        return f"version {number} buys an estimated micro-F1 of {estimated(quality)} at {spent}"
+    fields = of_fields(target, status.standing)
+    return f"version {number} holds {target}, at an estimated {estimated(quality)}{'; ' if fields else ''}{fields}"
 
 
 _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
@@ -400,6 +421,7 @@ _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     _infeasible,
     _bad_labels,
     _drift,
+    _capped,
     _below_target,
     _letters,
     _cold_start,

@@ -134,7 +134,7 @@ _CURVE_ROOM = 0.01
 
 
 def frontier_plot(
-    now: CostQualityCurve | None, at_fit: CostQualityCurve | None, target: float, large_only: float | None
+    now: CostQualityCurve | None, at_fit: CostQualityCurve | None, target: float | None, large_only: float | None
 ) -> Markup:
     """Draw micro-F1 against sequential cost, or escalation while the costs are unknown."""
     description = (
@@ -150,7 +150,8 @@ def frontier_plot(
         if at_fit is not None and len(_across(at_fit, has_cost=has_cost)) == len(at_fit.micro_f1):
             axes.plot(_across(at_fit, has_cost=has_cost), at_fit.micro_f1, color=SECOND, lw=1.1, label="at fit")
         axes.plot(_across(now, has_cost=has_cost), now.micro_f1, color=MAIN, lw=1.8, label="now")
-        axes.axhline(target, color=GOAL, lw=1.2, ls=(0, (4, 3)))
+        if target is not None:
+            axes.axhline(target, color=GOAL, lw=1.2, ls=(0, (4, 3)))
         if now.chosen is not None:
             place = _across(now, has_cost=has_cost)[now.chosen], now.micro_f1[now.chosen]
             axes.scatter(*place, s=44, color=MAIN, zorder=4, lw=0)
@@ -167,7 +168,7 @@ def frontier_plot(
                 color=MUTED,
                 fontsize=7.5,
             )
-        values = [*now.micro_f1, target]
+        values = [*now.micro_f1, *_goal(target)]
         axes.set_ylim(min(values) - _CURVE_ROOM, max(values) + _CURVE_ROOM)
         axes.set_xlabel("cost of a query, sequential" if has_cost else "share escalated")
         axes.set_ylabel("expected micro-F1")
@@ -188,7 +189,26 @@ _LEAST_POINTS = 2
 _MOST_NUMBERED, _MOST_LINES = 8, 120
 
 
-def quality_plot(points: Sequence[HistoryPoint], target: float) -> Markup:
+def _goal(target: float | None) -> tuple[float, ...]:
+    return () if target is None else (target,)
+
+
+def _mark_goal(axes: Any, target: float | None) -> None:
+    if target is None:
+        return
+    axes.axhline(target, color=GOAL, lw=1.3, ls=(0, (4, 3)))
+    axes.annotate(
+        f"target {target:g}",
+        (0.0, target),
+        xycoords=("axes fraction", "data"),
+        xytext=(3, -10),
+        textcoords="offset points",
+        color=GOAL,
+        fontsize=8.5,
+    )
+
+
+def quality_plot(points: Sequence[HistoryPoint], target: float | None) -> Markup:
     """Draw micro-F1 with its 95 % interval, the target, and where versions changed and drift was seen."""
     known = [(p.at, p.micro_f1) for p in points if p.micro_f1 is not None]
     description = (
@@ -208,21 +228,12 @@ def quality_plot(points: Sequence[HistoryPoint], target: float) -> Markup:
         # The widest intervals, those of the first labels, would flatten all the rest.
         middle = len(known) // 2
         axes.set_ylim(
-            min([target, *estimates, sorted(lower)[middle]]) - _QUALITY_ROOM,
-            max([target, *estimates, sorted(upper)[middle]]) + _QUALITY_ROOM,
+            min([*_goal(target), *estimates, sorted(lower)[middle]]) - _QUALITY_ROOM,
+            max([*_goal(target), *estimates, sorted(upper)[middle]]) + _QUALITY_ROOM,
         )
         _mark(axes, points, numbered=True)
         time_axis(axes, times[0], times[-1])
-        axes.axhline(target, color=GOAL, lw=1.3, ls=(0, (4, 3)))
-        axes.annotate(
-            f"target {target:g}",
-            (0.0, target),
-            xycoords=("axes fraction", "data"),
-            xytext=(3, -10),
-            textcoords="offset points",
-            color=GOAL,
-            fontsize=8.5,
-        )
+        _mark_goal(axes, target)
         axes.set_ylabel("micro-F1")
 
     return drawn(WIDE, description, draw)
