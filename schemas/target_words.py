@@ -37,9 +37,10 @@ def of_fields(target: Target, standing: TargetStanding | None) -> str:
     >>> of_fields(Target(micro_f1=0.8, fields={"camera": 0.9}), standing)
     'camera 0.900 (0.890 to 0.910) for 0.9; camera binds'
     """
-    if standing is None or not standing.fields:
+    if standing is None or not target.fields:
         return ""
-    reached = [f"{name} {estimated(one)} for {target.fields[name]:g}" for name, one in standing.fields.items()]
+    known = {name: one for name, one in standing.fields.items() if name in target.fields}
+    reached = [f"{name} {estimated(one)} for {target.fields[name]:g}" for name, one in known.items()]
     binds = standing.binds or ""
     scarce = binds.removeprefix(FIELD_PREFIX) if binds.startswith(FIELD_PREFIX) else "micro-F1" if binds else ""
     return ", ".join(reached) + (f"; {scarce} binds" if scarce and not standing.is_capped else "")

@@ -174,7 +174,7 @@ class LabelTable:
         both ran it is the small model's answer that they lack, and whether both ran is drawn at any u: what is left is
         a fair sample of either model's answers.
         """
-        found, place = LabelTable(self.grid, target, (), max(1, len(self))), self.fields.index(name)
+        found, place = LabelTable(self.grid, target, (name,), max(1, len(self))), self.fields.index(name)
         found._ids = self._ids  # read, never written
         table, counts = found.table, self._per_field[: len(self), place].astype(np.float64).T
         table[:] = self.table

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from recalibrator.api.pages.headline import Facts, Headline, headline, in_force
-from schemas.calibration import Interval, Target
+from schemas.calibration import BudgetStanding, Interval, Target, TargetStanding
 from schemas.costs import CostRate, ModelCosts, expected_cost
 from schemas.status import (
     CommandOutcome,
@@ -269,6 +269,51 @@ CASES = {
         ("below its target: micro-F1 0.880",),
         "/confirm?workload=photo&action=refit",
         status(micro_f1=Interval(estimate=0.88, lower=0.86, upper=0.9)),
+    ),
+    "capped": Case(
+        "capped",
+        "warn",
+        ("held back: the cap of 40 % escalated costs 0.030 of micro-F1 (0.010 to 0.050): the target would take 52 %",),
+        "/workloads/photo#plots",
+        status(
+            target=Target(micro_f1=0.91, max_escalation=0.4),
+            micro_f1=Interval(estimate=0.88, lower=0.86, upper=0.9),
+            standing=TargetStanding(binds="max_escalation", wanted_escalation=0.52),
+        ),
+    ),
+    "field below its target": Case(
+        "below_target",
+        "warn",
+        ("micro-F1 0.913 (0.902 to 0.924) for a target of 0.9; iso 0.880 (0.860 to 0.900) for 0.9; iso binds",),
+        "/confirm?workload=photo&action=refit",
+        status(
+            target=Target(micro_f1=0.9, fields={"iso": 0.9}),
+            standing=TargetStanding(binds="fields.iso", fields={"iso": Interval(estimate=0.88, lower=0.86, upper=0.9)}),
+        ),
+    ),
+    "fields out of reach": Case(
+        "infeasible",
+        "bad",
+        ("No threshold has reached iso 0.99 since",),
+        "/workloads/photo#plots",
+        status(state="infeasible", target=Target(fields={"iso": 0.99}), standing=TargetStanding(binds="fields.iso")),
+    ),
+    "budget out of reach": Case(
+        "infeasible",
+        "bad",
+        ("No threshold has reached a cost of 1.1 a query since",),
+        "/workloads/photo#plots",
+        status(state="infeasible", target=Target(cost=1.1), standing=TargetStanding(binds="cost")),
+    ),
+    "budget kept": Case(
+        "well",
+        "good",
+        ("buys an estimated micro-F1 of 0.913 (0.902 to 0.924) at 1.448 a query over the last 10,000, for a",),
+        "",
+        status(
+            target=Target(cost=1.45),
+            standing=TargetStanding(binds="cost", budget=BudgetStanding(allowed=1.46, realised=1.448, queries=10_000)),
+        ),
     ),
     "dead letters rise": Case(
         "dead_letters",

@@ -155,7 +155,7 @@ def test_a_cap_comes_before_a_budget(value: list[float], rate: list[float], cap:
 
 
 def test_what_was_overdrawn_makes_no_budget_infeasible() -> None:
-    """While an overdrawn budget is saved up again nothing may be affordable; the promise is within reach all the same."""
+    """While what was overdrawn is saved nothing may be affordable; the promise is within reach all the same."""
     one = weighed(np.zeros(COUNT), rate=np.linspace(1.0, 0.02, COUNT))
     saved = choose_for(Target(cost=1.7), {"micro_f1": one}, Affordable(-0.1, 0.2), 0.03, 0.0)
     assert (saved.index, saved.feasible) == (COUNT - 1, True)
