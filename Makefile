@@ -95,6 +95,7 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 	$(DRIFT) --seeds $$(seq 131 140) --policies ours --out docs/results/drift-current
 	$(DRIFT) --families ablations --seeds $$(seq 151 160) --policies ablations --out docs/results/ablations
 	$(DRIFT) --families messy --seeds 141 142 --queries 60000 --policies ours --out docs/results/messy
+	$(DRIFT).budget --queries 50000 --seeds 101 102 --late 0 2 --out docs/results/budget
 
 docs: $(STAMP)   ## write the generated documents anew
 	$(BIN)/python -m tools.docs.documents

@@ -307,12 +307,18 @@ def _sentence(state: WorkloadState, facts: WorkloadFacts, quality: Interval | No
         "cold_start": f"Both models answer every query: {first}.",
         "paused": f"New versions are paused; version {number} decides, with an estimated micro-F1 of {now}.",
         "pinned": f"Version {number} is pinned, with an estimated micro-F1 of {now} for a target of {goal}.",
-        "infeasible": f"No threshold reaches {goal}: queries escalate where it helps, for an estimated {now}.",
+        "infeasible": f"No threshold {_short_of(goal, facts)}, for an estimated {now}.",
         "label_starved": f"{effective:.0f} effective labels are too few to move the threshold; {minimum:g} are needed.",
         "stale": f"No label has come in for the last {asked} requests; version {number} stays as it is.",
         "active": _held(facts, quality, number, now),
     }
     return sentences.get(state, "")
+
+
+def _short_of(goal: str, facts: WorkloadFacts) -> str:
+    if facts.settings.target.cost is not None:
+        return f"keeps to {goal}: nothing escalates that need not"
+    return f"reaches {goal}: queries escalate where it helps"
 
 
 def _held(facts: WorkloadFacts, quality: Interval | None, number: int, now: str) -> str:

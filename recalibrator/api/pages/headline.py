@@ -272,7 +272,8 @@ def _infeasible(status: WorkloadStatus, facts: Facts) -> Headline | None:
         best = None
     reached = "" if best is None else f"; the best reaches {best:.3f}"
     since = f" since {_at(at)}" if (at := _state_since(status, facts)) is not None else ""
-    sentence = f"No threshold has reached {status.target}{since}{reached}{_price(status, facts)}."
+    missed = "kept to" if status.target.cost is not None else "reached"
+    sentence = f"No threshold has {missed} {status.target}{since}{reached}{_price(status, facts)}."
     return Headline(
         "infeasible",
         "bad",

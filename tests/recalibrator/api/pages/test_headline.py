@@ -301,7 +301,7 @@ CASES = {
     "budget out of reach": Case(
         "infeasible",
         "bad",
-        ("No threshold has reached a cost of 1.1 a query since",),
+        ("No threshold has kept to a cost of 1.1 a query since",),
         "/workloads/photo#plots",
         status(state="infeasible", target=Target(cost=1.1), standing=TargetStanding(binds="cost")),
     ),
