@@ -113,7 +113,7 @@ TARGETS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
         (
             "target: micro-F1 0.9 and camera 0.97",
             'bar low" style="--v:0.9500;--t:0.97"',
-            "the field&#39;s own target, else",
+            "own target, else that of all",
         ),
     ),
     "budget": ({"cost": 1.7}, ("target: a cost of 1.7 a query", 'style="--v:0.9500"', "no field has a target")),
