@@ -157,13 +157,7 @@ def workload_status(
         calibration_error=calibration_error(sums, half_life),
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(facts.now_us) if facts.now_us else None,
-        details=counters.details()
-        | {
-            "label_audit": label_details(trust, labels),
-            "labelers_set_aside": monitor.labelers.details(labels),
-            "traffic_window": _traffic_window(traffic),
-        }
-        | ({} if settings.uncertainty == DEFAULT_SIGNAL else {"uncertainty_signal": settings.uncertainty}),
+        details=counters.details() | _details(settings, labels, monitor, traffic),
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
@@ -173,6 +167,17 @@ def workload_status(
         handoff=facts.handoff.status(),
         standing=facts.standing,
     )
+
+
+def _details(
+    settings: WorkloadSettings, labels: LabelTable, monitor: ChangeMonitor, traffic: TrafficWindow
+) -> dict[str, JsonValue]:
+    return {
+        "label_audit": label_details(monitor.label_quality, labels),
+        "labelers_set_aside": monitor.labelers.details(labels),
+        "traffic_window": _traffic_window(traffic),
+        **({} if settings.uncertainty == DEFAULT_SIGNAL else {"uncertainty_signal": settings.uncertainty}),
+    }
 
 
 def _in_force(current: CalibrationVersion | None) -> dict[str, Any]:
