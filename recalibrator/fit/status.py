@@ -162,6 +162,7 @@ def workload_status(
             "label_audit": label_details(trust, labels),
             "labelers_set_aside": monitor.labelers.details(labels),
             "traffic_window": _traffic_window(traffic),
+            "served": traffic.served(),
         }
         | ({} if settings.uncertainty == DEFAULT_SIGNAL else {"uncertainty_signal": settings.uncertainty}),
         saving=_saving(cost),

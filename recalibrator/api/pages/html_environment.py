@@ -9,6 +9,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from schemas.event import rfc3339
 
+_WHOLE_FROM = 10.0
+
 
 def environment(**values: object) -> Environment:
     """Return the templates' environment; ``values`` are known to each of them."""
@@ -24,6 +26,7 @@ def environment(**values: object) -> Environment:
         "iso": _iso,
         "percent": percent,
         "number": number,
+        "rate": rate,
         "words": words,
         "segment": _segment,
     }
@@ -44,6 +47,17 @@ def percent(value: float | None, digits: int = 1) -> str:
 def number(value: float | None, digits: int = 3) -> str:
     """Return a number with so many decimals, a dash for none."""
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+def rate(value: float) -> str:
+    """Return queries a second, short: whole numbers from ten on.
+
+    Examples
+    --------
+    >>> rate(12.6), rate(1.26), rate(0.0126), rate(0.0)
+    ('13', '1.3', '0.013', '0')
+    """
+    return f"{value:,.0f}" if value >= _WHOLE_FROM else f"{value:.2g}"
 
 
 def _segment(name: str) -> str:
