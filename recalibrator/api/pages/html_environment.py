@@ -23,6 +23,7 @@ def environment(**values: object) -> Environment:
     )
     made.filters |= {
         "time": _time,
+        "minute": _minute,
         "iso": _iso,
         "percent": percent,
         "number": number,
@@ -67,6 +68,10 @@ def _segment(name: str) -> str:
 
 def _time(moment: datetime | None) -> str:
     return "–" if moment is None else moment.strftime("%d %b %H:%M:%S")
+
+
+def _minute(moment: datetime | None) -> str:
+    return "–" if moment is None else moment.strftime("%d %b %H:%M")
 
 
 def _iso(moment: datetime | None) -> str:

@@ -224,7 +224,8 @@ def latency_plot(
             else:
                 say_nothing_yet(axes, f"no call of the {role} model")
         first = next(axes for axes in rows if axes.lines)
-        first.legend(loc="upper left", ncols=3, borderaxespad=0.1, columnspacing=1.1)
+        # Above the lines: on a logarithmic scale they may lie anywhere.
+        first.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.1, columnspacing=1.1)
 
     return drawn(WIDE, description, draw, rows=len(seen))
 
