@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.chromium import ChromiumNotInstalled, open_chromium
 from tests.support.page_scenes import SCENES, served
 
 pytestmark = pytest.mark.browser
@@ -25,6 +24,7 @@ TALLEST = 4_000
 """Pixels of a page on a telephone: what is urgent must not drown."""
 
 MOST_TABS = 200
+DEADLINE_MS = 120_000
 
 
 class Addresses:
@@ -41,15 +41,6 @@ class Addresses:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    try:
-        with open_chromium() as browser:
-            yield browser
-    except ChromiumNotInstalled as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
 def addresses() -> Iterator[Addresses]:
     with ExitStack() as running:
         yield Addresses(running)
@@ -59,6 +50,7 @@ def addresses() -> Iterator[Addresses]:
 def page(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     look = getattr(request, "param", "light")
     context = chromium.new_context(**LOOKS[look])
+    context.set_default_timeout(DEADLINE_MS)
     yield context.new_page()
     context.close()
 
@@ -93,7 +85,7 @@ def test_axe_would_find_what_is_wrong(addresses: Addresses, page: Page) -> None:
     page.goto(addresses.of("label-form"))
     page.evaluate("document.querySelector('label[for=field-1]').remove()")
 
-    assert [line.split(":")[0] for line in violations(page)] == ["label"]
+    assert "label" in {line.split(":")[0] for line in violations(page)}
 
 
 @pytest.mark.parametrize("page", ["phone"], indirect=True)
@@ -128,8 +120,8 @@ def test_the_keyboard_reaches_everything_in_sight(addresses: Addresses, page: Pa
     """Tab goes through every link, button, field and fold once, in the order of the page, each with a visible frame."""
     page.goto(addresses.of(scene))
     wanted = page.evaluate(
-        "[...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')].filter((one) => "
-        "one.type !== 'hidden' && one.checkVisibility() && (one.type !== 'radio' || one.checked)).length"
+        "[...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')].filter("
+        "(one) => one.type !== 'hidden' && one.checkVisibility() && (one.type !== 'radio' || one.checked)).length"
     )
     places: list[int] = []
     for _ in range(MOST_TABS):

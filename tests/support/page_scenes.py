@@ -6,10 +6,12 @@ What a scene holds went in through the topics' records, a week of it; nothing is
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from html import unescape
 from typing import Any, cast
 
 from fastapi import FastAPI
@@ -194,6 +196,14 @@ def filled(scene: Scene, missing: Sequence[str] = ()) -> Api:
         one = recalibrator().model_copy(update={"labelers": dict.fromkeys(scene.workloads, known)})
         api.cache.take("ucci.recalibrators", one.instance_id.encode(), one.to_json())
     return api
+
+
+def first_sentence(scene: Scene) -> str:
+    """Return what the scene's page says first."""
+    page = filled(scene).client.get(scene.path).text
+    found = re.search(r'<p class="what">(.*?)</p>', page, re.DOTALL)
+    assert found is not None, "the page has no first sentence"
+    return unescape(re.sub("<[^>]*>", "", found.group(1)))
 
 
 @contextmanager

@@ -117,7 +117,7 @@ def escalation_plot(points: Sequence[HistoryPoint], window: Window) -> Markup:
             times = [at for at, _ in costs]
             lower.plot(times, [c.sequential for _, c in costs], color=MAIN, lw=1.8, label="sequential")
             lower.plot(times, [c.paper for _, c in costs], color=MAIN, lw=1.3, ls=_DOTTED, label="paper")
-            lower.plot(times, [c.large_only for _, c in costs], color=GOAL, lw=1.3, ls=_DASHED, label="large only")
+            lower.plot(times, [c.large_only for _, c in costs], color=GOAL, lw=1.3, ls=_DASHED, label="large alone")
             lower.set_ylim(0.0, 1.42 * max(max(c.sequential, c.large_only) for _, c in costs))
             lower.legend(loc="upper left", ncols=3, borderaxespad=0.1, columnspacing=1.1)
             _mark(lower, seen, window, numbered=False)

@@ -156,7 +156,7 @@ def frontier_plot(
         if has_cost and large_only is not None:
             axes.axvline(large_only, color=MUTED, lw=0.9, ls=":")
             axes.annotate(
-                "large only",
+                "large alone",
                 (large_only, 0.0),
                 xycoords=("data", "axes fraction"),
                 xytext=(-3, 4),
