@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 FOLDER = DOCS / "page"
 GALLERY = FOLDER / "README.md"
 MOST_BYTES = 150_000
-_COLOURS = 96
+_COLOURS = 256
 
 STATES = {
     "outage": "A model server is down",

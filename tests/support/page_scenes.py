@@ -30,6 +30,7 @@ from schemas.status import (
     OutageStatus,
     ReliabilityBin,
     RouterStatus,
+    Saving,
     UncertaintyHistogram,
     VersionInUse,
     WorkloadStatus,
@@ -107,7 +108,7 @@ def _cold(**changes: Any) -> WorkloadStatus:
         sentence="Both models answer every query: a first version needs about 180 labels more.",
         cost=CostRate(sequential=4.0, paper=3.0, large_only=3.0),
         escalation_rate=1.0,
-        saving=None,
+        saving=Saving(sequential=1.0 - 4.0 / 3.0, paper=0.0),
         labels=LabelStatus(received=120, requested=310, pending=190, effective=118.0, since=BEGAN),
         **changes,
     )
@@ -119,6 +120,8 @@ def _infeasible() -> WorkloadStatus:
         target=Target(micro_f1=0.95),
         frontier=curve(0.4),
         escalation_rate=0.4,
+        cost=CostRate(sequential=2.2, paper=1.8, large_only=3.0),
+        saving=Saving(sequential=1.0 - 2.2 / 3.0, paper=0.4),
         sentence="No threshold reaches micro-F1 0.95: queries escalate where it helps, for an estimated 0.913.",
     )
 
@@ -237,9 +240,10 @@ def _fill_statuses(api: Api, name: str, state: State) -> None:
     last, was = None, status()
     moments = [at for at in _moments(ends_at) if state.status.calibration_version is not None or at >= BEGAN]
     for n, at in enumerate(moments):
-        hours = (at - START).total_seconds() / 3_600.0
+        hours = (ends_at - at).total_seconds() / 3_600.0
         rate = 0.15 + 0.02 * math.sin(hours / 5.0) + 0.004 * math.sin(7.0 * hours)
-        rate = state.status.escalation_rate or rate if at >= BEGAN else rate
+        if at >= BEGAN and state.status.state in ("infeasible", "cold_start"):
+            rate = state.status.escalation_rate or rate
         elapsed_s = 0.0 if last is None else (at - last).total_seconds()
         answered = elapsed_s * PER_SECOND * _by_day(at)
         lost = 0.8 if state.models["large"].state == "down" and at >= BEGAN else 0.0
@@ -252,6 +256,7 @@ def _fill_statuses(api: Api, name: str, state: State) -> None:
             "workload": name,
             "updated_at": at,
             "calibration_version": None if state.status.calibration_version is None else _version_at(at),
+            "sentence": state.status.sentence.replace(f"Version {VERSIONS}", f"Version {_version_at(at)}"),
             "queries": int(sum(total.values())),
             "details": state.status.details | {"served": _served(total)},
         }
@@ -391,7 +396,7 @@ def _fill_routers(api: Api, workloads: Mapping[str, State]) -> None:
                 versions=in_use,
                 models=cast(Any, models),
                 in_flight=3,
-                lag={"0": 2},
+                lag={"0": 0 if any(state.quiet_h for state in workloads.values()) else 2},
             )
             api.cache.take("ucci.routers", one.instance_id.encode(), one.to_json())
 

@@ -45,7 +45,8 @@ def quality_plot(points: Sequence[HistoryPoint], target: float, window: Window) 
     known = [(p.at, p.micro_f1) for p in seen if p.micro_f1 is not None]
     description = "Estimated micro-F1 over time with its 95 % interval."
     if len(known) < _LEAST_POINTS:
-        return nothing_yet(WIDE[0], description, _missing(points, "not enough labels yet"))
+        ever = [p for p in points if p.micro_f1 is not None]
+        return nothing_yet(WIDE[0], description, _missing(ever, "not enough labels yet"))
     estimates = [interval.estimate for _, interval in known]
     latest = known[-1][1]
     description = (
