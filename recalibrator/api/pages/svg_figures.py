@@ -61,7 +61,7 @@ class FigureStore:
     def of(self, status: WorkloadStatus, shown: TimeRange, now: datetime) -> Figures:
         """Return the drawings that belong to a status, those over time up to now."""
         name, target = status.workload, status.target.micro_f1
-        points, latencies = self._cache.points(name), self._cache.latencies(name)
+        points, latencies = self._cache.points(name), self._cache.latencies[name].points()
         known = [series[0].at for series in (points, *latencies.values()) if series]
         window = shown.window(now, min(known, default=None))
         step_s = max(_REDRAWN_EVERY_S, _REDRAWN_OF_SPAN * (window.end - window.begin).total_seconds())

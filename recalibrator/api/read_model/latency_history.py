@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from threading import Lock
 
 from recalibrator.api.read_model.aging import MAX_POINTS, aged
 from schemas.status import ModelHealth
@@ -58,9 +59,10 @@ def joined(earlier: LatencyPoint, later: LatencyPoint) -> LatencyPoint:
 
 
 class LatencyHistory:
-    """The latencies of one workload's model servers."""
+    """The latencies of one workload's model servers; one thread adds, any reads."""
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._series: dict[str, list[LatencyPoint]] = {}
         self._calls: dict[tuple[str, str], int] = {}
 
@@ -73,11 +75,13 @@ class LatencyHistory:
                 del self._calls[next(iter(self._calls))]
             if health.calls == calls or not {"p50", "p99"} <= health.latency_s.keys():
                 continue
-            self._append(role, LatencyPoint(at, health.latency_s["p50"], health.latency_s["p99"]))
+            with self._lock:
+                self._append(role, LatencyPoint(at, health.latency_s["p50"], health.latency_s["p99"]))
 
-    def points(self, role: str) -> tuple[LatencyPoint, ...]:
-        """Return one server's points, oldest first."""
-        return tuple(self._series.get(role, ()))
+    def points(self) -> dict[str, tuple[LatencyPoint, ...]]:
+        """Return each server's points by role, oldest first."""
+        with self._lock:
+            return {role: tuple(self._series.get(role, ())) for role in ("small", "large")}
 
     def _append(self, role: str, point: LatencyPoint) -> None:
         series = self._series.setdefault(role, [])

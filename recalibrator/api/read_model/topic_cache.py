@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_args
 from pydantic_core import from_json
 
 from recalibrator.api.read_model.history import History, HistoryPoint, from_ms
-from recalibrator.api.read_model.latency_history import LatencyHistory, LatencyPoint
+from recalibrator.api.read_model.latency_history import LatencyHistory
 from recalibrator.api.read_model.version_lines import VersionLine, version_line
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
@@ -41,7 +41,6 @@ class _Workload:
     status: WorkloadStatus | None = None
     document: dict[str, Any] | None = None
     history: History = field(default_factory=History)
-    latencies: LatencyHistory = field(default_factory=LatencyHistory)
     versions: dict[int, tuple[VersionLine, bytes]] = field(default_factory=dict)
     revision: int = 0
     versions_revision: int = 0
@@ -59,6 +58,8 @@ class TopicCache:
 
     Attributes
     ----------
+    latencies : dict of str to LatencyHistory
+        How long calls of each workload's model servers took.
     revision : int
         Grows with every record taken.
     instances_revision : int
@@ -76,6 +77,7 @@ class TopicCache:
             RECALIBRATORS.name(prefix): self._take_recalibrator,
             CALIBRATION_HISTORY.name(prefix): self._take_version,
         }
+        self.latencies = {name: LatencyHistory() for name in self._workloads}
         self.revision = 0
         self.instances_revision = 0
 
@@ -126,11 +128,6 @@ class TopicCache:
         with self._lock:
             return self._workloads[workload].history.points()
 
-    def latencies(self, workload: str) -> dict[str, tuple[LatencyPoint, ...]]:
-        """Return how long calls of a workload's servers took, oldest first, by role: ``small``, then ``large``."""
-        with self._lock:
-            return {role: self._workloads[workload].latencies.points(role) for role in ("small", "large")}
-
     def versions(self, workload: str) -> list[VersionLine]:
         """Return a workload's versions, newest first."""
         with self._lock:
@@ -174,8 +171,8 @@ class TopicCache:
         if value is not None:
             status = self._routers[instance_id].status
             for workload, models in status.models.items():
-                if workload in self._workloads:
-                    self._workloads[workload].latencies.add(instance_id, status.updated_at, models)
+                if workload in self.latencies:
+                    self.latencies[workload].add(instance_id, status.updated_at, models)
         self.instances_revision += 1
 
     def _take_recalibrator(self, instance_id: str, value: bytes | None, _timestamp_ms: int | None) -> None:
