@@ -296,8 +296,8 @@ def _evidence(said: WorkloadStatus) -> dict[str, Any]:
         ReliabilityBin(predicted=0.05 + 0.1 * n, observed=min(1.0, 0.04 + 0.1 * n), count=count)
         for n, count in enumerate(counts)
     )
-    shares = (0.2, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.04, 0.03)
-    shares += (0.03, 0.02, 0.02, 0.02, 0.01, 0.01, 0.01, 0.005, 0.003, 0.002)
+    often = (0.2, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.04, 0.03)
+    seldom = (0.03, 0.02, 0.02, 0.02, 0.01, 0.01, 0.01, 0.005, 0.003, 0.002)
     return {
         "labels": labels,
         "calibration_error": CalibrationError(
@@ -306,7 +306,7 @@ def _evidence(said: WorkloadStatus) -> dict[str, Any]:
             bins=bins,
         ),
         "per_field": {"camera": 0.95, "lens": 0.89, "iso": 0.97, "aperture": 0.93},
-        "uncertainty": UncertaintyHistogram(edges=tuple(n / 20 for n in range(21)), share=shares),
+        "uncertainty": UncertaintyHistogram(edges=tuple(n / 20 for n in range(21)), share=(*often, *seldom)),
         "uncertainty_threshold": 0.31,
     }
 

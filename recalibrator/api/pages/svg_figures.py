@@ -62,7 +62,7 @@ class FigureStore:
         """Return the drawings that belong to a status, those over time up to now."""
         name, target = status.workload, status.target.micro_f1
         points, latencies = self._cache.points(name), self._cache.latencies[name].points()
-        known = [series[0].at for series in (points, *latencies.values()) if series]
+        known = [*(one.at for one in points[:1]), *(one[0].at for one in latencies.values() if one)]
         window = shown.window(now, min(known, default=None))
         step_s = max(_REDRAWN_EVERY_S, _REDRAWN_OF_SPAN * (window.end - window.begin).total_seconds())
         past = (shown.name, status.calibration_version, target, int(now.timestamp() / step_s))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib.dates import date2num
 from matplotlib.ticker import NullFormatter
 from numpy.typing import NDArray
 
@@ -36,6 +35,7 @@ _MOST_NUMBERED, _MOST_LINES = 8, 120
 _BINS = 60
 """Of throughput, over the whole stretch of time."""
 
+_DAY_S = 86_400.0
 _DASHED, _DOTTED = (0, (4, 3)), (0, (1, 1.2))
 
 
@@ -147,7 +147,8 @@ def throughput_plot(points: Sequence[HistoryPoint], window: Window) -> Markup:
         axes = rows[0]
         axes.xaxis_date()
         below = np.zeros(len(total))
-        days = date2num([datetime.fromtimestamp(edge, window.end.tzinfo) for edge in edges])
+        # On its axes of time the library counts days, of Unix time.
+        days = edges / _DAY_S
         for name, color, hatch in (("small", MAIN, None), ("large", SECOND, None), ("degraded", BAD, "//")):
             if name == "degraded" and not rates[name].any():
                 continue

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 
 from recalibrator.api.read_model.aging import MAX_POINTS, aged
+from schemas.routed import ModelRole
 from schemas.status import ModelHealth
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -66,7 +67,7 @@ class LatencyHistory:
         self._series: dict[str, list[LatencyPoint]] = {}
         self._calls: dict[tuple[str, str], int] = {}
 
-    def add(self, router: str, at: datetime, models: Mapping[str, ModelHealth]) -> None:
+    def add(self, router: str, at: datetime, models: Mapping[ModelRole, ModelHealth]) -> None:
         """Take one router's report; it says nothing new of a server that it has not called since the last."""
         for role, health in models.items():
             calls = self._calls.pop((router, role), None)

@@ -8,12 +8,13 @@ import pytest
 
 from recalibrator.api.read_model.aging import MAX_POINTS
 from recalibrator.api.read_model.latency_history import LatencyHistory
+from schemas.routed import ModelRole
 from schemas.status import ModelHealth
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def large(calls: int, median_s: float = 0.4, p99_s: float = 2.0) -> dict[str, ModelHealth]:
+def large(calls: int, median_s: float = 0.4, p99_s: float = 2.0) -> dict[ModelRole, ModelHealth]:
     return {"large": ModelHealth(state="up", calls=calls, latency_s={"p50": median_s, "p99": p99_s})}
 
 
