@@ -44,7 +44,7 @@ class _AtFit:
 
 
 class FigureStore:
-    """Draws, and keeps the last drawing of each kind.
+    """Draws, and keeps the last drawing of each kind, those over time of each range that was asked for.
 
     Parameters
     ----------
@@ -65,14 +65,14 @@ class FigureStore:
         known = [*(one.at for one in points[:1]), *(one[0].at for one in latencies.values() if one)]
         window = shown.window(now, min(known, default=None))
         step_s = max(_REDRAWN_EVERY_S, _REDRAWN_OF_SPAN * (window.end - window.begin).total_seconds())
-        past = (shown.name, status.calibration_version, target, int(now.timestamp() / step_s))
+        over, past = shown.name, (status.calibration_version, target, int(now.timestamp() / step_s))
         fitted = self._fitted(name, status.calibration_version)
         large_only = None if status.cost is None else status.cost.large_only
         return Figures(
-            quality=self._kept(name, "quality", past, lambda: quality_plot(points, target, window)),
-            escalation=self._kept(name, "escalation", past, lambda: escalation_plot(points, window)),
-            throughput=self._kept(name, "throughput", past, lambda: throughput_plot(points, window)),
-            latency=self._kept(name, "latency", past, lambda: latency_plot(latencies, points, window)),
+            quality=self._kept(name, f"quality {over}", past, lambda: quality_plot(points, target, window)),
+            escalation=self._kept(name, f"escalation {over}", past, lambda: escalation_plot(points, window)),
+            throughput=self._kept(name, f"throughput {over}", past, lambda: throughput_plot(points, window)),
+            latency=self._kept(name, f"latency {over}", past, lambda: latency_plot(latencies, points, window)),
             reliability=self._kept(
                 name,
                 "reliability",
