@@ -429,9 +429,9 @@ class Recalibrator:
         return target_standing(self.settings.target, candidate, index, errors, budget)
 
     def _more(self, candidate: Candidate) -> dict[str, JsonValue]:
-        """Return what the evidence says of another map, of a proof and of suspected labels, where there are any."""
+        """Return what was served so far, and what there is of another map, of a proof and of suspected labels."""
         certifier, quality = self._monitor.certifier, self._monitor.label_quality
-        more: dict[str, JsonValue] = {}
+        more: dict[str, JsonValue] = {"served": self._traffic.served()}
         if self._handoff.name is not None:
             more["handoff"] = self._handoff.name
         if self._map_fitter.name != _DEFAULT_MAP:

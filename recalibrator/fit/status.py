@@ -175,7 +175,7 @@ def _details(
     return {
         "label_audit": label_details(monitor.label_quality, labels),
         "labelers_set_aside": monitor.labelers.details(labels),
-        "traffic_window": _traffic_window(traffic),
+        **_traffic(traffic),
         **({} if settings.uncertainty == DEFAULT_SIGNAL else {"uncertainty_signal": settings.uncertainty}),
     }
 
@@ -286,11 +286,12 @@ def _cost(settings: WorkloadSettings, traffic: TrafficWindow) -> CostRate | None
     )
 
 
-def _traffic_window(traffic: TrafficWindow) -> dict[str, JsonValue]:
-    """Return the span of what was realised lately: escalation, costs and saving are means over these queries."""
+def _traffic(traffic: TrafficWindow) -> dict[str, JsonValue]:
+    """Return whose answers were served so far, and the span of escalation, costs and saving: means of late queries."""
     begins_us = traffic.begins_us
     since = None if begins_us is None else from_us(begins_us).isoformat()
-    return {"queries": int(traffic.recent["queries"]), "since": since}
+    window: dict[str, JsonValue] = {"queries": int(traffic.recent["queries"]), "since": since}
+    return {"traffic_window": window, "served": traffic.served()}
 
 
 def _saving(cost: CostRate | None) -> Saving | None:

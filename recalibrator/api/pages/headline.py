@@ -13,7 +13,7 @@ from urllib.parse import quote
 from recalibrator.api.pages.spans import TrafficSpan, moment, traffic_span
 from recalibrator.api.read_model.status_documents import SILENT_AFTER
 from schemas.costs import CostRate
-from schemas.status import DeadLetterCount, RecalibratorStatus, WorkloadStatus
+from schemas.status import DeadLetterCount, RecalibratorStatus, RouterStatus, WorkloadStatus
 from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 from schemas.topics import QUERIES
 
@@ -69,6 +69,11 @@ class Facts(NamedTuple):
         Since when the workload has been in its state.
     outage_since : datetime or None
         Since when, at the latest, the fit has named an outage.
+    routers : sequence of RouterStatus
+        All that have reported of this workload, those included that have been silent for so long that its status
+        leaves them out.
+    last_query_at : datetime or None
+        When the count of queries last grew, as far as the history goes back.
     letters_last_hour : int
         Dead letters of the last hour.
     expected_rate : float or None
@@ -83,6 +88,8 @@ class Facts(NamedTuple):
     recalibrators: Sequence[RecalibratorStatus] = ()
     state_since: datetime | None = None
     outage_since: datetime | None = None
+    routers: Sequence[RouterStatus] = ()
+    last_query_at: datetime | None = None
     letters_last_hour: int = 0
     expected_rate: float | None = None
     expected_cost: CostRate | None = None
@@ -146,18 +153,23 @@ def _silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _routers_silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    del facts
-    silent = [one for one in status.routers if one.silent]
+    """Speak of routers that no longer report: without traffic they go on reporting, so that they are gone."""
+    silent = [(one.instance_id, one.updated_at) for one in status.routers if one.silent]
+    if not status.routers:
+        # Routers that have been silent for long are in no status: that nobody sends would look the same.
+        silent = [(one.instance_id, one.updated_at) for one in facts.routers]
+        silent = [] if any(facts.now - at <= SILENT_AFTER for _, at in silent) else silent
     if not silent:
         return None
-    last, names = max(one.updated_at for one in silent), _listed([one.instance_id for one in silent])
+    last, names = max(at for _, at in silent), _listed([name for name, _ in silent])
     act = _section(status, "service", "Service")
-    if len(silent) == len(status.routers):
+    if len(silent) >= len(status.routers):
         waiting = f", and {count} queries wait" if (count := _waiting(status)) else ""
         sentence = f"No router has reported since {_at(last)} ({names}): no query is answered{waiting}."
         return Headline("routers_silent", "bad", sentence, "Start the routers again, or read their logs.", act)
     rest = len(status.routers) - len(silent)
-    sentence = f"{names} {_have(silent)} been silent since {_at(last)}; {rest} other {_routers(rest)} the queries."
+    others = _routers(rest, "answers", "answer")
+    sentence = f"{names} {_have(silent)} been silent since {_at(last)}; {rest} other {others} the queries."
     return Headline("router_silent", "warn", sentence, "Start it again, or read its log.", act)
 
 
@@ -184,6 +196,19 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
         effect = f"the large model answers every query{alone}"
     remedy = "Restore the model server: routers notice by themselves, and no refit is needed."
     return Headline("outage", "bad", f"{who} {how}{since}: {effect}.", remedy, _section(status, "service", "Service"))
+
+
+def _not_ready(status: WorkloadStatus, facts: Facts) -> Headline | None:
+    """Speak of routers that report, but answer nothing: none of them has what it needs."""
+    del facts
+    live = [one for one in status.routers if not one.silent]
+    if not live or any(one.ready for one in live):
+        return None
+    names = _listed([one.instance_id for one in live])
+    waiting = f", and {count} queries wait" if (count := _waiting(status)) else ""
+    sentence = f"No router is ready now ({names}): they report, but answer no query{waiting}."
+    remedy = "Ask a router's /readyz what is missing."
+    return Headline("routers_not_ready", "bad", sentence, remedy, _section(status, "service", "Service"))
 
 
 def _overload(status: WorkloadStatus, facts: Facts) -> Headline | None:
@@ -362,8 +387,10 @@ def _cold_start(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state != "cold_start":
         return None
     if not status.queries:
-        sentence = "No query has come in yet; until a first version is fitted, both models will answer every query."
-        remedy = "Send queries, or fit a first version offline: ucci-stream calibrate."
+        waits = "No query has come in yet" if facts.routers else "No router has reported yet, and no query has come in"
+        sentence = f"{waits}; until a first version is fitted, both models will answer every query."
+        begin = "Send queries" if facts.routers else "Start a router and send queries"
+        remedy = f"{begin}, or fit a first version offline: ucci-stream calibrate."
         return Headline("cold_start", "calm", sentence, remedy)
     since = "" if status.labels.since is None else f" since {_at(status.labels.since)}"
     sentence = (
@@ -393,7 +420,11 @@ def _held(status: WorkloadStatus, facts: Facts) -> Headline | None:
 def _quiet(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if (quiet := _quiet_since(status, facts)) is None:
         return None
-    sentence = f"No query has come in since {_at(quiet)}; the service is up, and {_deciding(status)}."
+    ready = sum(one.ready and not one.silent for one in status.routers)
+    sentence = (
+        f"No query has come in since {_at(quiet)}; the service is up, {ready} {_routers(ready, 'waits', 'wait')} for "
+        f"queries, and {_deciding(status)}."
+    )
     return Headline("no_traffic", "calm", sentence, "If that is not intended, look at what sends the queries.")
 
 
@@ -416,6 +447,7 @@ _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     _silent,
     _routers_silent,
     _outage,
+    _not_ready,
     _overload,
     _stuck,
     _dear,
@@ -464,7 +496,8 @@ def _state_since(status: WorkloadStatus, facts: Facts) -> datetime | None:
 
 def _quiet_since(status: WorkloadStatus, facts: Facts) -> datetime | None:
     """Return when the last query was routed, where that is long ago."""
-    last = status.updated_at
+    # A status also comes with a label, long after the last query.
+    last = facts.last_query_at or status.updated_at
     return last if last is not None and status.queries and facts.now - last > QUIET_AFTER else None
 
 
@@ -492,8 +525,8 @@ def _have(some: Sequence[object]) -> str:
     return "has" if len(some) == 1 else "have"
 
 
-def _routers(count: int) -> str:
-    return "router answers" if count == 1 else "routers answer"
+def _routers(count: int, one: str, many: str) -> str:
+    return f"router {one}" if count == 1 else f"routers {many}"
 
 
 def _span(span: TrafficSpan | None) -> str:

@@ -12,11 +12,12 @@ import pytest
 import recalibrator.api.pages
 from recalibrator.api.pages.html_page import ACTIONS
 from schemas.command import Action
-from schemas.status import WorkloadStatus
+from schemas.status import DriftState, WorkloadState, WorkloadStatus
 from tests.support.api import KEY, WORKLOAD, make_api
 
 PACKAGE = Path(recalibrator.api.pages.__file__).parent
 CSS = (PACKAGE / "static" / "page.css").read_text(encoding="utf-8")
+GLOSSARY = Path(__file__).parents[4] / "docs" / "glossary.md"
 LEAST_CONTRAST = 4.5
 """Of text (WCAG 2.2, success criterion 1.4.3)."""
 
@@ -53,6 +54,15 @@ def test_both_palettes_name_the_same_colours() -> None:
 
 def test_every_act_has_its_words() -> None:
     assert set(ACTIONS) == set(get_args(Action)) - {"bootstrap"}
+
+
+def test_states_and_acts_are_in_the_glossary() -> None:
+    """A person who does not know a word of the page finds it in the one list of words."""
+    glossary = GLOSSARY.read_text(encoding="utf-8")
+    for state in (*get_args(WorkloadState), *get_args(DriftState)):
+        assert f"`{state}`" in glossary, state
+    known = {word.strip() for row in re.findall(r"^\| (.*?) \|", glossary, re.MULTILINE) for word in row.split(",")}
+    assert {title.lower() for title, _ in ACTIONS.values()} <= known
 
 
 class Structure(HTMLParser):
