@@ -105,13 +105,10 @@ async def test_drift_of_the_machine_hits_both_models() -> None:
 
 
 async def test_tokens_read_and_generated_are_priced_apart() -> None:
-    prices: dict[ModelRole, tuple[float, float]] = {"small": (0.001, 0.02), "large": (0.004, 0.05)}
-    clock, servers = pair(
-        {
-            role: lambda _, read, generated, price=price: price[0] * read + price[1] * generated
-            for role, price in prices.items()
-        }
-    )
+    def priced(read_s: float, generated_s: float) -> Callable[[float, int, int], float]:
+        return lambda _now_s, read, generated: read_s * read + generated_s * generated
+
+    clock, servers = pair({"small": priced(0.001, 0.02), "large": priced(0.004, 0.05)})
     asked = plan()
     calls = await Turns(workload(), servers, texts(asked.texts), asked, clock=clock).measure(readings=True)
     tokens = estimate_costs(calls, 1, EQUAL).tokens
