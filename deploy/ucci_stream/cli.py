@@ -24,6 +24,7 @@ from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import files_app, studio_app
 from ucci_stream.operate.commands import add_commands
 from ucci_stream.operate.letter_commands import letters_app
+from ucci_stream.operate.schema_commands import schemas_app
 from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(studio_app, name="label-studio")
 app.add_typer(files_app, name="label-files")
 app.add_typer(letters_app, name="dead-letters")
+app.add_typer(schemas_app, name="schemas")
 
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw it to this file as well, PNG or SVG by its ending.")

@@ -84,6 +84,6 @@ def _latest(settings: Settings, most: int) -> Iterator[QueryEvent]:
             for message in follower.messages(_POLL_S):
                 quiet_since = time.monotonic()
                 try:
-                    yield QueryEvent.from_json(message.value() or b"")
+                    yield QueryEvent.from_record(message.value() or b"")
                 except DecodeError:
                     continue  # a dead letter by now
