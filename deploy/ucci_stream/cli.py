@@ -497,7 +497,6 @@ def measure_costs(
     from ucci_stream.offline.cost_report import report, show
     from ucci_stream.offline.workload_texts import latest_texts, texts_of_file
 
-    configure_logging(LogFormat.CONSOLE)  # standard output is for the outcome
     settings = settings_of(config)
     require_models(settings)
     chosen = settings.workloads[workload_of(settings, workload)]
