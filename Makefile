@@ -108,7 +108,7 @@ docs: $(STAMP)   ## write the generated documents anew
 
 lock: $(STAMP)   ## resolve requirements.lock and the images' locks anew (hashes, no addresses)
 	$(BIN)/python -m pip install --quiet uv
-	$(LOCK) --extra api --extra fit --extra river --extra tracing --group dev \
+	$(LOCK) --extra api --extra fit --extra river --extra schema-registry --extra tracing --group dev \
 		pyproject.toml deploy/ucci_demo/pyproject.toml -o requirements.lock
 	$(LOCK) -c requirements.lock pyproject.toml -o deploy/image/stream-router.lock
 	$(LOCK) -c requirements.lock --extra api --extra fit pyproject.toml -o deploy/image/recalibrator.lock

@@ -30,7 +30,7 @@ def decode_result(value: bytes | None, workloads: Collection[str]) -> RoutedEven
     ------
     DecodeError
     """
-    routed = RoutedEvent.from_json(_present(value))
+    routed = RoutedEvent.from_record(_present(value))
     _check_workload(routed.workload, workloads)
     return routed
 
@@ -42,7 +42,7 @@ def decode_feedback(value: bytes | None) -> FeedbackEvent:
     ------
     DecodeError
     """
-    return FeedbackEvent.from_json(_present(value))
+    return FeedbackEvent.from_record(_present(value))
 
 
 def decode_observation(value: bytes | None, workloads: Collection[str]) -> Observation:

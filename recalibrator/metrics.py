@@ -231,26 +231,36 @@ class AlertSpec(NamedTuple):
         What is wrong, for people.
     expression : str
         In PromQL; several processes that run the API tell the same, hence ``max by``.
+    rules : tuple of str
+        Alerts of ``deploy/monitoring/rules.yml`` that fire for it; none where a threshold depends on the deployment.
     """
 
     condition: str
     expression: str
+    rules: tuple[str, ...] = ()
 
 
 ALERTS = (
     AlertSpec(
         "Quality is below its target with confidence",
         "max by (workload) (ucci_workload_micro_f1_upper) < max by (workload) (ucci_workload_micro_f1_target)",
+        ("UcciTargetMissed", "UcciTargetAtRisk"),
     ),
     AlertSpec(
         "A workload is in a state that needs somebody",
         "max by (workload, state) "
         '(ucci_workload_state{state=~"infeasible|bad_labels_suspected|label_starved|stale"}) == 1',
+        ("UcciTargetInfeasible", "UcciBadLabels", "UcciLabelStarvation"),
     ),
-    AlertSpec("Drift has been detected", 'max by (workload) (ucci_workload_drift_state{state="drifted"}) == 1'),
+    AlertSpec(
+        "Drift has been detected",
+        'max by (workload) (ucci_workload_drift_state{state="drifted"}) == 1',
+        ("UcciDrift",),
+    ),
     AlertSpec(
         "New versions have been held back for a day",
         'min_over_time(ucci_workload_state{state=~"pinned|paused"}[1d]) == 1',
+        ("UcciHeldBack",),
     ),
     AlertSpec("Large-only would be cheaper", 'max by (workload) (ucci_workload_saving{accounting="sequential"}) < 0'),
     AlertSpec("Predicted errors are off", "max by (workload) (ucci_workload_calibration_error_lower) > 0.05"),
@@ -258,6 +268,7 @@ ALERTS = (
         "No label has come in for six hours",
         "increase(ucci_workload_labels_received_total[6h]) == 0 "
         "and increase(ucci_workload_labels_requested_total[6h]) > 0",
+        ("UcciLabelStarvation",),
     ),
     AlertSpec(
         "Labels take longer than a day",
@@ -268,17 +279,39 @@ ALERTS = (
     AlertSpec(
         "The version in force is a week old",
         "time() - max by (workload) (ucci_workload_calibration_timestamp_seconds) > 604800",
+        ("UcciNoNewVersion",),
     ),
     AlertSpec(
         "The fit no longer reports, though there is traffic to report on",
         "time() - max by (workload) (ucci_workload_status_timestamp_seconds) > 900",
+        ("UcciFitSilent",),
     ),
-    AlertSpec("A stage falls behind", "max by (topic) (ucci_backlog_seconds) > 60"),
-    AlertSpec("A router decides by an old version", "min_over_time(ucci_workload_routers_on_other_version[5m]) > 0"),
-    AlertSpec("A router is silent", 'max by (workload) (ucci_workload_routers{state="silent"}) > 0'),
-    AlertSpec("A model server is down", 'max by (workload, role) (ucci_workload_model_servers{state="down"}) > 0'),
+    AlertSpec(
+        "A stage falls behind",
+        "max by (topic) (ucci_backlog_seconds) > 60",
+        ("UcciStageBehind",),
+    ),
+    AlertSpec(
+        "A router decides by an old version",
+        "min_over_time(ucci_workload_routers_on_other_version[5m]) > 0",
+        ("UcciRoutersDisagree",),
+    ),
+    AlertSpec(
+        "A router is silent",
+        'max by (workload) (ucci_workload_routers{state="silent"}) > 0',
+        ("UcciRouterNotReady", "UcciTargetDown"),
+    ),
+    AlertSpec(
+        "A model server is down",
+        'max by (workload, role) (ucci_workload_model_servers{state="down"}) > 0',
+        ("UcciModelDown",),
+    ),
     AlertSpec("Model calls fail", "max by (workload, role) (ucci_workload_model_failing) > 0"),
-    AlertSpec("Records are set aside", "max by (workload, stage, reason) (ucci_workload_dead_letters) > 0"),
+    AlertSpec(
+        "Records are set aside",
+        "max by (workload, stage, reason) (ucci_workload_dead_letters) > 0",
+        ("UcciDeadLetters",),
+    ),
     AlertSpec(
         "A notification was given up",
         'increase(ucci_recalibrator_notifications_total{outcome=~"refused|given_up|dropped"}[1h]) > 0',

@@ -31,6 +31,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from schemas.errors import DecodeError, one_line
+from schemas.wire_format import unframed
 
 MAX_RECORD_BYTES = 1_000_000
 """The longest record that is parsed at all, in bytes; Kafka's own default limit."""
@@ -239,6 +240,17 @@ class Event(Part):
         if cls.sent_by_others:
             refuse_duplicate_keys(raw)
         return event
+
+    @classmethod
+    def from_record(cls, value: bytes) -> Self:
+        """Parse the value of a record that others may have sent through a schema registry; see :mod:`.wire_format`.
+
+        Raises
+        ------
+        DecodeError
+            As :meth:`from_json`.
+        """
+        return cls.from_json(unframed(value))
 
 
 def _encoded(data: bytes | str) -> bytes:

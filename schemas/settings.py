@@ -31,6 +31,7 @@ from schemas.costs import ModelCosts
 from schemas.detectors import DEFAULT_DETECTORS, check_detector
 from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 from schemas.handoff import Granularity, Handoff
+from schemas.schema_registry import checked_registry, schema_id
 from schemas.target_rules import contradictions, impossibilities
 
 TEXT_PLACEHOLDER = "{text}"
@@ -721,6 +722,8 @@ class Settings(Section):
     ----------
     kafka : table
         Any librdkafka property by its own name, handed through verbatim.
+    schema_registry : table
+        A registry that speaks Confluent's protocol, by the names of its clients' properties.
     default_workload : str, optional
         Workload of queries that name none, where several are configured; without it they become dead letters. In the
         file it stands above the first table.
@@ -732,6 +735,7 @@ class Settings(Section):
     recalibrator: RecalibratorSettings = RecalibratorSettings()
     calibration: CalibrationSettings = CalibrationSettings()
     notify: NotifySettings = NotifySettings()
+    schema_registry: dict[str, Annotated[JsonValue, AfterValidator(_only_scalar)]] = Field(default_factory=dict)
     workloads: dict[str, WorkloadSettings] = Field(default_factory=dict)
     default_workload: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
 
@@ -743,6 +747,8 @@ class Settings(Section):
             return data
         tables = dict(data)
         kafka, workloads = tables.get("kafka", {}), tables.get("workloads")
+        if isinstance(registry := tables.get("schema_registry"), dict):
+            tables["schema_registry"] = dotted_properties(registry)
         if isinstance(kafka, dict):
             tables["kafka"] = {BOOTSTRAP_KEY: DEFAULT_BOOTSTRAP, **dotted_properties(kafka)}
         if isinstance(workloads, dict):
@@ -757,6 +763,11 @@ class Settings(Section):
         if not isinstance(value[BOOTSTRAP_KEY], str) or not value[BOOTSTRAP_KEY]:
             raise ValueError(f'"{BOOTSTRAP_KEY}" must be text such as "{DEFAULT_BOOTSTRAP}"')
         return value
+
+    @field_validator("schema_registry")
+    @classmethod
+    def _known_to_clients(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        return checked_registry(value)
 
     @field_validator("workloads")
     @classmethod
@@ -791,6 +802,11 @@ class Settings(Section):
     def workload_of_unnamed(self) -> str | None:
         """The workload of queries that name none, or None where such queries are dead letters."""
         return self.default_workload or self.only_workload
+
+    @property
+    def results_schema_id(self) -> int | None:
+        """The schema id in front of each result, or None where results are plain JSON."""
+        return schema_id(self.schema_registry)
 
     @property
     def only_workload(self) -> str | None:

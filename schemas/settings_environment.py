@@ -14,12 +14,16 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 
+from schemas.schema_registry import REGISTRY_PROPERTIES
 from schemas.settings import BOOTSTRAP_KEY, Settings, dotted_properties
 
 ENVIRONMENT_PREFIX = "UCCI_"
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 NOT_SETTINGS = frozenset({"UCCI_CACHE_DIR", "UCCI_API_KEY", "UCCI_API_URL"})
 """Variables with the prefix that other parts read and that name no key of the file."""
+
+_DOTTED = ("kafka", "schema_registry")
+"""Tables whose keys have dots, which TOML takes for tables where they stand unquoted."""
 
 _LEVEL = "__"
 _LIKELY = 0.5
@@ -45,8 +49,9 @@ def override(tables: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[K
     faults : list of str
         One line for each variable that could not be applied.
     """
-    if isinstance(tables.get("kafka"), dict):
-        tables["kafka"] = dotted_properties(tables["kafka"])
+    for name in _DOTTED:
+        if isinstance(tables.get(name), dict):
+            tables[name] = dotted_properties(tables[name])
     variables: dict[KeyPath, str] = {}
     faults = []
     for variable in sorted(environ):
@@ -120,7 +125,8 @@ def _apply(tables: dict[str, Any], variable: str, raw: str) -> KeyPath:
         annotation = value_type(annotation, key)
         if depth == len(names) - 1:
             value = _value(raw, annotation)
-            table[key] = dotted_properties(value) if path == ("kafka",) and isinstance(value, dict) else value
+            is_dotted = len(path) == 1 and key in _DOTTED and isinstance(value, dict)
+            table[key] = dotted_properties(value) if is_dotted else value
             return path
         inner = table.setdefault(key, {}) if _is_table(annotation) else None
         if not isinstance(inner, dict):
@@ -137,6 +143,9 @@ def _match(name: str, table: Mapping[str, Any], annotation: Any, path: KeyPath) 
         raise ValueError(f"may mean {' or '.join(found)}; set it in the file instead")
     if found:
         return found[0]
+    if path == ("schema_registry",):
+        found = [key for key in REGISTRY_PROPERTIES if _folded(key) == name]
+        return found[0] if found else name.replace("_", ".")
     if path == ("kafka",):
         return name.replace("_", ".")
     where = f" in {'.'.join(path)}" if path else ""

@@ -20,7 +20,9 @@ from schemas.settings import Settings
 from schemas.settings_environment import KeyPath, nearest_key, override, valid_keys, value_type
 
 REDACTED = "********"
-_SECRET_PROPERTY = re.compile(r"password|passphrase|secret|token|jaas|key\.pem|oauthbearer\.config|credential|api.?key")
+_SECRET_PROPERTY = re.compile(
+    r"password|passphrase|secret|token|jaas|key\.pem|user\.info|oauthbearer\.config|credential|api.?key"
+)
 _SECRET_KEYS = frozenset({"key", "api_key", "signing_key", "former_keys", "secret"})
 _USER_INFO = re.compile(r"(?<=://)\S*@")
 """To the last @: a password may hold one, or a slash, where it was not percent-encoded."""
@@ -136,7 +138,7 @@ def is_secret(path: Sequence[str]) -> bool:
     >>> is_secret(["kafka", "sasl.password"]), is_secret(["kafka", "sasl.username"])
     (True, False)
     """
-    if path[:1] in (["kafka"], ("kafka",)):
+    if tuple(path[:1]) in (("kafka",), ("schema_registry",)):
         return any(_SECRET_PROPERTY.search(key.lower()) for key in path[1:])
     # The address of an incoming webhook is all that it takes to write there.
     return not _SECRET_KEYS.isdisjoint(path) or (tuple(path[:2]) == ("notify", "webhooks") and path[-1] == "url")

@@ -10,6 +10,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "api": ("fastapi", "jinja2", "matplotlib", "uvicorn"),
     "demo": ("ucci_demo", "fastapi", "jinja2", "matplotlib", "uvicorn", "scipy"),
     "fit": ("scipy",),
+    "schema-registry": ("attrs", "authlib", "cachetools", "certifi", "httpx2"),
 }
 """The packages that an extra of the distribution brings, by its name."""
 

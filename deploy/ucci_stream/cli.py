@@ -24,6 +24,7 @@ from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import files_app, studio_app
 from ucci_stream.operate.commands import add_commands
 from ucci_stream.operate.letter_commands import letters_app
+from ucci_stream.operate.schema_commands import schemas_app
 from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(studio_app, name="label-studio")
 app.add_typer(files_app, name="label-files")
 app.add_typer(letters_app, name="dead-letters")
+app.add_typer(schemas_app, name="schemas")
 
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw it to this file as well, PNG or SVG by its ending.")
@@ -466,6 +468,46 @@ def calibrate(
         )
     else:
         out.print(f"written: {files.examples}, for ucci-stream bootstrap", highlight=False, soft_wrap=True)
+
+
+@app.command("measure-costs")
+def measure_costs(
+    workload: Annotated[str, typer.Option(help="Whose prompts are sent.")],
+    file: Annotated[
+        Path | None, typer.Argument(help='JSONL of lines with a "text"; by default the latest queries of the topic.')
+    ] = None,
+    queries: Annotated[int, typer.Option(min=1, max=1_000_000, help="Answers to measure of each model.")] = 400,
+    concurrency: Annotated[int, typer.Option(min=1, max=4096, help="Calls in flight, as production has them.")] = 8,
+    price_small: Annotated[float, typer.Option(min=0.001, help="What an hour of the small server costs.")] = 1.0,
+    price_large: Annotated[float, typer.Option(min=0.001, help="What an hour of the large server costs.")] = 1.0,
+    no_prefix_cache: Annotated[
+        bool, typer.Option("--no-prefix-cache", help="Have vLLM reuse nothing that it has read (cache_salt).")
+    ] = False,
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Time both model servers on a workload's own prompts, and print the `cost` line of its settings.
+
+    Both servers must be idle otherwise: each takes its turn with all places taken.
+
+    Example: ucci-stream measure-costs --workload photo-search gold.jsonl --concurrency 32
+    """
+    from ucci_stream.offline.cost_measurement import MeasurementPlan
+    from ucci_stream.offline.cost_measurement import measure_costs as measure
+    from ucci_stream.offline.cost_report import report, show
+    from ucci_stream.offline.workload_texts import latest_texts, texts_of_file
+
+    settings = settings_of(config)
+    require_models(settings)
+    chosen = settings.workloads[workload_of(settings, workload)]
+    plan = MeasurementPlan(queries, concurrency, no_prefix_cache, {"small": price_small, "large": price_large})
+    name, most = chosen.name, 2 * plan.texts
+    texts = latest_texts(settings, name, most) if file is None else texts_of_file(file, name)
+    measured = measure(chosen, texts, plan, err)
+    if as_json:
+        out.print_json(data=report(chosen, measured))
+    else:
+        show(chosen, measured, out)
 
 
 @app.command("check-config")

@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from schemas.routed import RoutedEvent
+from schemas.wire_format import framed
 from ucci_runtime.broker import dead_letters
 from ucci_runtime.broker.records import Header, OutputRecord, Record
 
@@ -32,10 +33,11 @@ class Outcome(NamedTuple):
 
 
 class OutputTopics(NamedTuple):
-    """The topics that outcomes go to, by full name."""
+    """The topics that outcomes go to, by full name, and the schema id in front of results, if there is one."""
 
     results: str
     dead_letters: str
+    schema_id: int | None = None
 
     def result(self, source: Record, routed: RoutedEvent, trace: tuple[Header, ...] = ()) -> OutputRecord:
         """Return the result's record: keyed by query_id, with a trace context as its headers.
@@ -43,6 +45,8 @@ class OutputTopics(NamedTuple):
         A result that is too large for its topic becomes a dead letter.
         """
         value = routed.to_json()
+        if self.schema_id is not None:
+            value = framed(self.schema_id, value)
         instead = partial(self._too_large, source, len(value))
         return OutputRecord(self.results, routed.query_id.encode(), value, trace, instead)
 

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from schemas.errors import DecodeError
 from schemas.query import QueryEvent
+from schemas.wire_format import unframed
 
 _NAMES_SHOWN = 10
 _CHARS_SHOWN = 60
@@ -43,10 +44,11 @@ def decode_query(
         raise DecodeError("tombstone", "the record has no value: send a QueryEvent as JSON")
     if not value:
         raise DecodeError("empty", "the value is empty: send a QueryEvent as JSON")
+    document = unframed(value)
     try:
-        query = QueryEvent.from_json(value)
+        query = QueryEvent.from_json(document)
     except DecodeError as error:
-        raise _named(value, error) from None
+        raise _named(document, error) from None
     return query, _workload(query.workload or default_workload, workloads)
 
 

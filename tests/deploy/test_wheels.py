@@ -19,7 +19,7 @@ SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 PACKAGES = ("schemas", "ucci_runtime", "stream_router", "recalibrator", "ucci_stream")
 EXTRAS = (
     *("fastapi", "jinja2", "matplotlib", "uvicorn", "scipy"),
-    *("sklearn", "river", "safetensors", "tokenizers", "ucci_demo"),
+    *("sklearn", "river", "safetensors", "tokenizers", "ucci_demo", "authlib", "cachetools"),
 )
 
 pytestmark = pytest.mark.slow

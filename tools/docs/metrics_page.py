@@ -29,7 +29,8 @@ fields, detectors and topics, and neither queries nor labelers.
 """
 _ALERTS = """## What to alert on
 
-The names below stay as they are; thresholds are to be chosen for each deployment.
+The names below stay as they are; thresholds are to be chosen for each deployment. Where a rule is named,
+[rules.yml](../../deploy/monitoring/rules.yml) has an alert for it, and its link says what to do.
 """
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,10 +60,11 @@ def _table(rows: Iterable[tuple[str, MetricSpec]]) -> str:
 
 
 def _alerts() -> str:
-    lines = ["| Condition | Expression |", "| --- | --- |"]
+    lines = ["| Condition | Expression | Rules |", "| --- | --- | --- |"]
     for alert in recalibrator_metrics.ALERTS:
         expression = alert.expression.replace("|", "\\|")
-        lines.append(f"| {alert.condition} | `{expression}` |")
+        rules = ", ".join(f"[{name}](../operations.md#{name.lower()})" for name in alert.rules)
+        lines.append(f"| {alert.condition} | `{expression}` | {rules} |")
     return "\n".join(lines) + "\n"
 
 

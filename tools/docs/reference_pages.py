@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from schemas.schema_registry import REGISTRY_PROPERTIES
 from schemas.settings import BOOTSTRAP_KEY, DEFAULT_BOOTSTRAP, Settings
 from schemas.settings_environment import BOOTSTRAP_VARIABLE, ENVIRONMENT_PREFIX, value_type
 from schemas.topics import ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
@@ -31,6 +32,8 @@ _UNITS = {
 }
 _BOUNDS = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
 _NAME = "NAME"
+_BY_PROPERTY = ("kafka", "schema_registry")
+"""Tables that hold the properties of a client library by their own names."""
 
 
 def configuration_page() -> str:
@@ -60,11 +63,23 @@ def configuration_page() -> str:
             f"`{_variable(('kafka', BOOTSTRAP_KEY))}`, `{BOOTSTRAP_VARIABLE}`",
         ),
     ]
+    lines += _registry()
     tables = [key for key in Settings.model_fields if _is_table(value_type(Settings, key))]
-    lines += _keys_of_no_table([key for key in Settings.model_fields if key not in (*tables, "kafka")])
+    lines += _keys_of_no_table([key for key in Settings.model_fields if key not in (*tables, *_BY_PROPERTY)])
     for key in tables:
         lines += _table((key,), value_type(Settings, key))
     return "\n".join(lines) + "\n"
+
+
+def _registry() -> Iterator[str]:
+    """Yield the section of the schema registry."""
+    yield from ("", "## schema_registry", "", parameter_texts(Settings)["schema_registry"], "")
+    yield from _head("Key", "Type", "Default", "Unit", "Meaning", "Environment")
+    for key, known in REGISTRY_PROPERTIES.items():
+        variable = f"`{_variable(('schema_registry', key))}`"
+        unit = "s" if key == "timeout" else ""
+        default = "`false`" if known.kind == "false" else ""
+        yield _row(f'`"{key}"`', known.kind, default, unit, known.meaning, variable)
 
 
 def _keys_of_no_table(keys: list[str]) -> Iterator[str]:

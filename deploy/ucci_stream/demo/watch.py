@@ -154,7 +154,7 @@ class Watcher(threading.Thread):
         if value is None:
             return
         if topic == RESULTS.suffix:
-            self._take_result(RoutedEvent.from_json(value))
+            self._take_result(RoutedEvent.from_record(value))
         elif topic == CALIBRATION.suffix:
             published_s = message.timestamp()[1] / 1000.0 - self._began_wall
             self.seen.versions.append(SeenVersion(CalibrationVersion.from_json(value), published_s))

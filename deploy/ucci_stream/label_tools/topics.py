@@ -104,7 +104,7 @@ class SyncTopics:
 
     def _take(self, value: bytes) -> None:
         try:
-            event = FeedbackEvent.from_json(value)
+            event = FeedbackEvent.from_record(value)
         except DecodeError:
             # The join makes it a dead letter; it says nothing here.
             return

@@ -196,7 +196,7 @@ def _clocks(settings: Settings) -> ClockFacts | None:
 
 def _decoded(record: Record, kind: type[Read]) -> Read | None:
     try:
-        return kind.from_json(record.value or b"")
+        return kind.from_record(record.value or b"")
     except DecodeError:
         # The service that reads it has counted it; the newest good one counts here.
         return None

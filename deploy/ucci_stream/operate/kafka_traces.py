@@ -124,7 +124,7 @@ def _examples(record: Record, routed: RoutedEvent) -> list[LabelledExample]:
 def _decoded(kind: Any, record: Record) -> Any:
     """Return a record's event, or None where a release after this one has written it, or it is malformed."""
     try:
-        return None if record.value is None else kind.from_json(record.value)
+        return None if record.value is None else kind.from_record(record.value)
     except DecodeError:
         return None
 

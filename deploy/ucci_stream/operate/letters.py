@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
+from schemas.errors import DecodeError
 from schemas.event import rfc3339
 from schemas.topics import (
     DLQ_ERROR,
@@ -26,6 +27,7 @@ from schemas.topics import (
     QUERIES,
     REPLAY_OF,
 )
+from schemas.wire_format import unframed
 from ucci_runtime.broker.records import Header, Record
 
 _DLQ_PREFIX = "dlq."
@@ -226,8 +228,8 @@ def replayed_from(headers: Iterable[Header]) -> str | None:
 def query_id(value: bytes | None) -> str | None:
     """Return a query's id, or None where there is none to be read."""
     try:
-        content: Mapping[str, Any] | Any = None if value is None else from_json(value)
-    except ValueError:
+        content: Mapping[str, Any] | Any = None if value is None else from_json(unframed(value))
+    except (ValueError, DecodeError):
         return None
     found = content.get("query_id") if isinstance(content, dict) else None
     return found if isinstance(found, str) else None

@@ -96,7 +96,7 @@ def _matching(follower: Follower, query_id: str, timeout_s: float) -> RoutedEven
         if message.key() != query_id.encode():
             continue
         try:
-            return RoutedEvent.from_json(message.value() or b"")
+            return RoutedEvent.from_record(message.value() or b"")
         except DecodeError as error:
             raise NoAnswer(f"the result of {query_id} cannot be read: {error}") from None
     return None

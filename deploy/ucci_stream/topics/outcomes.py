@@ -124,7 +124,7 @@ def outcome_of_result(value: bytes) -> tuple[str, str]:
     ------
     DecodeError
     """
-    routed = RoutedEvent.from_json(value)
+    routed = RoutedEvent.from_record(value)
     return routed.query_id, f"{routed.answered_by}: {routed.decision.reason}"
 
 
@@ -214,7 +214,7 @@ def results(settings: Settings, last: int, *, endless: bool) -> Iterator[RoutedE
             for message in follower.messages(_POLL_S):
                 quiet_since = time.monotonic()
                 try:
-                    yield RoutedEvent.from_json(message.value() or b"")
+                    yield RoutedEvent.from_record(message.value() or b"")
                 except DecodeError:
                     continue  # the join sets it aside and counts it
 

@@ -14,8 +14,10 @@ from threading import Lock
 from pydantic_core import from_json
 
 from recalibrator.api.read_model.history import from_ms
+from schemas.errors import DecodeError
 from schemas.status import DeadLetterCount, DeadLetterStatus
 from schemas.topics import DLQ_ERROR, DLQ_OFFSET, DLQ_PARTITION, DLQ_REASON, DLQ_STAGE, DLQ_TOPIC
+from schemas.wire_format import unframed
 
 MOST_KEPT = 5_000
 WINDOW = timedelta(hours=24)
@@ -146,8 +148,8 @@ class DeadLetterLog:
         named = _text(key)
         if named not in self._workloads and value is not None and len(value) <= _MAX_PARSED_BYTES:
             try:
-                content = from_json(value)
-            except ValueError:
+                content = from_json(unframed(value))
+            except (ValueError, DecodeError):
                 return None
             named = str(content.get("workload", "")) if isinstance(content, dict) else ""
         return named if named in self._workloads else None

@@ -16,7 +16,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from recalibrator import service as recalibrator_service
-from schemas.settings import RouterSettings, Settings
+from schemas.settings import RecalibratorSettings, RouterSettings, Settings
 from schemas.topics import TOPICS
 from stream_router import service as router_service
 from tests.deploy.ops.manifests import Manifest, faults, objects
@@ -188,25 +188,30 @@ def test_pods_outlive_their_drain(name: str, tmp_path: Path) -> None:
             assert pod.spec["terminationGracePeriodSeconds"] > recalibrator_service.END_TIMEOUT_S
 
 
-def test_releases_on_one_kafka_do_not_fence_each_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("component", ["router", "join", "fit", "api"])
+def test_releases_on_one_kafka_do_not_fence_each_other(component: str, tmp_path: Path) -> None:
     """Not of one name in two namespaces, nor of two names in one."""
     text = (RENDERED / "minimal.yaml").read_text(encoding="utf-8")
     found, other = objects(text), objects(text.replace("demo-ucci-stream", "second-ucci-stream"))
     config = config_of(found)
-    ids = set()
+    ids, places = [], []
     for release, namespace in ((found, "a"), (found, "b"), (other, "a")):
-        (pod,) = (pod for pod in pods(release, namespace) if pod.component == "router")
+        (pod,) = (pod for pod in pods(release, namespace) if pod.component == component)
         settings = pod.settings(config, tmp_path, SECRETS)
-        names = ClientNames("router", settings.topics.prefix, settings.router.instance_id)
-        ids.add(names.transactional_id("router"))
-    assert ids == {
-        f"ucci-router-{name}"
-        for name in ("a.demo-ucci-stream-router-0", "b.demo-ucci-stream-router-0", "a.second-ucci-stream-router-0")
-    }
+        is_router = component == "router"
+        instance_id = (settings.router if is_router else settings.recalibrator).instance_id
+        assert instance_id is not None
+        names = ClientNames("router" if is_router else "recalibrator", settings.topics.prefix, instance_id)
+        ids.append(names.transactional_id(component))
+        places.append(f"{namespace}.{pod.name}")
+    assert len(set(ids)) == 3
+    assert all(one.endswith(place) for one, place in zip(ids, places, strict=True))
 
 
 def test_longest_names_make_an_instance_id_that_is_taken() -> None:
-    RouterSettings(instance_id=f"{'n' * 63}.{'p' * 63}")
+    longest = f"{'n' * 63}.{'p' * 63}"
+    RouterSettings(instance_id=longest)
+    RecalibratorSettings(instance_id=longest)
 
 
 def test_passwords_come_from_secrets_alone(tmp_path: Path) -> None:

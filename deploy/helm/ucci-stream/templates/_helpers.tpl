@@ -164,6 +164,15 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
+{{- /* The pod's name for the broker. Namespace and release are in it: releases on one Kafka do not fence each other. */ -}}
+{{- define "ucci.instanceEnv" -}}
+- name: POD_NAME
+  valueFrom: { fieldRef: { fieldPath: metadata.name } }
+- name: POD_NAMESPACE
+  valueFrom: { fieldRef: { fieldPath: metadata.namespace } }
+- { name: {{ . }}, value: $(POD_NAMESPACE).$(POD_NAME) }
+{{- end -}}
+
 {{- define "ucci.envFrom" -}}
 {{- with . }}
 envFrom:

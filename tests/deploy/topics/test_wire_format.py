@@ -1,0 +1,103 @@
+"""Queries, labels and results in Confluent's wire format pass through router, join and the command's readers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Message
+from typer.testing import CliRunner, Result
+
+from schemas import FeedbackEvent, LabelledExample, QueryEvent, RoutedEvent
+from schemas.settings_text import load_settings
+from schemas.topics import DEAD_LETTERS, FEEDBACK, OBSERVATIONS, QUERIES, RESULTS
+from schemas.wire_format import framed, unframed
+from tests.support.broker import follow, key_of, produce, read_all
+from tests.support.recalibrator_processes import RecalibratorProcess
+from tests.support.router_processes import RouterProcess, hashed_models, write_config
+from tests.support.routers import value_of
+from ucci_stream.cli import app
+from ucci_stream.local.kafka_node import LocalBroker
+from ucci_stream.topics.admin import create_topics
+
+pytestmark = pytest.mark.broker
+
+SCHEMA_ID = 258
+FRAME = b"\0\0\0\1\2"
+REGISTRY = ["[schema_registry]", f'"use.schema.id" = {SCHEMA_ID}']
+
+
+@pytest.fixture
+async def config(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> AsyncIterator[Path]:
+    """The configuration of a running router and a running join."""
+    async with hashed_models() as (url, _models):
+        path = write_config(
+            tmp_path / "ucci.toml",
+            broker.bootstrap,
+            topic_prefix,
+            url,
+            [*REGISTRY, "[recalibrator]", f'state_dir = "{tmp_path}/state"', "http_port = 0"],
+        )
+        create_topics(load_settings(path, {}))
+        router = RouterProcess(path, "router-0", tmp_path / "router.log")
+        join = RecalibratorProcess(path, "join-0", tmp_path / "join.log", stages=("join",))
+        router.start()
+        join.start()
+        try:
+            yield path
+        finally:
+            join.close()
+            router.close()
+
+
+async def invoke(*arguments: str | Path) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, app, list(map(str, arguments)))
+
+
+def first(bootstrap: str, topic: str, is_wanted: Callable[[Message], bool]) -> bytes:
+    """Return the first record that is wanted, waiting for it."""
+    consumer = follow(bootstrap, topic)
+    try:
+        while (message := consumer.poll(1.0)) is None or message.error() is not None or not is_wanted(message):
+            pass
+        return value_of(message)
+    finally:
+        consumer.close()
+
+
+async def test_framed_records_pass_through_the_whole_service(
+    config: Path, broker: LocalBroker, topic_prefix: str
+) -> None:
+    """A framed query is answered, its framed result joined with a framed label, and nothing becomes a dead letter."""
+    bootstrap = broker.bootstrap
+    query = QueryEvent(query_id="framed", text="canon")
+    await asyncio.to_thread(
+        produce, bootstrap, QUERIES.name(topic_prefix), [("framed", framed(9, query.to_json())), _plain("plain")]
+    )
+    results, observations = RESULTS.name(topic_prefix), OBSERVATIONS.name(topic_prefix)
+    result = await asyncio.to_thread(first, bootstrap, results, lambda message: key_of(message) == "framed")
+    assert result.startswith(FRAME + b"{")
+    served = RoutedEvent.from_json(unframed(result))
+    label = FeedbackEvent(query_id="framed", entities=dict(served.entities))
+    await asyncio.to_thread(produce, bootstrap, FEEDBACK.name(topic_prefix), [("framed", framed(10, label.to_json()))])
+    joined = await asyncio.to_thread(first, bootstrap, observations, lambda m: b'"kind":"labelled"' in value_of(m))
+    assert LabelledExample.from_json(joined).query_id == "framed"
+    assert not await asyncio.to_thread(read_all, bootstrap, DEAD_LETTERS.name(topic_prefix))
+
+
+async def test_commands_read_framed_results(config: Path) -> None:
+    asked = await invoke("ask", "canon 5d", "--config", config, "--json", "--timeout", "60")
+    assert asked.exit_code == 0, (asked.output, asked.exception)
+    answered = json.loads(asked.stdout)
+    shown = await invoke("results", "--config", config, "--json", "--last", "10")
+    assert [RoutedEvent.from_json(line).query_id for line in shown.stdout.splitlines()] == [answered["query_id"]]
+    explained = await invoke("explain", answered["query_id"], "--config", config, "--json")
+    assert explained.exit_code == 0, explained.exception
+    assert answered["query_id"] in explained.stdout
+
+
+def _plain(query_id: str) -> tuple[str, bytes]:
+    return query_id, QueryEvent(query_id=query_id, text="nikon").to_json()
