@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from schemas.basis import BasisMark
 from schemas.entities import count_pairs, equal
 from schemas.event import (
     DEFAULT_SIGNAL,
@@ -84,6 +85,9 @@ class LabelledExample(Event):
         than that in force do not count.
     large_alone : OutcomeCounts or None
         Of the large model's answer without handoff, where the query was drawn to compare both.
+    basis : str or None
+        Mark of what the answers rest on: prompt, fields, models. Labels of another one than the workload's do not
+        count; null in records of earlier releases, which do.
     """
 
     kind: Literal["labelled"] = "labelled"
@@ -113,6 +117,7 @@ class LabelledExample(Event):
     signal: SignalName = DEFAULT_SIGNAL
     handoff: HandoffName | None = None
     large_alone: OutcomeCounts | None = None
+    basis: BasisMark | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -193,6 +198,7 @@ class LabelledExample(Event):
             signal=routed.signal,
             handoff=None if routed.handoff is None else routed.handoff.name,
             large_alone=_outcome_alone(routed.large_alone, gold, wanted),
+            basis=routed.basis,
         )
 
 

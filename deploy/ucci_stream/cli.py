@@ -472,10 +472,20 @@ def calibrate(
 def check_config(
     config: ConfigOption = None,
     probe: Annotated[bool, typer.Option("--probe", help="Ask each model one query too; exit 1 on a fault.")] = False,
+    against_running: Annotated[
+        bool, typer.Option("--against-running", help="Say what the file changes for the services that run, instead.")
+    ] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Validate ucci.toml and print the effective settings, secrets redacted; warn of what is probably not meant.
 
-    Example: ucci-stream check-config --config ucci.toml --probe
+    With --against-running: what the file changes, line by line: workloads that start cold, queries that become dead
+    letters, refits, and for each setting whether SIGHUP or a restart puts it in force. Reads topics; writes nothing.
+
+    Exit codes: 0 sound, and nothing starts cold; 1 a fault at a model, a cold start or dead letters, or no broker; 2 a
+    fault in the file.
+
+    Example: ucci-stream check-config --config new.toml --against-running
     """
     from ucci_runtime.broker.kafka_settings import require_kafka
 
@@ -483,12 +493,19 @@ def check_config(
     require_kafka(settings)
     for warning in settings_warnings(settings):
         err.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    sys.stdout.write(render_settings(settings))
+    code = 0
+    if against_running:
+        from ucci_stream.operate.running_config import compare
+
+        code = compare(settings, out, as_json=as_json)
+    else:
+        sys.stdout.write(render_settings(settings))
     if probe:
         from stream_router.cli import echo_probe
 
         require_models(settings)
-        raise typer.Exit(int(echo_probe(settings)))
+        code = max(code, int(echo_probe(settings)))
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -77,6 +77,13 @@ class SharedLedger:
         self._slot_freed = Condition(lock)
         self._idle = Condition(lock)
 
+    def limit(self, max_in_flight: int) -> None:
+        """Take at most so many queries at once from now on; those in flight beyond it are answered."""
+        with self._lock:
+            self._max_in_flight = max_in_flight
+            self._max_uncommitted = max(_MIN_UNCOMMITTED, 4 * max_in_flight)
+            self._slot_freed.notify_all()
+
     # --- called by the consumer's thread ---
 
     def assigned(self, assignment: Mapping[int, CommittedOffsets], group: object) -> tuple[RecordId, ...]:
