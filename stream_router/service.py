@@ -192,7 +192,7 @@ class Service:
         done = Reread.of(self._settings, found, OF_ROUTER)
         self._settings = done.settings
         self._answerer.use(done.settings)
-        self._ledger.limit(done.settings.router.max_in_flight)
+        self._ledger.max_in_flight = done.settings.router.max_in_flight
         self._active.limit_jump(done.settings.calibration.max_escalation_jump)
         self._identity = replace(self._identity, settings=running_settings(done.settings, OF_ROUTER))
         return done

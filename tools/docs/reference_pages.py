@@ -39,9 +39,9 @@ def configuration_page() -> str:
     introduction = (
         "One file, `ucci.toml`, for every command. A key is overridden by the environment variable beside it; lists "
         "and tables are given there as JSON, and in `NAME` every `-` and `.` becomes `_`. Unknown keys are refused. "
-        "`check-config` prints the settings in force, secrets redacted. A running service reads the file again on SIGHUP "
-        "and takes over the keys that say so, with the tables below them; all others need a restart. Its environment "
-        "stays as it was. `ucci-stream check-config --against-running` says before what a file will change "
+        "`check-config` prints the settings in force, secrets redacted. A running service reads the file again on "
+        "SIGHUP and takes over the keys that say so, with the tables below them; all others need a restart. Its "
+        "environment stays as it was. `ucci-stream check-config --against-running` says before what a file will change "
         "([workloads](../workloads.md))."
     )
     lines = [

@@ -45,7 +45,7 @@ class Change(NamedTuple):
     effect : str
         ``dead_letters``: queries are set aside. ``cold_start``: every query runs both models until there are labels
         enough. ``unknown``: nothing that runs says enough to compare. ``moved``: queries go to another workload.
-        ``refit``: a new version at the next event, by the labels so far. ``restart``, ``reload``: a setting that needs
+        ``refit``: a new version at the next event, given labels enough. ``restart``, ``reload``: a setting that needs
         a restart, or that SIGHUP puts in force. ``none``: nothing to fear.
     subject : str
         A workload, a setting by its dotted key, or a process.
@@ -109,8 +109,8 @@ def _of_workload(workload: WorkloadSettings, version: CalibrationVersion | None,
         yield Change("cold_start", name, message, act)
     elif renewed := outdated(version, workload):
         what = " and ".join(renewed)
-        message = f"{what} {'differ' if len(renewed) > 1 else 'differs'} from version {version.version}: a refit at "
-        yield Change("refit", name, f"{message}the next event, by the labels so far; no cold start", "SIGHUP")
+        message = f"{what} {'differ' if len(renewed) > 1 else 'differs'} from version {version.version}: a refit at the"
+        yield Change("refit", name, f"{message} next event, given labels enough; no cold start", "SIGHUP")
     elif is_new:
         yield Change("none", name, f"is new, and version {version.version} fits it: it decides from the first query")
     else:

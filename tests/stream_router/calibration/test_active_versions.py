@@ -352,7 +352,7 @@ def test_a_version_of_another_prompt_or_model_is_rejected(changed: dict[str, Any
     assert active.offer(b"photo", own.to_json(), NOW) == Activated(own)
 
 
-def test_versions_of_earlier_releases_and_of_moved_servers_decide() -> None:
+def test_versions_of_former_releases_and_moved_servers_decide() -> None:
     """The former do not say what they were made with; the latter give the same answers elsewhere."""
     moved = PHOTO.model_validate(PHOTO.model_dump() | {"large": {"base_url": "http://new/v1", "model": "large"}})
     for version in (sealed_version(version=8), sealed_version(version=8, basis=PHOTO.basis)):
