@@ -54,6 +54,11 @@ trap 'kill $recalibrator $router' EXIT
 until ucci-stream check-config --against-running --json | grep -q 'stays in force'; do sleep 0.5; done
 """
 
+AFTER = """
+until ucci-stream versions --workload photo-search --json | grep -q settings_changed; do sleep 0.5; done
+kill $recalibrator $router; trap - EXIT; wait $recalibrator && wait $router
+"""
+
 
 def commands() -> Iterator[str]:
     """Yield the page's commands."""
@@ -71,7 +76,7 @@ def script() -> str:
         # Not in a subshell: a command may set a variable. Services log to where the end of a failed test shows it.
         run = command.removesuffix(FAILS).replace(" run & ", " run 2>> restarted.log & ")
         lines += [f"echo {shlex.quote('$ ' + command)}", run, f"[ $? = {expected} ] || exit 9"]
-    return "\n".join([*lines, "kill $recalibrator $router; trap - EXIT; wait $recalibrator && wait $router"])
+    return "\n".join([*lines, AFTER])
 
 
 def shims(folder: Path) -> Path:

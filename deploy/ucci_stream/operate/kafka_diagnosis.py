@@ -184,7 +184,8 @@ def read_running(settings: Settings) -> Running:
     BrokerError
         TopicsUnusable where there are no topics of this prefix.
     """
-    checked = check_topics(settings, (CALIBRATION, ROUTERS), (), (RECALIBRATORS,))
+    read = (CALIBRATION, ROUTERS)
+    checked = check_topics(settings, read, read, (RECALIBRATORS,))
     recalibrators = {}
     if RECALIBRATORS not in checked.missing:
         found = _events(settings, RECALIBRATORS, RecalibratorStatus)
