@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +52,8 @@ def run(
 ) -> None:
     """Run join, fit and the HTTP API until SIGTERM, or only the stages asked for.
 
+    SIGHUP has the file read anew: what may change in a running process does, and the log names what needs a restart.
+
     Example: recalibrator run --config ucci.toml --stage join --stage fit
     """
     stages = frozenset(stage or StageName)
@@ -60,7 +64,7 @@ def run(
     settings = _load(config)
     configure_logging(log_format)
     log_settings_warnings(settings)
-    raise typer.Exit(_run(settings, stages))
+    raise typer.Exit(_run(settings, stages, partial(_load, config)))
 
 
 @app.command("check-config")
@@ -92,11 +96,11 @@ def _load(config: Path) -> Settings:
     return settings
 
 
-def _run(settings: Settings, stages: frozenset[StageName]) -> int:
+def _run(settings: Settings, stages: frozenset[StageName], read: Callable[[], Settings]) -> int:
     service = Service(settings, kafka_connect(settings, "recalibrator"), stages)
     code = 0
     try:
-        run_until_signalled(service)
+        run_until_signalled(service, read)
     except ConfigError:
         raise
     except (UcciError, OSError) as error:

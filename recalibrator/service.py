@@ -33,6 +33,7 @@ from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import ReaderName, Stage, StageName, recalibrator_status
 from recalibrator.stage_thread import StageThread
 from schemas.settings import Settings
+from schemas.settings_reread import OF_RECALIBRATOR, Reread, running_settings
 from schemas.topics import (
     CALIBRATION,
     CALIBRATION_HISTORY,
@@ -51,7 +52,7 @@ from ucci_runtime.absence import Absence
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, TransactionSession
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
-from ucci_runtime.process import SystemClock, end_on_signals
+from ucci_runtime.process import Hangup, SystemClock, end_on_signals
 
 if TYPE_CHECKING:
     # An optional extra, which a process without the stage api does not need.
@@ -107,12 +108,26 @@ class Service:
         """Whether a broker call may never return: end the process without clean-up then."""
         return any(thread.is_alive() for thread in self._threads) or any(session.hangs for session in self._sessions)
 
+    def take_over(self, found: Settings) -> Reread:
+        """Take over what may be, from a file that was read anew; every stage does so after its present turn.
+
+        Raises
+        ------
+        ConfigError
+            Nothing has changed then.
+        """
+        done = Reread.of(self._settings, found, OF_RECALIBRATOR)
+        self._settings = done.settings
+        for thread in self._threads:
+            thread.use(done.settings)
+        return done
+
     def end(self) -> None:
         """Have the stages commit and leave; callable from any thread or signal handler."""
         self._closing.set()
 
-    def run(self) -> None:
-        """Run until :meth:`end` or a failure; blocks.
+    def run(self, between: Callable[[], None] = lambda: None) -> None:
+        """Run until :meth:`end` or a failure; blocks, and calls ``between`` twice a second.
 
         Raises
         ------
@@ -125,14 +140,14 @@ class Service:
         threadpool_limits(1, "blas")
         self._probes = self._start_probes()
         try:
-            self._run_stages()
+            self._run_stages(between)
         finally:
             if self._probes is not None:
                 self._probes.close()
         if self._failure is not None:
             raise self._failure
 
-    def _run_stages(self) -> None:
+    def _run_stages(self, between: Callable[[], None]) -> None:
         options = self._settings.recalibrator
         state = StateDirectory(Path(options.state_dir), options.instance_id)
         try:
@@ -150,7 +165,7 @@ class Service:
             if checked is not None:
                 self._start(broker, checked, state)
                 while not self._closing.wait(_WAIT_S):
-                    continue
+                    between()
                 self._stop()
         finally:
             state.unlock()
@@ -239,7 +254,8 @@ class Service:
 
         def beat() -> Beat:
             reports = {thread.name: replace(thread.report, is_ready=thread.is_ready) for thread in self._threads}
-            status = recalibrator_status(instance_id, started_at, self._clock.now(), reports)
+            running = running_settings(self._settings, OF_RECALIBRATOR)
+            status = recalibrator_status(instance_id, started_at, self._clock.now(), reports, running)
             return Beat(instance_id, status.to_json())
 
         return HeartbeatThread(broker.publisher(PUBLISHER), self._topic(RECALIBRATORS), beat, self._closing)
@@ -342,8 +358,10 @@ class Service:
         self._closing.set()
 
 
-def run_until_signalled(service: Service) -> None:
+def run_until_signalled(service: Service, read: Callable[[], Settings]) -> None:
     """Run a service; the first SIGTERM or SIGINT drains it, the second ends the process at once.
+
+    SIGHUP has the configuration read anew by ``read``.
 
     Raises
     ------
@@ -351,4 +369,6 @@ def run_until_signalled(service: Service) -> None:
         See :meth:`Service.run`.
     """
     end_on_signals(lambda _: service.end())
-    service.run()
+    hangup = Hangup(read, service.take_over)
+    hangup.watch()
+    service.run(hangup.serve)

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Protocol
 
 from pydantic import JsonValue
 
 from schemas.errors import UcciError
+from schemas.settings import Settings
 from schemas.status import LabelerStatus, RecalibratorStatus, StageStatus, TopicLag, WorkloadStatus
 from ucci_runtime.broker.ports import Committed, TransactionSession
 from ucci_runtime.broker.records import Input, Lag, OffsetCommit, OutputRecord
@@ -132,13 +134,20 @@ class Stage(Protocol):
         """Return what has happened since the last call."""
         return ()
 
+    def use(self, settings: Settings) -> None:
+        """Go on under settings that differ in what is taken over on SIGHUP; called between two turns, in the thread."""
+
     def close(self) -> None:
         """Commit the rest and leave."""
         ...
 
 
 def recalibrator_status(
-    instance_id: str, started_at: datetime, now: datetime, stages: Mapping[str, StageReport]
+    instance_id: str,
+    started_at: datetime,
+    now: datetime,
+    stages: Mapping[str, StageReport],
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> RecalibratorStatus:
     """Put a status together; lags are summed over the partitions of a topic, seconds are those of the worst."""
     return RecalibratorStatus(
@@ -147,6 +156,7 @@ def recalibrator_status(
         updated_at=now,
         stages={name: StageStatus(ready=report.is_ready, lag=_by_topic(report)) for name, report in stages.items()},
         labelers={workload: found for report in stages.values() for workload, found in report.labelers.items()},
+        settings=dict(settings),
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from threading import Event, Thread
 
 import structlog
 
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import NotCommitted, Stage, StageReport
+from schemas.settings import Settings
 from schemas.status import WorkloadStatus
 from ucci_runtime.broker.errors import AbortTransaction, BrokerUnreachable, RecreateProducer, RetryCall
 from ucci_runtime.tally import Tally
@@ -54,8 +56,13 @@ class StageThread(Thread):
         self._metrics = metrics
         self._on_status = on_status
         self._dead_letters = Tally()
+        self._settings: SimpleQueue[Settings] = SimpleQueue()
         self.is_ready = False
         self.report = StageReport()
+
+    def use(self, settings: Settings) -> None:
+        """Have the stage go on under other settings, after its present turn; callable from any thread."""
+        self._settings.put(settings)
 
     def run(self) -> None:
         """Turn until closed."""
@@ -65,6 +72,8 @@ class StageThread(Thread):
             due_s = 0.0
             while not self._closing.is_set():
                 stage.turn()
+                while not self._settings.empty():
+                    stage.use(self._settings.get())
                 self.is_ready = stage.is_ready
                 if time.monotonic() >= due_s:
                     self._measure(stage)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
+from schemas.basis import Basis
 from schemas.canonical import digest
 from schemas.costs import CostRate, ModelCosts, Price
 from schemas.draws import uniform
@@ -321,6 +322,9 @@ class CalibrationVersion(Event):
     ``handoff`` is what the labels behind the version were made under, and what is handed over for the queries that it
     decides. It is absent where none is configured, and not ``active`` after the fit has switched it off.
 
+    ``basis`` is what the answers behind the version rest on: prompt, fields, models. Routers with another one refuse
+    it. In records of earlier releases it is absent.
+
     Where routers have a key, ``signature`` says that the fit has published it: the lower-case hex HMAC-SHA256 of the
     object without it and ``digest`` in RFC 8785 canonical JSON.
     """
@@ -345,6 +349,7 @@ class CalibrationVersion(Event):
     evidence: Evidence
     parent_version: Count | None = None
     handoff: Handoff | None = None
+    basis: Basis | None = None
     signature: str = ""
     digest: str = ""
 
@@ -368,7 +373,7 @@ class CalibrationVersion(Event):
     def _as_sealed(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what an earlier release did not know, or its digest would no longer fit."""
         fields: dict[str, Any] = dump(self)
-        for later in ("audit_probability", "handoff", "signature"):
+        for later in ("audit_probability", "handoff", "basis", "signature"):
             if later not in self.model_fields_set:
                 fields.pop(later, None)
         return fields

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from schemas.basis import Basis
 from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE, CalibrationMap
 from schemas.event import (
     DEFAULT_SIGNAL,
@@ -61,6 +62,8 @@ class Command(Event):
         ``pin``, ``shadow`` and ``canary`` the content of ``version``, for when the fit keeps it no longer.
     signal : str
         How u of ``map`` is measured; a map of another signal than the workload's is refused.
+    basis : Basis, optional
+        What the answers behind ``map`` rest on; a map of another basis than the workload's is refused.
     issued_by, reason : str
         Who, and why.
     command_id : str, optional
@@ -77,6 +80,7 @@ class Command(Event):
     uncertainty_threshold: Annotated[Real, Field(ge=ESCALATE_ALL, le=ESCALATE_NONE)] | None = None
     error_probability_threshold: Probability | None = None
     signal: SignalName = DEFAULT_SIGNAL
+    basis: Basis | None = None
     examples: Count | None = None
     issued_by: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
     issued_at: Timestamp

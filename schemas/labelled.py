@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from schemas.basis import BasisMark
 from schemas.entities import count_pairs, equal
 from schemas.event import (
     DEFAULT_SIGNAL,
@@ -87,6 +88,9 @@ class LabelledExample(Event):
     small_per_field : dict, optional
         Of the small model's answer by field, for the fields with a target of their own; absent where the small answer
         was served, whose counts ``per_field`` has.
+    basis : str or None
+        Mark of what the answers rest on: prompt, fields, models. Labels of another one than the workload's do not
+        count; null in records of earlier releases, which do.
     """
 
     kind: Literal["labelled"] = "labelled"
@@ -117,6 +121,7 @@ class LabelledExample(Event):
     handoff: HandoffName | None = None
     large_alone: OutcomeCounts | None = None
     small_per_field: Annotated[dict[str, OutcomeCounts] | None, Field(exclude_if=lambda counts: counts is None)] = None
+    basis: BasisMark | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -197,6 +202,7 @@ class LabelledExample(Event):
             signal=routed.signal,
             handoff=None if routed.handoff is None else routed.handoff.name,
             large_alone=_outcome_alone(routed.large_alone, gold, wanted),
+            basis=routed.basis,
         )
 
     def with_small_counts(self, routed: RoutedEvent, feedback: FeedbackEvent, fields: Collection[str]) -> Self:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
+from schemas.basis import BasisMark
 from schemas.costs import QueryCost
 from schemas.entities import Entities
 from schemas.event import (
@@ -182,6 +183,8 @@ class RoutedEvent(Event):
         How u was measured, such as ``token_margin``.
     handoff : QueryHandoff or None
         Null where nothing is handed over: not configured, or switched off in the version that decided.
+    basis : str or None
+        Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -201,6 +204,7 @@ class RoutedEvent(Event):
     metadata: Metadata | None = None
     signal: SignalName = DEFAULT_SIGNAL
     handoff: QueryHandoff | None = None
+    basis: BasisMark | None = None
 
     @property
     def large_alone(self) -> ModelRun | None:

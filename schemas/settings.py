@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from schemas.basis import Basis, basis_of
 from schemas.calibration import Signal, Target
 from schemas.canonical import digest
 from schemas.costs import ModelCosts
@@ -49,6 +50,17 @@ Seconds = Annotated[Number, Field(gt=0.0, le=3_600.0)]
 Host = Annotated[str, Field(min_length=1, max_length=255)]
 HostName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._-]{1,255}|[0-9A-Fa-f:.]{2,45})$")]
 """A name or an address as a Host header gives it, without its port and without brackets; ``*`` stands for any."""
+
+
+class Reread:
+    """Marks a setting that a running service takes over on SIGHUP; all others need a restart.
+
+    Marked is what is read anew for every query, request or refit, so that it changes at one moment and as a whole, and
+    what a restart would change in the same way. What connections, threads, topics or stores were built with is not.
+    """
+
+
+REREAD = Reread()
 
 
 class Section(BaseModel):
@@ -107,13 +119,13 @@ class RouterSettings(Section):
     """
 
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "router-0"
-    max_in_flight: Annotated[Integer, Field(ge=1, le=100_000)] = 256
+    max_in_flight: Annotated[Integer, Field(ge=1, le=100_000), REREAD] = 256
     commit_interval_ms: Annotated[Integer, Field(ge=10, le=5_000)] = 200
     http_host: Host = "127.0.0.1"
     http_port: Port = 8081
-    large_outage: Literal["serve_small", "wait"] = "serve_small"
-    drain_timeout_s: Annotated[Number, Field(gt=0.0, le=18.0)] = 12.0
-    query_deadline_s: Seconds = DEFAULT_QUERY_DEADLINE_S
+    large_outage: Annotated[Literal["serve_small", "wait"], REREAD] = "serve_small"
+    drain_timeout_s: Annotated[Number, Field(gt=0.0, le=18.0), REREAD] = 12.0
+    query_deadline_s: Annotated[Seconds, REREAD] = DEFAULT_QUERY_DEADLINE_S
     state_dir: Annotated[str, Field(min_length=1)] | None = None
     allowed_hosts: tuple[HostName, ...] = ()
 
@@ -249,7 +261,7 @@ class RecalibratorSettings(Section):
     state_dir: str = "./state"
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] | None = None
     max_body_bytes: Annotated[Integer, Field(ge=1_000, le=100_000_000)] = 1_000_000
-    api_keys: dict[KeyName, ApiKey] = Field(default_factory=dict)
+    api_keys: Annotated[dict[KeyName, ApiKey], REREAD] = Field(default_factory=dict)
     commit_interval_ms: Annotated[Integer, Field(ge=10, le=10_000)] = 250
     join_retention_s: Annotated[Number, Field(gt=0.0)] = 14 * 24 * 3600.0
     join_max_rows: Annotated[Integer, Field(ge=1_000)] = 5_000_000
@@ -305,7 +317,7 @@ class CalibrationSettings(Section):
 
     signing_key: SecretStr | None = None
     former_keys: tuple[SecretStr, ...] = ()
-    max_escalation_jump: Share | None = None
+    max_escalation_jump: Annotated[Share | None, REREAD] = None
 
     @field_validator("signing_key", "former_keys")
     @classmethod
@@ -605,10 +617,10 @@ class WorkloadSettings(Section):
     max_tokens: Annotated[Integer, Field(ge=1, le=100_000)] = 256
     small: ModelEndpoint | None = None
     large: ModelEndpoint | None = None
-    target: Annotated[Target, BeforeValidator(_checked_target)]
-    sampling: Sampling = Sampling()
-    cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost)] = None
-    trusted_labelers: tuple[Speaker, ...] = ()
+    target: Annotated[Target, BeforeValidator(_checked_target), REREAD]
+    sampling: Annotated[Sampling, REREAD] = Sampling()
+    cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost), REREAD] = None
+    trusted_labelers: Annotated[tuple[Speaker, ...], REREAD] = ()
     detectors: Annotated[tuple[Detector, ...], Field(min_length=1)] = DEFAULT_DETECTORS
     calibration_map: Literal["isotonic", "platt"] = "isotonic"
     handoff: HandoffSettings | None = None
@@ -685,6 +697,13 @@ class WorkloadSettings(Section):
         """What u is measured on under these settings."""
         small_model = self.small.model if self.small else "small"
         return Signal(kind=self.uncertainty, small_model=small_model, decoding=self.decoding)
+
+    @property
+    def basis(self) -> Basis:
+        """What the answers under these settings rest on."""
+        small, large = (None if endpoint is None else endpoint.model for endpoint in (self.small, self.large))
+        form = self.api, self.decoding, self.uncertainty, self.max_tokens
+        return basis_of(self.prompt, self.fields, form, (small, large))
 
     @property
     def offered_handoff(self) -> Handoff | None:

@@ -127,7 +127,7 @@ def render_settings(settings: Settings) -> str:
     document = settings.model_dump(mode="json", exclude_none=True)
     for workload in document["workloads"].values():
         workload.pop("name")
-    return json.dumps(_redacted(document, ()), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(shown(document, ()), indent=2, ensure_ascii=False) + "\n"
 
 
 def is_secret(path: Sequence[str]) -> bool:
@@ -144,11 +144,12 @@ def is_secret(path: Sequence[str]) -> bool:
     return not _SECRET_KEYS.isdisjoint(path) or (tuple(path[:2]) == ("notify", "webhooks") and path[-1] == "url")
 
 
-def _redacted(value: Any, path: tuple[str, ...]) -> Any:
+def shown(value: Any, path: tuple[str, ...]) -> Any:
+    """Return a value as it may be shown, which stands under a path of keys: without secrets, at any depth."""
     if isinstance(value, dict):
-        return {key: _redacted(inner, (*path, key)) for key, inner in value.items()}
+        return {key: shown(inner, (*path, key)) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_redacted(inner, path) for inner in value]
+        return [shown(inner, path) for inner in value]
     if is_secret(path):
         return REDACTED
     return _USER_INFO.sub(f"{REDACTED}@", value) if isinstance(value, str) else value
@@ -164,7 +165,7 @@ def _faults(error: ValidationError, variables: Mapping[KeyPath, str]) -> Iterato
         elif found["type"] == "missing":
             yield f"{where}: is required and missing"
         else:
-            yield f"{where}: {_message(found['type'], found['msg'])}{_shown(path, found['input'])}"
+            yield f"{where}: {_message(found['type'], found['msg'])}{_in_fault(path, found['input'])}"
     if len(found_faults) > _MOST_FAULTS:
         yield f"{len(found_faults) - _MOST_FAULTS} more faults; mend these first"
 
@@ -185,7 +186,7 @@ def _message(kind: str, message: str) -> str:
     return message.replace("should be", "must be", 1).replace("should have", "must have", 1)
 
 
-def _shown(path: KeyPath, value: Any) -> str:
+def _in_fault(path: KeyPath, value: Any) -> str:
     """Return the faulty value for the message, unless it is a whole table or may be a secret."""
     if is_secret(path) or path[:2] == ("recalibrator", "api_keys") or isinstance(value, dict | SecretStr | BaseModel):
         return ""

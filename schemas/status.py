@@ -374,7 +374,11 @@ class WorkloadStatus(Event):
 
 
 class RouterStatus(Event):
-    """What one router instance runs, refuses and has done (key: instance_id)."""
+    """What one router instance runs, refuses and has done (key: instance_id).
+
+    ``settings`` holds what it runs with, where that differs from the defaults: JSON by dotted key, secrets redacted, of
+    prompts a digest. Empty in records of earlier releases.
+    """
 
     sent_by_others: ClassVar[bool] = False
 
@@ -389,6 +393,7 @@ class RouterStatus(Event):
     in_flight: Count = 0
     counters: dict[str, Count] = Field(default_factory=dict)
     lag_s: dict[str, NonNegative] = Field(default_factory=dict)
+    settings: dict[str, str] = Field(default_factory=dict)
 
 
 class TopicLag(Part):
@@ -406,7 +411,10 @@ class StageStatus(Part):
 
 
 class RecalibratorStatus(Event):
-    """What one recalibrator runs, how far behind it is and what its join has heard of labelers (key: instance_id)."""
+    """What one recalibrator runs, how far behind it is and what its join has heard of labelers (key: instance_id).
+
+    ``settings`` holds what it runs with, as in :class:`RouterStatus`.
+    """
 
     sent_by_others: ClassVar[bool] = False
 
@@ -415,3 +423,4 @@ class RecalibratorStatus(Event):
     updated_at: Timestamp
     stages: dict[str, StageStatus] = Field(default_factory=dict)
     labelers: dict[str, tuple[LabelerStatus, ...]] = Field(default_factory=dict)
+    settings: dict[str, str] = Field(default_factory=dict)

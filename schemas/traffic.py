@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from schemas.basis import BasisMark
 from schemas.event import (
     DEFAULT_SIGNAL,
     Count,
@@ -66,6 +67,8 @@ class VersionTraffic(Part):
         Of small answers that the large model went on from: it read them instead of generating them.
     lost_tokens, lost_prompt_tokens : int
         Of large calls that gave no valid answer under a handoff; they are among the large model's.
+    basis : str or None
+        Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
     """
 
     calibration_version: Count | None
@@ -99,6 +102,7 @@ class VersionTraffic(Part):
     handed_over_tokens: Count = 0
     lost_tokens: Count = 0
     lost_prompt_tokens: Count = 0
+    basis: BasisMark | None = None
 
     @model_validator(mode="after")
     def _parallel(self) -> Self:

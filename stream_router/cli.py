@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -51,12 +52,14 @@ def options(version: VersionOption = False) -> None:
 def run(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = LogFormat.CONSOLE) -> None:
     """Run one router instance until SIGTERM, which drains it.
 
+    SIGHUP has the file read anew: what may change in a running process does, and the log names what needs a restart.
+
     Example: stream-router run --config ucci.toml --log-format json
     """
     settings = _load(config)
     configure_logging(log_format)
     log_settings_warnings(settings)
-    raise typer.Exit(_run(settings))
+    raise typer.Exit(_run(settings, partial(_load, config)))
 
 
 @app.command("check-config")
@@ -102,7 +105,7 @@ def _load(config: Path) -> Settings:
     return settings
 
 
-def _run(settings: Settings) -> int:
+def _run(settings: Settings, read: Callable[[], Settings]) -> int:
     service: Service | None = None
     code = 0
     try:
@@ -110,7 +113,7 @@ def _run(settings: Settings) -> int:
         service = Service(
             settings, kafka_connect(settings, "router"), partial(_cascade, tracing=tracing), tracing=tracing
         )
-        asyncio.run(run_until_signalled(service))
+        asyncio.run(run_until_signalled(service, read))
     except (UcciError, OSError) as error:
         sys.stderr.write(f"{_one_line(error)}\n")
         code = int(getattr(error, "exit_code", 1))

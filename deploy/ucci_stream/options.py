@@ -33,6 +33,17 @@ def settings_of(config: Path | None) -> Settings:
     return load_settings(_path(config), os.environ)
 
 
+def text_of(path: Path) -> str:
+    """Return the text of a configuration file that can be read and is valid.
+
+    Raises
+    ------
+    ConfigError
+    """
+    load_settings(path, os.environ)
+    return path.read_text(encoding="utf-8-sig")
+
+
 def has_settings(config: Path | None) -> bool:
     """Return whether a file was named or lies here; that of a running demo describes its own services alone."""
     return config is not None or Path("ucci.toml").exists()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fastapi import FastAPI
+
 from recalibrator.api.http_app import create_app, create_waiting_app
 from recalibrator.api.http_context import Context
 from recalibrator.api.http_server import HttpServer
@@ -92,9 +94,19 @@ class ApiStage(Stage):
         self._reader = broker.topic_reader(ReaderName.VIEW.value, [topic.name(prefix) for topic in viewed])
         self._tail = broker.topic_reader(ReaderName.DEAD_LETTERS.value, [DEAD_LETTERS.name(prefix)], tail=MOST_KEPT)
         self._producer = broker.publisher("api-producer")
+        self._shared = shared
+        app = self._app(settings)
+        if server is None:
+            server = HttpServer(app, options.http_host, options.http_port)
+        else:
+            server.use(app)
+        self._server = server
+
+    def _app(self, settings: Settings) -> FastAPI:
+        shared = self._shared
         context = Context(
             settings,
-            Keys(options.api_keys),
+            Keys(settings.recalibrator.api_keys),
             self._cache,
             self._letters,
             StatusDocuments(settings, self._cache, self._letters),
@@ -104,12 +116,11 @@ class ApiStage(Stage):
             shared.clock,
             shared.missing,
         )
-        app = create_app(context)
-        if server is None:
-            server = HttpServer(app, options.http_host, options.http_port)
-        else:
-            server.use(app)
-        self._server = server
+        return create_app(context)
+
+    def use(self, settings: Settings) -> None:
+        """Answer the requests to come under these settings; quotas begin anew."""
+        self._server.use(self._app(settings))
 
     @property
     def http_port(self) -> int:

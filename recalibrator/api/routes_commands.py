@@ -130,7 +130,7 @@ class CommandRoutes:
             # The history holds more versions than the fit keeps.
             map=None if content is None else content.map,
             uncertainty_threshold=None if content is None else content.uncertainty_threshold,
-            **({} if content is None else {"signal": content.signal.kind}),
+            **({} if content is None else {"signal": content.signal.kind, "basis": content.basis}),
             issued_by=caller,
             issued_at=self._context.clock.now(),
             reason=reason,

@@ -51,6 +51,10 @@ class SnapshotFiles:
         self._restore = restore
         self._is_failing = False
 
+    def use(self, workloads: Mapping[str, WorkloadSettings]) -> None:
+        """Make and restore cores under these settings from now on."""
+        self._workloads = workloads
+
     def new(self, workload: str) -> Core:
         """Return a core that has seen nothing."""
         return self._make(self._workloads[workload])

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from recalibrator.decoding import Observation
 from schemas.calibration import CalibrationVersion
+from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus
 from schemas.trial import CalibrationTrial
 
@@ -89,6 +90,10 @@ class SnapshotStore(Protocol):
 
     def save(self, partition: int, state: FitState) -> bool:
         """Replace what is stored, atomically; return False where the disk refused and the former snapshot stays."""
+        ...
+
+    def use(self, workloads: Mapping[str, WorkloadSettings]) -> None:
+        """Make and restore cores under these settings from now on."""
         ...
 
     def new(self, workload: str) -> Core:

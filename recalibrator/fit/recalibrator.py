@@ -7,6 +7,7 @@ it. The same events in the same order give byte-identical versions.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, Self
 
@@ -41,6 +42,7 @@ from recalibrator.fit.publish.trial import Trials
 from recalibrator.fit.publish.versions import Content, Holds, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
+from schemas.basis import is_of_basis
 from schemas.calibration import (
     ESCALATE_ALL,
     FIELD_PREFIX,
@@ -52,6 +54,7 @@ from schemas.calibration import (
 from schemas.command import Command
 from schemas.event import DEFAULT_SIGNAL, to_us
 from schemas.labelled import LabelledExample
+from schemas.made_for import outdated
 from schemas.settings import WorkloadSettings
 from schemas.status import CommandOutcome, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
@@ -63,9 +66,21 @@ _DEFAULT_MAP = "isotonic"
 
 def of_signal(event: LabelledExample | TrafficSummary, signal: str) -> LabelledExample | TrafficSummary | None:
     """Return what an event says about u as one signal measures it, or None where it says nothing."""
+    return _restricted(event, lambda part: part.signal == signal)
+
+
+def of_basis(event: LabelledExample | TrafficSummary, mark: str) -> LabelledExample | TrafficSummary | None:
+    """Return what an event says of answers that rest on what is configured, or None where it says nothing."""
+    return _restricted(event, lambda part: is_of_basis(part.basis, mark))
+
+
+def _restricted(
+    event: LabelledExample | TrafficSummary, counts: Callable[[LabelledExample | VersionTraffic], bool]
+) -> LabelledExample | TrafficSummary | None:
+    """Return the parts of an event that count, or None where none does."""
     if isinstance(event, LabelledExample):
-        return event if event.signal == signal else None
-    parts = tuple(part for part in event.versions if part.signal == signal)
+        return event if counts(event) else None
+    parts = tuple(part for part in event.versions if counts(part))
     if len(parts) == len(event.versions):
         return event
     return event.model_copy(update={"versions": parts}) if parts else None
@@ -116,6 +131,7 @@ class Recalibrator:
 
     def __init__(self, settings: WorkloadSettings, constants: MethodConstants = DEFAULT) -> None:
         self.settings, self.constants = settings, constants
+        self._basis_mark = settings.basis.mark
         self._grid, window = Grid(constants.grid), constants.window
         self._traffic = TrafficWindow(self._grid, window.window_queries)
         self._handoff = HandoffWatch(settings.handoff)
@@ -193,7 +209,11 @@ class Recalibrator:
         if measured_alike is None:
             self._counters.of_other_signal += isinstance(event, LabelledExample)
             return None
-        made_alike = under_handoff(measured_alike, self._handoff.name)
+        based_alike = of_basis(measured_alike, self._basis_mark)
+        if based_alike is None:
+            self._counters.of_other_basis += isinstance(event, LabelledExample)
+            return None
+        made_alike = under_handoff(based_alike, self._handoff.name)
         if made_alike is None:
             self._counters.of_other_handoff += 1
             return None
@@ -384,6 +404,8 @@ class Recalibrator:
             return "first_fit" if support.effective_pairs >= needed.minimum_pairs else None
         if news is not None or self._audit_changed:
             return news or "audit"
+        if outdated(current, self.settings):
+            return "settings_changed"
         if self._map_in_force is None or self._map_in_force[0] is not current:
             self._map_in_force = current, current.error_probability(self._grid.centres)
         fitted, before = candidate.estimate.map, self._map_in_force[1]
@@ -516,6 +538,7 @@ class Recalibrator:
             "format": _SNAPSHOT_FORMAT,
             "workload": self.settings.name,
             "signal": self.settings.uncertainty,
+            "basis": self._basis_mark,
             "window": self._labels.state(),
             "traffic": self._traffic.state(),
             **self._monitor.state(),
@@ -538,8 +561,9 @@ class Recalibrator:
         Parameters
         ----------
         settings : WorkloadSettings
-            Target, sampling and costs may have changed since. With another uncertainty signal or handoff the core
-            starts cold: of all that was learned only the numbers of versions go on.
+            Target, sampling and costs may have changed since: the next event brings a refit then. With another basis
+            (prompt, fields, models, uncertainty signal) or handoff the core starts cold: of all that was learned only
+            the numbers of versions go on.
         snapshot : bytes
             From :meth:`snapshot`.
         constants : MethodConstants, optional
@@ -558,7 +582,8 @@ class Recalibrator:
         core = cls(settings, constants)
         is_same_handoff = core._handoff.load(state.get("handoff"))  # like the signal, not in former snapshots
         core._published.handoff = core._handoff.in_versions
-        if state.get("signal", DEFAULT_SIGNAL) != settings.uncertainty or not is_same_handoff:
+        is_same_signal = state.get("signal", DEFAULT_SIGNAL) == settings.uncertainty
+        if not (is_same_signal and is_same_handoff and is_of_basis(state.get("basis"), core._basis_mark)):
             core._published.take_floor(state["published"])
             core._holds = Holds(paused=state["holds"]["paused"])
             core._now_us = state["now_us"]
@@ -577,4 +602,6 @@ class Recalibrator:
         core._now_us = state["now_us"]
         core._labels_until_fit = state["labels_until_fit"]
         core._queries_until_fit = state["queries_until_fit"]
+        if core.current is not None and outdated(core.current, settings):
+            core._labels_until_fit, core._queries_until_fit = 0, 0.0
         return core

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from recalibrator.fit.publish.version_topics import trial_records, version_recor
 from recalibrator.stage import TURN_S, News, NotCommitted, Stage, commit
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
+from schemas.settings import Settings
 from schemas.signature import signed
 from schemas.status import WorkloadStatus
 from ucci_runtime.broker.dead_letters import dead_letter
@@ -191,6 +193,15 @@ class FitStage(Stage):
         except NotCommitted:
             self._drop()
             self._log.rewind()
+
+    def use(self, settings: Settings) -> None:
+        """Fold on under these settings as a restart would: commit, store, restore; nothing is folded twice."""
+        with suppress(NotCommitted):
+            self._commit()
+            self._store(self._folds.values())
+        self._snapshots.use(settings.workloads)
+        self._drop()
+        self._log.rewind()
 
     def close(self) -> None:
         """Commit and store the rest, and leave."""

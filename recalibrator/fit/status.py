@@ -63,6 +63,7 @@ class Counters:
     of_other_signal: int = 0
     commands: list[dict[str, Any]] = field(default_factory=list)
     of_other_handoff: int = 0
+    of_other_basis: int = 0
 
     def count(self, change: Change, requested: bool) -> None:
         """Count one labelled example by what became of it."""
@@ -95,6 +96,7 @@ class Counters:
             "last_command": self.last_command,
             **({"labels_of_other_signal": self.of_other_signal} if self.of_other_signal else {}),
             **({"labels_of_other_handoff": self.of_other_handoff} if self.of_other_handoff else {}),
+            **({"labels_of_other_basis": self.of_other_basis} if self.of_other_basis else {}),
         }
 
     def on_command(self, outcome: CommandOutcome) -> None:

@@ -91,6 +91,10 @@ class Joining:
             for name, workload in workloads.items()
         }
 
+    def under(self, workloads: Mapping[str, WorkloadSettings]) -> Joining:
+        """Return the same rules for workloads that are configured anew."""
+        return Joining(workloads, self.topics, self._max_record_bytes)
+
     def decode(self, record: Record) -> Event | DecodeError:
         """Return the record's event, or what is wrong with it."""
         try:

@@ -19,6 +19,7 @@ from recalibrator.join.ports import JoinStore, LabelerKey
 from recalibrator.join.query_state import NOTHING_KNOWN
 from recalibrator.stage import TURN_S, NotCommitted, Stage, commit
 from schemas.errors import DecodeError
+from schemas.settings import Settings
 from schemas.status import LabelerStatus
 from ucci_runtime.broker.ports import GroupOffsets, GroupReader, TransactionSession
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record, next_offset
@@ -130,6 +131,10 @@ class JoinStage(Stage):
             self.commit()
         if self._clock.monotonic() >= self._expiry_due_s:
             self._expire()
+
+    def use(self, settings: Settings) -> None:
+        """Join what comes from now on under these settings: labels by who is trusted now."""
+        self._joining = self._joining.under(settings.workloads)
 
     def commit(self) -> None:
         """Commit outputs and offsets in Kafka, then rows and offsets in the store."""

@@ -49,8 +49,8 @@ class _Tally:
     lost_prompt_tokens: int = 0
 
 
-_Key = tuple[int | None, str, str | None]
-"""Version, signal and handoff that queries were routed under."""
+_Key = tuple[int | None, str, str | None, str | None]
+"""Version, signal, handoff and basis that queries were routed under."""
 
 
 @dataclass(slots=True)
@@ -94,7 +94,8 @@ class TrafficSummarizer:
         self._first = routed.routed_at if self._first is None else min(self._first, routed.routed_at)
         self._last = routed.routed_at if self._last is None else max(self._last, routed.routed_at)
         handoff = routed.handoff
-        key = (decision.calibration_version, routed.signal, None if handoff is None else handoff.name)
+        name = None if handoff is None else handoff.name
+        key = (decision.calibration_version, routed.signal, name, routed.basis)
         tally = self._tallies.get(key)
         if tally is None:
             tally = self._tallies[key] = _Tally()
@@ -164,13 +165,13 @@ class TrafficSummarizer:
         return summary
 
 
-def _by_version(entry: tuple[_Key, _Tally]) -> tuple[int, str, str]:
-    version, signal, handoff = entry[0]
-    return -1 if version is None else version, signal, handoff or ""
+def _by_version(entry: tuple[_Key, _Tally]) -> tuple[int, str, str, str]:
+    version, signal, handoff, basis = entry[0]
+    return -1 if version is None else version, signal, handoff or "", basis or ""
 
 
 def _traffic(key: _Key, tally: _Tally) -> VersionTraffic:
-    version, signal, handoff = key
+    version, signal, handoff, basis = key
     cells = sorted(tally.count)
     return VersionTraffic(
         calibration_version=version,
@@ -205,4 +206,5 @@ def _traffic(key: _Key, tally: _Tally) -> VersionTraffic:
         handed_over_tokens=min(MAX_INTEGER, tally.handed_over_tokens),
         lost_tokens=min(MAX_INTEGER, tally.lost_tokens),
         lost_prompt_tokens=min(MAX_INTEGER, tally.lost_prompt_tokens),
+        basis=basis,
     )

@@ -15,12 +15,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple
 
-from schemas.calibration import HIGHEST_VERSION, CalibrationVersion, Signal
+from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
 from schemas.errors import DecodeError, one_line
-from schemas.handoff import Handoff, handoff_name, is_decided_alike
+from schemas.made_for import MadeFor, misfit
 from schemas.routed import Decision, TrialDecision
 from schemas.signature import SignatureFault, signature_fault
 from schemas.status import VersionInUse, VersionLineage, VersionSource
@@ -46,6 +45,9 @@ class RejectionReason(StrEnum):
 
     FOREIGN_SIGNAL = "foreign_signal"
     """Made for another uncertainty signal, small model or decoding."""
+
+    FOREIGN_BASIS = "foreign_basis"
+    """Made with another prompt, other fields, another model or another form of request than configured here."""
 
     FOREIGN_HANDOFF = "foreign_handoff"
     """Made for another handoff, or for none where one is configured."""
@@ -102,14 +104,12 @@ class ActiveVersions:
 
     Parameters
     ----------
-    signals : mapping of workload to Signal
-        What u is measured on under this router's configuration.
+    wanted : mapping of workload to MadeFor
+        What versions must have been made for under this router's configuration.
     keys : sequence of bytes
         One of which must have signed a version; empty: none need be signed.
     max_jump : float, optional
         Most by which the escalation rate of a version may differ from that of the one in force.
-    handoffs : mapping of workload to Handoff, optional
-        What this router hands over; of workloads that are left out, nothing.
 
     Attributes
     ----------
@@ -119,13 +119,11 @@ class ActiveVersions:
 
     def __init__(
         self,
-        signals: Mapping[str, Signal],
+        wanted: Mapping[str, MadeFor],
         keys: Sequence[bytes] = (),
         max_jump: float | None = None,
-        handoffs: Mapping[str, Handoff] = MappingProxyType({}),
     ) -> None:
-        self._signals = dict(signals)
-        self._handoffs = dict(handoffs)
+        self._wanted = dict(wanted)
         self._keys = tuple(keys)
         self._max_jump = max_jump
         self._in_force: dict[str, _InForce] = {}
@@ -133,7 +131,11 @@ class ActiveVersions:
         self._restored: set[str] = set()
         self._is_topic_read = False
         self._rejected: Counter[str] = Counter()
-        self.trials = ActiveTrials(signals, keys, handoffs)
+        self.trials = ActiveTrials(wanted, keys)
+
+    def limit_jump(self, max_jump: float | None) -> None:
+        """Judge the versions to come by another limit; one attribute, so that any thread may."""
+        self._max_jump = max_jump
 
     def in_force(self, workload: str) -> CalibrationVersion | None:
         """Return the version in force, or None in a cold start."""
@@ -143,7 +145,7 @@ class ActiveVersions:
     @property
     def is_complete(self) -> bool:
         """Whether every configured workload has a version in force."""
-        return self._signals.keys() <= self._in_force.keys()
+        return self._wanted.keys() <= self._in_force.keys()
 
     def trial(self, workload: str) -> CalibrationTrial | None:
         """Return the version on trial, or None."""
@@ -220,13 +222,13 @@ class ActiveVersions:
 
     def versions(self) -> dict[str, VersionInUse]:
         """Return the version in use by workload, every configured one included."""
-        found = {workload: self._in_force.get(workload) for workload in self._signals}
+        found = {workload: self._in_force.get(workload) for workload in self._wanted}
         return {
             workload: VersionInUse(
                 version=None if entry is None else entry.version.version,
                 since=None if entry is None else entry.since,
                 trial=None if (trial := self.trials.of(workload)) is None else trial.version.version,
-                signal=self._signals[workload].kind,
+                signal=self._wanted[workload].signal.kind,
                 source=None if entry is None else entry.source,
                 lineage=None if entry is None else entry.lineage,
             )
@@ -278,17 +280,13 @@ class ActiveVersions:
         return self._compare_rates(version, present.version)
 
     def _of_other_settings(self, version: CalibrationVersion) -> Rejected | None:
-        """Refuse a version that was made for another workload, signal or handoff than is configured here."""
-        signal = self._signals.get(version.workload)
-        if signal is None:
+        """Refuse a version that was made for another workload, or for other answers than are asked for here."""
+        wanted = self._wanted.get(version.workload)
+        if wanted is None:
             problem = f"workload {version.workload!r} is not configured here"
             return Rejected(RejectionReason.UNKNOWN_WORKLOAD, problem)
-        if version.signal != signal:
-            return Rejected(RejectionReason.FOREIGN_SIGNAL, f"made for {version.signal}, configured is {signal}")
-        configured = self._handoffs.get(version.workload)
-        if not is_decided_alike(version.handoff, configured):
-            return Rejected(RejectionReason.FOREIGN_HANDOFF, _foreign_handoff(version.handoff, configured))
-        return None
+        found = misfit(version, wanted)
+        return None if found is None else Rejected(RejectionReason(found.reason), found.problem)
 
     def _compare_rates(self, version: CalibrationVersion, present: CalibrationVersion) -> CalibrationVersion | Rejected:
         """Refuse a version that changes too much at once, unless a person asked for it or it is the present one."""
@@ -341,23 +339,15 @@ class ActiveTrials:
 
     Parameters
     ----------
-    signals : mapping of workload to Signal
-        What u is measured on under this router's configuration.
+    wanted : mapping of workload to MadeFor
+        What versions must have been made for under this router's configuration.
     keys : sequence of bytes
         One of which must have signed a version on trial; empty: none need be signed.
-    handoffs : mapping of workload to Handoff, optional
-        What this router hands over.
     """
 
-    def __init__(
-        self,
-        signals: Mapping[str, Signal],
-        keys: Sequence[bytes] = (),
-        handoffs: Mapping[str, Handoff] = MappingProxyType({}),
-    ) -> None:
-        self._signals = dict(signals)
+    def __init__(self, wanted: Mapping[str, MadeFor], keys: Sequence[bytes] = ()) -> None:
+        self._wanted = dict(wanted)
         self._keys = tuple(keys)
-        self._handoffs = dict(handoffs)
         self._trials: dict[str, CalibrationTrial] = {}
 
     def of(self, workload: str) -> CalibrationTrial | None:
@@ -373,14 +363,10 @@ class ActiveTrials:
             None when its key is of no workload configured here.
         """
         workload = (key or b"").decode("utf-8", "replace")
-        signal = self._signals.get(workload)
-        if signal is None:
+        wanted = self._wanted.get(workload)
+        if wanted is None:
             return None
-        trial, problem = (None, None) if value is None else _read_trial(workload, value, signal, self._keys)
-        if trial is not None:
-            made_for, configured = trial.version.handoff, self._handoffs.get(workload)
-            if not is_decided_alike(made_for, configured):
-                trial, problem = None, _foreign_handoff(made_for, configured)
+        trial, problem = (None, None) if value is None else _read_trial(workload, value, wanted, self._keys)
         if trial is None:
             self._trials.pop(workload, None)
         else:
@@ -389,7 +375,7 @@ class ActiveTrials:
 
 
 def _read_trial(
-    workload: str, value: bytes, signal: Signal, keys: Sequence[bytes]
+    workload: str, value: bytes, wanted: MadeFor, keys: Sequence[bytes]
 ) -> tuple[CalibrationTrial | None, str | None]:
     """Return the trial in a record, or what is wrong with it."""
     try:
@@ -402,14 +388,8 @@ def _read_trial(
         return None, _SIGNATURE_FAULTS[fault]
     if trial.version.version > HIGHEST_VERSION:
         return None, f"version {trial.version.version} is above {HIGHEST_VERSION}, the highest that is taken"
-    if trial.version.signal != signal:
-        return None, f"made for {trial.version.signal}, configured is {signal}"
-    return trial, None
-
-
-def _foreign_handoff(made_for: Handoff | None, configured: Handoff | None) -> str:
-    found, here = (handoff_name(one) or "none" for one in (made_for, configured))
-    return f"made for the handoff {found}, configured is {here}; give the fit and the routers the same handoff table"
+    found = misfit(trial.version, wanted)
+    return (trial, None) if found is None else (None, found.problem)
 
 
 def decide_beside(

@@ -72,6 +72,13 @@ class CascadeAnswerer:
         self._deadline_s = settings.router.query_deadline_s
         self._models = {name: _Models(workload, clock, metrics) for name, workload in settings.workloads.items()}
 
+    def use(self, settings: Settings) -> None:
+        """Answer the queries to come under settings that differ in what is taken over on SIGHUP; in the event loop."""
+        self._large_outage = settings.router.large_outage
+        self._deadline_s = settings.router.query_deadline_s
+        for name, models in self._models.items():
+            models.settings = settings.workloads[name]
+
     async def start(self) -> None:
         """Open the connections and see which servers listen; takes 2 s at most."""
         await asyncio.gather(*(server.start() for models in self._models.values() for server in models.servers))

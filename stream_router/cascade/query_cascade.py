@@ -326,6 +326,7 @@ class QueryCascade:
             metadata=self.query.metadata,
             signal=self._workload.uncertainty,
             handoff=self._handoff(),
+            basis=self._workload.basis.mark,
         )
 
     @property

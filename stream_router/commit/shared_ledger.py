@@ -63,13 +63,13 @@ class SharedLedger:
     Parameters
     ----------
     max_in_flight : int
-        Most queries asked of the models at once.
+        Most queries asked of the models at once. An attribute that may be set from any thread: queries in flight
+        beyond it are answered, and it holds from the next one on.
     """
 
     def __init__(self, max_in_flight: int) -> None:
         self._ledger = Ledger()
-        self._max_in_flight = max_in_flight
-        self._max_uncommitted = max(_MIN_UNCOMMITTED, 4 * max_in_flight)
+        self.max_in_flight = max_in_flight
         self._group: object = None
         self._assigned = False
         lock = Lock()
@@ -109,7 +109,7 @@ class SharedLedger:
         A short wait for a quarter of the slots keeps a full router from taking queries on one by one.
         """
         with self._lock:
-            many = max(1, self._max_in_flight // _MANY_SHARE)
+            many = max(1, self.max_in_flight // _MANY_SHARE)
             if not self._slot_freed.wait_for(lambda: self._free() >= many, min(timeout_s, _MANY_WAIT_S)):
                 self._slot_freed.wait_for(lambda: self._free() > 0, timeout_s)
             return self._free()
@@ -162,7 +162,8 @@ class SharedLedger:
         load = self._ledger.load()
         if load.uncommitted_bytes >= MAX_UNCOMMITTED_BYTES:
             return 0
-        free = min(self._max_in_flight - load.in_flight, self._max_uncommitted - load.uncommitted)
+        most = self.max_in_flight
+        free = min(most - load.in_flight, max(_MIN_UNCOMMITTED, 4 * most) - load.uncommitted)
         return max(free, 0)
 
     @contextmanager

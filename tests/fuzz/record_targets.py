@@ -20,6 +20,7 @@ from recalibrator.join.query_state import NOTHING_KNOWN
 from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.event import Event
+from schemas.made_for import MadeFor
 from schemas.settings import WorkloadSettings
 from schemas.signature import signed
 from stream_router.calibration.active_versions import ActiveVersions, Rejected
@@ -176,7 +177,7 @@ def _folded(data: bytes) -> str:
 def _calibration(keys: tuple[bytes, ...], data: bytes) -> str:
     """Offer a record to a router that has a version in force."""
     key, value = parts_of(data, 2)
-    active = ActiveVersions({WORKLOAD: sealed_version().signal}, keys)
+    active = ActiveVersions({WORKLOAD: MadeFor(sealed_version().signal)}, keys)
     good = sealed_version(version=2)
     active.offer(WORKLOAD.encode(), (signed(good, keys[0]) if keys else good).to_json(), NOW)
     outcome = active.offer(key, value, NOW)
@@ -193,7 +194,7 @@ def _trial(data: bytes) -> str:
     key, value = parts_of(data, 2)
     outcome = []
     for keys in ((), _KEYS):
-        change = ActiveVersions({WORKLOAD: sealed_version().signal}, keys).trials.offer(key, value)
+        change = ActiveVersions({WORKLOAD: MadeFor(sealed_version().signal)}, keys).trials.offer(key, value)
         if change is None:
             outcome.append("other workload")
         elif change.problem is None:

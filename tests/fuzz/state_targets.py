@@ -25,6 +25,7 @@ from recalibrator.labelling.label_tool import InvalidAnnotation
 from schemas.errors import ConfigError, DecodeError
 from schemas.feedback import FeedbackEvent
 from schemas.label_requested import LabelRequested
+from schemas.made_for import MadeFor
 from schemas.settings_text import parse_settings, render_settings, settings_warnings
 from stream_router.calibration.active_versions import ActiveVersions, Rejected
 from stream_router.calibration.file_versions import VersionFile
@@ -173,7 +174,7 @@ class _KeptVersions:
         self._file.path.write_bytes(data)
         outcomes = []
         for kept in self._file.load():
-            active = ActiveVersions({WORKLOAD: sealed_version().signal})
+            active = ActiveVersions({WORKLOAD: MadeFor(sealed_version().signal)})
             outcome = active.restore(kept.workload.encode(), kept.value, NOW)
             if isinstance(outcome, Rejected):
                 require_line(outcome.error)

@@ -11,6 +11,7 @@ from recalibrator.errors import RecalibratorError
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import News, NotCommitted, Stage
 from recalibrator.stage_thread import StageThread
+from schemas.settings import Settings
 from ucci_runtime.broker.errors import BrokerUnreachable, Fenced
 from ucci_runtime.broker.records import Input, Lag
 
@@ -44,6 +45,9 @@ class ScriptedStage(Stage):
     def lag(self) -> Mapping[Input, Lag]:
         return LAG
 
+    def use(self, settings: Settings) -> None:
+        self.calls.append(f"use {settings.topics.prefix}")
+
     def news(self) -> Sequence[News]:
         return (News("drift state", {"workload": "photo", "state": "drifted"}, is_bad=True),)
 
@@ -64,6 +68,17 @@ def test_a_stage_is_started_turned_and_closed() -> None:
     stage = ScriptedStage(closing)
     assert run(stage, closing) == []
     assert (stage.calls[0], stage.calls[-1]) == ("start", "close")
+
+
+def test_settings_are_taken_over_between_two_turns() -> None:
+    """In the stage's thread, in the order in which they came."""
+    closing = Event()
+    stage = ScriptedStage(closing)
+    thread = StageThread("join", lambda: stage, closing=closing, on_failure=print, metrics=Metrics())
+    for prefix in ("first", "second"):
+        thread.use(Settings.model_validate({"topics": {"prefix": prefix}}))
+    thread.run()
+    assert stage.calls[:4] == ["start", "turn", "use first", "use second"]
 
 
 @pytest.mark.parametrize("error", [BrokerUnreachable("away"), Fenced("other"), ZeroDivisionError()])

@@ -60,6 +60,9 @@ class EchoAnswerer:
         self.asked: list[str] = []
         self.can_answer = True
 
+    def use(self, settings: Settings) -> None:
+        """Answer as before."""
+
     async def start(self) -> None:
         """Open nothing."""
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from schemas.schema_registry import REGISTRY_PROPERTIES
-from schemas.settings import BOOTSTRAP_KEY, DEFAULT_BOOTSTRAP, Settings
+from schemas.settings import BOOTSTRAP_KEY, DEFAULT_BOOTSTRAP, REREAD, Settings
 from schemas.settings_environment import BOOTSTRAP_VARIABLE, ENVIRONMENT_PREFIX, value_type
 from schemas.topics import ROOMY_MAX_MESSAGE_BYTES, TOPICS, Topic
 from tools.docs.numpydoc import parameter_texts, summary
@@ -34,6 +34,7 @@ _BOUNDS = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("
 _NAME = "NAME"
 _BY_PROPERTY = ("kafka", "schema_registry")
 """Tables that hold the properties of a client library by their own names."""
+_REREAD = "*Re-read on SIGHUP.*"
 
 
 def configuration_page() -> str:
@@ -41,7 +42,10 @@ def configuration_page() -> str:
     introduction = (
         "One file, `ucci.toml`, for every command. A key is overridden by the environment variable beside it; lists "
         "and tables are given there as JSON, and in `NAME` every `-` and `.` becomes `_`. Unknown keys are refused. "
-        "`check-config` prints the settings in force, secrets redacted."
+        "`check-config` prints the settings in force, secrets redacted. A running service reads the file again on "
+        "SIGHUP and takes over the keys that say so, with the tables below them; all others need a restart. Its "
+        "environment stays as it was. `ucci-stream check-config --against-running` says before what a file will change "
+        "([workloads](../workloads.md))."
     )
     lines = [
         _GENERATED,
@@ -109,7 +113,7 @@ def _table(path: tuple[str, ...], annotation: Any) -> Iterator[str]:
             "table" if key in inner else _type(properties[key]),
             _default(field),
             _unit((*path, key)),
-            texts[key],
+            texts[key] + (f" {_REREAD}" if REREAD in field.metadata else ""),
             f"`{_variable((*path, key))}`",
         )
     for key, value in inner.items():

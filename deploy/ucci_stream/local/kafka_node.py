@@ -10,10 +10,11 @@ import atexit
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 from schemas.errors import ConfigError
 from ucci_stream.local.broker_probe import await_cluster, cluster_at, pick_port, port_is_free
@@ -28,12 +29,13 @@ from ucci_stream.local.kafka_install import (
     properties_text,
     random_kafka_id,
 )
-from ucci_stream.local.processes import ChildProcess, RunsInBlock
+from ucci_stream.local.processes import ChildProcess, RunsInBlock, unwound_by_signals
 
 _START_TIMEOUT_S = 100.0
 _STOP_TIMEOUT_S = 20.0
 _REACH_TIMEOUT_S = 10.0
 _ATTEMPTS = 3
+_LOOK_S = 1.0
 # Ready sooner and in less memory than with the JVM's own choice; peak throughput is not what a local node is for.
 _JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true")
 _LOGGING = (
@@ -136,6 +138,16 @@ class LocalBroker(RunsInBlock):
             raise BrokerUnavailable("the broker was not started")
         return self._process.pid
 
+    def require_alive(self) -> None:
+        """Raise where the node has ended by itself.
+
+        Raises
+        ------
+        BrokerUnavailable
+        """
+        if self._process is None or self._process.exit_code is not None:
+            raise BrokerUnavailable(f"the broker has ended; see {self.directory / 'broker.log'}")
+
     def _format(self) -> str:
         """Mark the data folder as this cluster's, unless it is, and return the cluster's id."""
         data = self.directory / "data"
@@ -207,6 +219,31 @@ def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
         return
     with _local_node(directory) as node:
         yield Broker(node.bootstrap)
+
+
+def run_broker(directory: Path, port: int, started: Callable[[str], None]) -> None:
+    """Run a local node until SIGINT or SIGTERM.
+
+    Parameters
+    ----------
+    directory : Path
+    port : int
+        Of the clients' listener.
+    started : callable
+        Called with the node's address once it answers.
+
+    Raises
+    ------
+    BrokerUnavailable
+        When it does not come up, or has ended by itself.
+    """
+    stop = Event()
+    with unwound_by_signals(), LocalBroker(directory, port=port) as node:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: stop.set())
+        started(node.bootstrap)
+        while not stop.wait(_LOOK_S):
+            node.require_alive()
 
 
 def _address(spec: str) -> tuple[str, str]:

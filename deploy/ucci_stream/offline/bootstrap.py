@@ -16,6 +16,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 
 from recalibrator.core import Recalibrator
+from schemas.basis import is_of_basis
 from schemas.calibration import CalibrationMap, CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError
@@ -42,8 +43,12 @@ class Bootstrapped:
     command: Command
 
 
-def read_examples(path: Path, workload: str, signal: str, handoff: str | None = None) -> Iterator[LabelledExample]:
+def read_examples(
+    path: Path, workload: str, signal: str, handoff: str | None = None, mark: str | None = None
+) -> Iterator[LabelledExample]:
     """Read a JSONL file of labelled examples of one workload and one uncertainty signal.
+
+    With the mark of a basis, examples of answers to another prompt or of other models are refused.
 
     Raises
     ------
@@ -60,11 +65,21 @@ def read_examples(path: Path, workload: str, signal: str, handoff: str | None = 
             raise FeedStopped(
                 f"{path}:{number}: handoff: is {found}, configured is {here}; bootstrap with labels made under it"
             )
+        if mark is not None and not is_of_basis(example.basis, mark):
+            raise FeedStopped(
+                f"{path}:{number}: basis: is {example.basis}, configured is {mark}: the answers are to another prompt, "
+                "of other models or in other fields; make the examples anew with `ucci-stream calibrate`"
+            )
         yield example
 
 
 def bootstrap_events(
-    path: Path, workload: str, signal: str, issued_at: datetime, handoff: str | None = None
+    path: Path,
+    workload: str,
+    signal: str,
+    issued_at: datetime,
+    handoff: str | None = None,
+    mark: str | None = None,
 ) -> Iterator[LabelledExample | Command]:
     """Read the file and yield what belongs into the log, the command last.
 
@@ -93,7 +108,7 @@ def bootstrap_events(
         )
         return
     count = 0
-    for example in read_examples(path, workload, signal, handoff):
+    for example in read_examples(path, workload, signal, handoff, mark):
         count += 1
         yield example
     if not count:
@@ -120,9 +135,7 @@ def preview(
     """
     if str(path) == "-":
         raise FeedStopped("-: a picture needs a file, since it is read twice")
-    handoff = handoff_name(settings.offered_handoff)
-    events = bootstrap_events(path, settings.name, settings.uncertainty, issued_at, handoff)
-    version = version_of(settings, events, str(path))
+    version = version_of(settings, _events(settings, path, issued_at), str(path))
     weighed = version.evidence.details.get("frontier")
     frontier = None if weighed is None else CostQualityCurve.model_validate(weighed)
     return version.map, version.uncertainty_threshold, frontier
@@ -187,9 +200,12 @@ def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime
     FeedStopped
         Naming the bad line, or the broker's refusal.
     """
-    ours = settings.workloads[workload]
+    return send_events(settings, workload, _events(settings.workloads[workload], path, issued_at))
+
+
+def _events(ours: WorkloadSettings, path: Path, issued_at: datetime) -> Iterator[LabelledExample | Command]:
     handoff = handoff_name(ours.offered_handoff)
-    return send_events(settings, workload, bootstrap_events(path, workload, ours.uncertainty, issued_at, handoff))
+    return bootstrap_events(path, ours.name, ours.uncertainty, issued_at, handoff, ours.basis.mark)
 
 
 def send_events(settings: Settings, workload: str, events: Iterable[LabelledExample | Command]) -> Bootstrapped:

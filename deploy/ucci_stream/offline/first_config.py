@@ -28,6 +28,11 @@ Ask = Callable[[str, str, str | None], str]
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_MODELS = 8
+_NEW_FILE = """\
+# Written by ucci-stream init; every key: ucci-stream check-config, docs/reference/configuration.md
+[kafka]
+"bootstrap.servers" = {kafka}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Given:
         Empty where they are to be found.
     gold : Path or None
         Gold lines: they name the fields.
+    existing : str or None
+        The file that the workload is added to; None makes a new one.
     """
 
     workload: str
@@ -54,6 +61,7 @@ class Given:
     prompt: str | None
     fields: tuple[str, ...]
     gold: Path | None
+    existing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,8 @@ def first_config(given: Given, environ: Mapping[str, str], ask: Ask) -> FirstCon
     ConfigError
         When something is missing, a server cannot be used as configured, or the file would not be valid.
     """
+    if given.existing is not None and given.workload in parse_settings(given.existing, environ).workloads:
+        raise ConfigError([f"--workload: {given.workload} is in the file already; give another name"])
     gold = () if given.gold is None else read_gold(given.gold)
     urls = {role: given.urls[role] or ask(f"--{role}-url", f"Address of the {role} model", None) for role in ROLES}
     models = {role: given.models[role] or _model_of(role, urls[role], ask) for role in ROLES}
@@ -132,11 +142,11 @@ class _Draft:
             f"{role} = {{ base_url = {_quoted(self.urls[role])}, model = {_quoted(self.models[role])} }}"
             for role in ROLES
         )
+        begun = (
+            _NEW_FILE.format(kafka=_quoted(given.kafka)) if given.existing is None else f"{given.existing.rstrip()}\n"
+        )
         return f"""\
-# Written by ucci-stream init; every key: ucci-stream check-config, docs/reference/configuration.md
-[kafka]
-"bootstrap.servers" = {_quoted(given.kafka)}
-
+{begun}
 [workloads.{name}]
 prompt = {_quoted(self.prompt)}
 fields = [{", ".join(map(_quoted, fields))}]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from schemas.basis import is_of_basis
 from schemas.calibration import CalibrationVersion
 from schemas.draws import uniform
 from schemas.event import rfc3339
@@ -57,13 +58,15 @@ class Verdict(NamedTuple):
     why: str
 
 
-def explanation(query_id: str, traces: Traces, signal: str) -> dict[str, Any]:
+def explanation(query_id: str, traces: Traces, signal: str, mark: str | None = None) -> dict[str, Any]:
     """Return everything about one query as JSON values.
 
     Parameters
     ----------
     signal : str
         How the workload measures u now.
+    mark : str, optional
+        Of what the workload's answers rest on now.
     """
     found: dict[str, Any] = {
         "query_id": query_id,
@@ -76,7 +79,7 @@ def explanation(query_id: str, traces: Traces, signal: str) -> dict[str, Any]:
     found["result"] = json.loads(routed.to_json())
     found["decision"] = _decision(routed, traces.version)
     found["draws"] = _draws(routed, traces.version)
-    verdict = verdict_of(traces, signal)
+    verdict = verdict_of(traces, signal, mark)
     found["label"] = {
         "requested": routed.label.requested,
         "reason": routed.label.reason,
@@ -146,12 +149,12 @@ def _joined(example: LabelledExample) -> dict[str, Any]:
     }
 
 
-def verdict_of(traces: Traces, signal: str) -> Verdict:
+def verdict_of(traces: Traces, signal: str, mark: str | None = None) -> Verdict:
     """Return whether the label of a query that has a result counts."""
     if not traces.examples:
         return _before_the_join(traces.feedback, is_requested=traces.results[0].label.requested)
     standing = max(traces.examples, key=lambda example: example.revision)
-    if (why := _outside(standing, traces.status, signal)) is not None:
+    if (why := _outside(standing, traces.status, signal, mark)) is not None:
         return Verdict("no", why)
     audit = None if traces.status is None else traces.status.details.get("label_audit")
     quarantined = audit.get("quarantined") if isinstance(audit, dict) else 0
@@ -161,13 +164,17 @@ def verdict_of(traces: Traces, signal: str) -> Verdict:
     return Verdict("yes", f"as {'last corrected' if corrected else 'joined'}, while it is among the latest labels")
 
 
-def _outside(standing: LabelledExample, status: WorkloadStatus | None, signal: str) -> str | None:
+def _outside(standing: LabelledExample, status: WorkloadStatus | None, signal: str, mark: str | None) -> str | None:
     """Return why a label that has reached the fit stays outside the estimates, or None."""
     people = None if status is None else status.details.get("labelers_set_aside")
     reasons = (
         (standing.retracted, "it was withdrawn, or turned into a skip"),
         (not standing.label_requested, "it was not requested: labels that people choose would bias the estimates"),
         (standing.signal != signal, f"u was measured by {standing.signal}, and the workload measures {signal} now"),
+        (
+            mark is not None and not is_of_basis(standing.basis, mark),
+            "the answers were to another prompt, of other models or in other fields than are configured now",
+        ),
         (
             isinstance(people, dict) and standing.labeler in people,
             f"labels of {standing.labeler} are set aside: they differ from everybody else's",

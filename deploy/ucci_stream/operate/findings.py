@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from schemas.calibration import CalibrationVersion
+from schemas.made_for import made_for, misfit
 from schemas.settings import WorkloadSettings
 from schemas.status import RouterStatus, WorkloadStatus
 
@@ -132,7 +133,7 @@ def of_clocks(facts: ClockFacts) -> list[Finding]:
 
 
 def of_version(workload: WorkloadSettings, version: CalibrationVersion | None, now: datetime) -> list[Finding]:
-    """Judge the version in force; one for another model or signal than configured is refused by routers."""
+    """Judge the version in force; one for another prompt, model or signal than configured is refused by routers."""
     if version is None:
         line = f"{workload.name}: no version; every query runs both models"
         remedy = (
@@ -142,12 +143,8 @@ def of_version(workload: WorkloadSettings, version: CalibrationVersion | None, n
     age = _age((now - version.created_at).total_seconds())
     line = f"{workload.name}: version {version.version}, {version.state}, made {age} ago"
     found = [Finding("versions", "ok", line)]
-    measured, configured = version.signal.model_dump(), workload.signal.model_dump()
-    differing = [
-        f"{name} {measured[name]}, not {configured[name]}" for name in measured if measured[name] != configured[name]
-    ]
-    if differing:
-        line = f"{workload.name}: version {version.version} was measured with {'; '.join(differing)}"
+    if (foreign := misfit(version, made_for(workload))) is not None:
+        line = f"{workload.name}: version {version.version} was {foreign.problem}"
         found = [Finding("versions", "fault", line, "recalibrate, since routers refuse it; or configure as before")]
     return found
 

@@ -18,8 +18,19 @@ from schemas.errors import DecodeError
 from schemas.event import Event as EventModel
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
-from schemas.status import RouterStatus, WorkloadStatus
-from schemas.topics import CALIBRATION, FEEDBACK, OBSERVATIONS, QUERIES, RESULTS, ROUTERS, STATUS, TOPICS, Topic
+from schemas.status import RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.topics import (
+    CALIBRATION,
+    FEEDBACK,
+    OBSERVATIONS,
+    QUERIES,
+    RECALIBRATORS,
+    RESULTS,
+    ROUTERS,
+    STATUS,
+    TOPICS,
+    Topic,
+)
 from stream_router.ports import GROUP
 from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, TopicsUnusable
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
@@ -27,6 +38,7 @@ from ucci_runtime.broker.kafka_properties import ClientNames, admin_properties, 
 from ucci_runtime.broker.kafka_topics import check_topics
 from ucci_runtime.broker.records import Record
 from ucci_stream.operate.findings import ClockFacts, Finding, GroupFacts, OpenTransaction, of_group, of_transaction
+from ucci_stream.operate.settings_changes import Running
 from ucci_stream.topics.access import diagnosing_group
 from ucci_stream.topics.admin import ANSWER_TIMEOUT_S, partition_counts
 from ucci_stream.topics.kafka_reading import tail_reader, topic_reader
@@ -160,13 +172,38 @@ def read_reports(settings: Settings) -> Reported:
     ------
     BrokerError
     """
+    statuses = {status.workload: status for status in _events(settings, STATUS, WorkloadStatus)}
+    return Reported(_versions(settings), statuses, _routers(settings), _clocks(settings))
+
+
+def read_running(settings: Settings) -> Running:
+    """Read which versions are published and what services say that they run with; blocks up to some 30 s a topic.
+
+    Raises
+    ------
+    BrokerError
+        TopicsUnusable where there are no topics of this prefix.
+    """
+    read = (CALIBRATION, ROUTERS)
+    checked = check_topics(settings, read, read, (RECALIBRATORS,))
+    recalibrators = {}
+    if RECALIBRATORS not in checked.missing:
+        found = _events(settings, RECALIBRATORS, RecalibratorStatus)
+        recalibrators = {recalibrator.instance_id: recalibrator for recalibrator in found}
+    return Running(_versions(settings), _routers(settings), list(recalibrators.values()))
+
+
+def _versions(settings: Settings) -> dict[str, CalibrationVersion]:
     versions: dict[str, CalibrationVersion] = {}
     for version in _events(settings, CALIBRATION, CalibrationVersion):
         if version.workload not in versions or version.version > versions[version.workload].version:
             versions[version.workload] = version
-    statuses = {status.workload: status for status in _events(settings, STATUS, WorkloadStatus)}
+    return versions
+
+
+def _routers(settings: Settings) -> list[RouterStatus]:
     routers = {router.instance_id: router for router in _events(settings, ROUTERS, RouterStatus)}
-    return Reported(versions, statuses, list(routers.values()), _clocks(settings))
+    return list(routers.values())
 
 
 def _events(settings: Settings, topic: Topic, kind: type[Read]) -> Iterator[Read]:

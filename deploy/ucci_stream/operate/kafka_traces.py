@@ -65,7 +65,9 @@ def explain(settings: Settings, wanted: str, since: datetime) -> dict[str, Any]:
             "it is still to be answered (GET /v1/status)"
         )
     workload = settings.workloads.get(traces.results[0].workload) if traces.results else None
-    return explanation(wanted, traces, DEFAULT_SIGNAL if workload is None else workload.uncertainty)
+    if workload is None:
+        return explanation(wanted, traces, DEFAULT_SIGNAL)
+    return explanation(wanted, traces, workload.uncertainty, workload.basis.mark)
 
 
 def _traces(settings: Settings, wanted: str, since: datetime) -> Traces:

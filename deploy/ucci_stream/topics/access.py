@@ -17,6 +17,7 @@ from schemas.topics import (
     LABEL_REQUESTS,
     OBSERVATIONS,
     QUERIES,
+    RECALIBRATORS,
     RESULTS,
     ROUTERS,
     STATUS,
@@ -34,8 +35,9 @@ COMPONENTS = ("router", "recalibrator", "producer", "labeler", "operator")
 ``label`` and ``label-queue``, an operator ``doctor`` and ``topics check``."""
 
 _INSTANCE = "{instance_id}"
-_DIAGNOSED = (QUERIES, RESULTS, FEEDBACK, OBSERVATIONS, CALIBRATION, STATUS, ROUTERS)
-"""Topics of which the doctor reads records: what services report, and those that a transaction may hold back."""
+_DIAGNOSED = (QUERIES, RESULTS, FEEDBACK, OBSERVATIONS, CALIBRATION, STATUS, ROUTERS, RECALIBRATORS)
+"""Topics of which the doctor and ``check-config`` read records: what services report, and those that a transaction may
+hold back."""
 
 
 class Grant(NamedTuple):

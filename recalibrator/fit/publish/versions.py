@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
 
+from schemas.basis import Basis
 from schemas.calibration import (
     ESCALATE_ALL,
     HIGHEST_VERSION,
@@ -61,6 +62,11 @@ class VersionRegistry:
         """How u is measured in these versions."""
         return self._settings.uncertainty
 
+    @property
+    def basis(self) -> Basis:
+        """What the answers behind these versions rest on."""
+        return self._settings.basis
+
     def find(self, version: int) -> CalibrationVersion | None:
         """Return a former version, or None when it is not or no longer known."""
         return self._versions.get(version)
@@ -103,6 +109,7 @@ class VersionRegistry:
             evidence=content.evidence,
             parent_version=None if parent is None else parent.version,
             **({} if self.handoff is None else {"handoff": self.handoff}),
+            basis=self._settings.basis,
         )
         if not on_trial:
             self.current = version
@@ -217,6 +224,9 @@ def interpret(command: Command, registry: VersionRegistry, holds: Holds, on_tria
     """
     if command.map is not None and command.signal != registry.signal:
         because = f"its map is of the uncertainty signal {command.signal}, configured is {registry.signal}"
+        return _refused(command, holds, because)
+    if command.map is not None and command.basis is not None and command.basis != registry.basis:
+        because = "its map was made with another prompt, other fields or another model than configured"
         return _refused(command, holds, because)
     return _interpret(command, registry, holds, on_trial)
 

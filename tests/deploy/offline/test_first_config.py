@@ -57,6 +57,23 @@ async def test_an_existing_file_stays_without_force(servers: Servers, tmp_path: 
     assert load_settings(tmp_path / "ucci.toml", {}).workloads["queries"].fields == ("iso",)
 
 
+async def test_a_workload_is_added_to_an_existing_file(servers: Servers, tmp_path: Path) -> None:
+    """What the file says stays, comments included; the same name a second time changes nothing."""
+    assert (await init(servers, tmp_path, "--fields", "iso", "--kafka", "kafka:1")).exit_code == 0
+    before = (tmp_path / "ucci.toml").read_text(encoding="utf-8")
+    done = await init(servers, tmp_path, "--fields", "lens,iso", "--workload", "reviews", "--add")
+    assert done.exit_code == 0, done.exception
+    after = (tmp_path / "ucci.toml").read_text(encoding="utf-8")
+    assert after.startswith(before.rstrip())
+    settings = load_settings(tmp_path / "ucci.toml", {})
+    assert [workload.fields for workload in settings.workloads.values()] == [("iso",), ("lens", "iso")]
+    assert settings.kafka["bootstrap.servers"] == "kafka:1"
+    assert "default_workload: is not set" in done.stderr
+    twice = await init(servers, tmp_path, "--fields", "iso", "--workload", "reviews", "--add")
+    assert isinstance(twice.exception, ConfigError)
+    assert (tmp_path / "ucci.toml").read_text(encoding="utf-8") == after
+
+
 async def test_a_script_is_given_the_missing_option(servers: Servers, tmp_path: Path) -> None:
     done = await init(servers, tmp_path)
     assert isinstance(done.exception, ConfigError)

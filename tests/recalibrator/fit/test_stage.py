@@ -24,6 +24,7 @@ from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence
 from schemas.command import Command
 from schemas.event import MAX_INTEGER
 from schemas.labelled import LabelledExample
+from schemas.made_for import made_for
 from schemas.settings import WorkloadSettings
 from schemas.status import WorkloadStatus
 from stream_router.calibration.active_versions import Activated, ActiveVersions
@@ -268,7 +269,7 @@ def test_with_a_key_all_that_is_published_is_signed(tmp_path: Path) -> None:
     fit.send(bootstrap("photo", 2))
     fit.send(act("shadow", 3, version=1))
     fit.settle()
-    active = ActiveVersions({"photo": SETTINGS["photo"].signal}, [key])
+    active = ActiveVersions({"photo": made_for(SETTINGS["photo"])}, [key])
     published = [record for record in fit.broker.outputs if record.topic == TOPICS.calibration]
     assert [type(active.offer(record.key, record.value, START)) for record in published] == [Activated, Activated]
     (tried,) = [record for record in fit.broker.outputs if record.topic == TOPICS.trial and record.value]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from math import sqrt
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from schemas.canonical import digest
 from schemas.draws import uniform
 from schemas.event import MAX_INTEGER
 from schemas.handoff import Handoff
+from schemas.made_for import MadeFor, made_for
 from schemas.routed import Decision
 from schemas.signature import signed
 from schemas.trial import CalibrationTrial
@@ -35,7 +37,7 @@ IDS = [f"q-{n}" for n in range(20_000)]
 SIGMAS = 4.0
 BASE = sealed_version(version=7, uncertainty_threshold=0.6)
 TRIED = sealed_version(version=8, uncertainty_threshold=0.2, exploration_probability=0.01)
-SIGNALS = {"photo": Signal(small_model="small")}
+WANTED = {"photo": MadeFor(Signal(small_model="small"))}
 PHOTO = workload()
 
 
@@ -111,7 +113,7 @@ def test_a_failed_small_answer_escalates_by_either_version() -> None:
 def test_a_map_of_another_uncertainty_signal_is_rejected() -> None:
     """Of a workload that measures u by entropy: the version of the margin, then one of its own."""
     entropy = Signal(kind="entropy", small_model="small")
-    active = ActiveVersions({"photo": entropy})
+    active = ActiveVersions({"photo": MadeFor(entropy)})
     rejected = active.offer(b"photo", BASE.to_json(), NOW)
     assert isinstance(rejected, Rejected)
     assert rejected.reason is RejectionReason.FOREIGN_SIGNAL
@@ -124,7 +126,7 @@ def test_a_map_of_another_uncertainty_signal_is_rejected() -> None:
 
 def test_unknown_signal_is_foreign_not_malformed() -> None:
     """A version with an unknown signal is rejected as foreign, not as malformed."""
-    active = ActiveVersions(SIGNALS)
+    active = ActiveVersions(WANTED)
     later = sealed_version(version=8, signal=Signal(kind="semantic_entropy", small_model="small"))
     rejected = active.offer(b"photo", later.to_json(), NOW)
     assert isinstance(rejected, Rejected)
@@ -148,7 +150,7 @@ def test_unknown_signal_is_foreign_not_malformed() -> None:
     ],
 )
 def test_a_rejected_record_leaves_the_last_good_version(value: bytes | None, reason: RejectionReason) -> None:
-    active = ActiveVersions(SIGNALS)
+    active = ActiveVersions(WANTED)
     active.offer(b"photo", BASE.to_json(), NOW)
     rejected = active.offer(b"photo", value, NOW)
     assert isinstance(rejected, Rejected)
@@ -158,7 +160,7 @@ def test_a_rejected_record_leaves_the_last_good_version(value: bytes | None, rea
 
 
 def test_a_version_of_another_workload_is_not_ours() -> None:
-    active = ActiveVersions(SIGNALS)
+    active = ActiveVersions(WANTED)
     rejected = active.offer(b"audio", sealed_version(workload="audio").to_json(), NOW)
     assert isinstance(rejected, Rejected)
     assert rejected.reason is RejectionReason.UNKNOWN_WORKLOAD
@@ -166,7 +168,7 @@ def test_a_version_of_another_workload_is_not_ours() -> None:
 
 def test_trial_leaves_the_version_in_force_alone() -> None:
     """A trial does not touch the version in force, and nothing of it remains after its end."""
-    active = ActiveVersions(SIGNALS)
+    active = ActiveVersions(WANTED)
     active.offer(b"photo", BASE.to_json(), NOW)
     begun = active.trials.offer(b"photo", trial(0.5).to_json())
     assert begun is not None
@@ -180,7 +182,7 @@ def test_trial_leaves_the_version_in_force_alone() -> None:
 
 
 def test_a_version_above_the_trials_number_is_adopted_as_ever() -> None:
-    active = ActiveVersions(SIGNALS)
+    active = ActiveVersions(WANTED)
     active.offer(b"photo", BASE.to_json(), NOW)
     active.trials.offer(b"photo", trial().to_json())
     promoted = sealed_version(version=9, uncertainty_threshold=0.2, parent_version=7)
@@ -192,7 +194,7 @@ def test_older_router_rejects_a_trial_as_version() -> None:
 
     They do not read the topic of trials; and were one on theirs, it would change nothing.
     """
-    active = ActiveVersions(SIGNALS)
+    active = ActiveVersions(WANTED)
     active.offer(b"photo", BASE.to_json(), NOW)
     refused = active.offer(b"photo", trial(0.5).to_json(), NOW)
     assert isinstance(refused, Rejected)
@@ -211,7 +213,7 @@ def test_older_router_rejects_a_trial_as_version() -> None:
     ],
 )
 def test_a_trial_that_does_not_fit_is_named_and_none_runs(key: bytes, value: bytes) -> None:
-    active = ActiveVersions(SIGNALS)
+    active = ActiveVersions(WANTED)
     active.trials.offer(b"photo", trial().to_json())
     change = active.trials.offer(key, value)
     assert change is not None
@@ -221,7 +223,7 @@ def test_a_trial_that_does_not_fit_is_named_and_none_runs(key: bytes, value: byt
 
 @pytest.mark.parametrize("key", [None, b"\xff", b"audio"])
 def test_a_trial_of_another_workload_is_none_of_ours(key: bytes | None) -> None:
-    active = ActiveVersions(SIGNALS)
+    active = ActiveVersions(WANTED)
     active.trials.offer(b"photo", trial().to_json())
     assert active.trials.offer(key, b"{}") is None
     assert active.trial("photo") is not None
@@ -238,7 +240,7 @@ def test_results_are_counted_by_how_both_decisions_compare() -> None:
 
 
 def test_a_version_of_the_last_number_shuts_no_other_one_out() -> None:
-    active = ActiveVersions(SIGNALS)
+    active = ActiveVersions(WANTED)
     highest = sealed_version(version=HIGHEST_VERSION)
     for number in (HIGHEST_VERSION + 1, MAX_INTEGER):
         rejected = active.offer(b"photo", sealed_version(version=number).to_json(), NOW)
@@ -250,7 +252,7 @@ def test_a_version_of_the_last_number_shuts_no_other_one_out() -> None:
 
 
 def test_a_trial_of_the_last_number_is_refused() -> None:
-    active = ActiveVersions(SIGNALS)
+    active = ActiveVersions(WANTED)
     change = active.trials.offer(b"photo", trial(version=sealed_version(version=MAX_INTEGER)).to_json())
     assert change is not None
     assert (change.trial, "the highest that is taken" in str(change.problem)) == (None, True)
@@ -268,7 +270,7 @@ KEY, OTHER_KEY = b"k" * 32, b"o" * 32
     ],
 )
 def test_a_router_with_a_key_refuses_what_the_fit_has_not_signed(version: CalibrationVersion, reason: str) -> None:
-    active = ActiveVersions(SIGNALS, [KEY])
+    active = ActiveVersions(WANTED, [KEY])
     resealed = CalibrationVersion.sealed(**version.model_dump(exclude={"digest"}, exclude_unset=True))
     rejected = active.offer(b"photo", resealed.to_json(), NOW)
     assert isinstance(rejected, Rejected)
@@ -283,7 +285,7 @@ def test_a_signed_version_altered_and_sealed_anew_is_refused() -> None:
     """Anybody can compute a digest, and nobody without the key the signature of another threshold."""
     content = signed(BASE, KEY).model_dump(exclude={"digest"}, exclude_unset=True) | {"uncertainty_threshold": 1.0}
     forged = CalibrationVersion.sealed(**content)
-    active = ActiveVersions(SIGNALS, [KEY])
+    active = ActiveVersions(WANTED, [KEY])
     rejected = active.offer(b"photo", forged.to_json(), NOW)
     assert isinstance(rejected, Rejected)
     assert rejected.reason is RejectionReason.BAD_SIGNATURE
@@ -292,7 +294,7 @@ def test_a_signed_version_altered_and_sealed_anew_is_refused() -> None:
 @pytest.mark.parametrize("keys", [[KEY], [OTHER_KEY, KEY], []], ids=["key", "former key", "no key"])
 def test_a_signed_version_is_taken(keys: list[bytes]) -> None:
     """By routers with its key, present or former, and by those that know of none."""
-    active = ActiveVersions(SIGNALS, keys)
+    active = ActiveVersions(WANTED, keys)
     assert isinstance(active.offer(b"photo", signed(BASE, KEY).to_json(), NOW), Activated)
     change = active.trials.offer(b"photo", trial(version=signed(TRIED, KEY)).to_json())
     assert change is not None
@@ -303,7 +305,7 @@ def test_the_signature_covers_fields_of_a_later_contract() -> None:
     document = json.loads(BASE.to_json()) | {"later": 1}
     document["signature"] = signed(BASE, KEY).signature
     document["digest"] = digest(document)
-    rejected = ActiveVersions(SIGNALS, [KEY]).offer(b"photo", json.dumps(document).encode(), NOW)
+    rejected = ActiveVersions(WANTED, [KEY]).offer(b"photo", json.dumps(document).encode(), NOW)
     assert isinstance(rejected, Rejected)
     assert rejected.reason is RejectionReason.BAD_SIGNATURE
 
@@ -316,13 +318,45 @@ def test_the_signature_covers_fields_of_a_later_contract() -> None:
     ],
 )
 def test_a_rejected_record_writes_a_log_line_of_its_own_length(key: bytes, version: CalibrationVersion) -> None:
-    rejected = ActiveVersions(SIGNALS).offer(key, version.to_json(), NOW)
+    rejected = ActiveVersions(WANTED).offer(key, version.to_json(), NOW)
     assert isinstance(rejected, Rejected)
     assert len(rejected.error) <= 1_000
     assert rejected.error.isprintable()
-    change = ActiveVersions(SIGNALS).trials.offer(b"photo", trial(version=version).to_json())
+    change = ActiveVersions(WANTED).trials.offer(b"photo", trial(version=version).to_json())
     assert change is not None
     assert change.problem is None or len(change.problem) <= 1_000
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"prompt": "Name the camera in {text}."}, "prompt"),
+        ({"fields": ("camera",)}, "fields"),
+        ({"max_tokens": 9}, "max_tokens 256, not 9"),
+        ({"large": {"base_url": "http://h/v1", "model": "27b"}}, "large_model large, not 27b"),
+    ],
+)
+def test_a_version_of_another_prompt_or_model_is_rejected(changed: dict[str, Any], named: str) -> None:
+    """In force or on trial: a map says nothing of answers to another prompt; a moved server changes no answer."""
+    made = sealed_version(version=8, basis=PHOTO.basis)
+    elsewhere = PHOTO.model_validate(PHOTO.model_dump() | changed)
+    active = ActiveVersions({"photo": made_for(elsewhere)})
+    rejected = active.offer(b"photo", made.to_json(), NOW)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is RejectionReason.FOREIGN_BASIS
+    assert named in rejected.error
+    tried = active.trials.offer(b"photo", trial(version=made).to_json())
+    assert tried is not None
+    assert tried.problem == rejected.error
+    own = sealed_version(version=9, basis=elsewhere.basis)
+    assert active.offer(b"photo", own.to_json(), NOW) == Activated(own)
+
+
+def test_versions_of_former_releases_and_moved_servers_decide() -> None:
+    """The former do not say what they were made with; the latter give the same answers elsewhere."""
+    moved = PHOTO.model_validate(PHOTO.model_dump() | {"large": {"base_url": "http://new/v1", "model": "large"}})
+    for version in (sealed_version(version=8), sealed_version(version=8, basis=PHOTO.basis)):
+        assert ActiveVersions({"photo": made_for(moved)}).offer(b"photo", version.to_json(), NOW) == Activated(version)
 
 
 FIELD, TOKEN = Handoff(margin=0.9), Handoff(margin=0.9, granularity="token")
@@ -345,7 +379,7 @@ def test_only_versions_of_the_configured_handoff_decide(
     configured: Handoff | None, made_for: Handoff | None, taken: bool
 ) -> None:
     """In force or on trial: what was learned of other answers of the large model says nothing of these."""
-    active = ActiveVersions(SIGNALS, handoffs={} if configured is None else {"photo": configured})
+    active = ActiveVersions({"photo": WANTED["photo"]._replace(handoff=configured)})
     version = sealed_version(version=8, **({} if made_for is None else {"handoff": made_for}))
     outcome = active.offer(b"photo", version.to_json(), NOW)
     tried = active.trials.offer(b"photo", trial(version=version).to_json())

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Signal
+from schemas.made_for import MadeFor
 from schemas.settings import Settings
 from schemas.settings_text import settings_warnings
 from stream_router.calibration.active_versions import Activated, ActiveVersions, Rejected, RejectionReason
 from tests.support.versions import sealed_version
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-SIGNALS = {"photo": Signal(small_model="small")}
+WANTED = {"photo": MadeFor(Signal(small_model="small"))}
 
 
 def version(number: int, rate: float | None, trigger: str = "drift", **changed: Any) -> CalibrationVersion:
@@ -23,7 +24,7 @@ def version(number: int, rate: float | None, trigger: str = "drift", **changed: 
 
 def limited(limit: float | None = 0.25) -> ActiveVersions:
     """Return a router's versions after its start, with version 1 in force, which escalates 30 %."""
-    active = ActiveVersions(SIGNALS, max_jump=limit)
+    active = ActiveVersions(WANTED, max_jump=limit)
     active.offer(b"photo", version(1, 0.3).to_json(), NOW)
     active.topic_read(NOW)
     return active
@@ -70,7 +71,7 @@ def test_a_refused_jump_does_not_shut_out_the_next_version() -> None:
 
 def test_what_was_in_force_before_a_start_is_not_judged_again() -> None:
     """A topic that still holds former versions gives the same one in force as a topic that was compacted."""
-    active = ActiveVersions(SIGNALS, max_jump=0.25)
+    active = ActiveVersions(WANTED, max_jump=0.25)
     for number, rate in ((1, 0.1), (2, 0.9)):
         active.offer(b"photo", version(number, rate).to_json(), NOW)
     active.topic_read(NOW)
@@ -79,7 +80,7 @@ def test_what_was_in_force_before_a_start_is_not_judged_again() -> None:
 
 def test_a_jump_is_judged_against_the_version_on_disk() -> None:
     """A version that was refused before a restart is refused after it."""
-    active = ActiveVersions(SIGNALS, max_jump=0.25)
+    active = ActiveVersions(WANTED, max_jump=0.25)
     active.restore(b"photo", version(1, 0.3).to_json(), NOW)
     assert isinstance(active.offer(b"photo", version(2, 0.9).to_json(), NOW), Rejected)
     assert active.topic_read(NOW) == []
@@ -96,7 +97,7 @@ def test_a_limit_without_a_state_directory_is_warned_of() -> None:
 
 @pytest.mark.parametrize(("parent", "lineage"), [(5, "follows"), (7, "skips"), (4, "forks"), (None, "forks")])
 def test_lineage_follows_from_the_parent_that_is_named(parent: int | None, lineage: str) -> None:
-    active = ActiveVersions(SIGNALS)
+    active = ActiveVersions(WANTED)
     assert active.offer(b"photo", version(5, 0.3).to_json(), NOW) == Activated(version(5, 0.3), "first")
     taken = active.offer(b"photo", version(9, 0.3, parent_version=parent).to_json(), NOW)
     assert isinstance(taken, Activated)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from schemas.calibration import CalibrationVersion
+from schemas.made_for import made_for
 from schemas.settings import Settings
 from schemas.signature import signed
 from stream_router.calibration.active_versions import ActiveVersions
@@ -59,7 +60,7 @@ class Router:
     def __init__(self, root: Path, topic: Topic, keys: Sequence[bytes] = (), **changed: Any) -> None:
         settings = Settings.model_validate({"workloads": {"photo": WORKLOAD | changed}})
         self.topic = topic
-        self.active = ActiveVersions({"photo": settings.workloads["photo"].signal}, keys)
+        self.active = ActiveVersions({"photo": made_for(settings.workloads["photo"])}, keys)
         self.file = VersionFile(root, OWNER, settings.workloads)
         self.failures: list[BaseException] = []
         self.feed = CalibrationFeed(

@@ -1,0 +1,104 @@
+"""What a workload's answers rest on, and whether a calibration version was made for what is configured.
+
+A map from u to error probability says nothing about answers to another prompt, of another model or in other fields.
+Versions name what they were made for, labels and traffic a short mark of it. Routers, the fit and the commands all ask
+:func:`schemas.made_for.misfit`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha256
+from typing import Annotated
+
+from pydantic import Field
+
+from schemas.canonical import digest
+from schemas.event import Count, Part
+
+BasisMark = Annotated[str, Field(min_length=1, max_length=64)]
+"""A basis as results, labels and traffic name it, which may be one of a later release."""
+
+_MARK_CHARS = 16
+_PROMPT_CHARS = 16
+_KEPT = 256
+"""Results carry the mark of their basis: it is worked out once for each workload."""
+
+
+class Basis(Part):
+    """What the answers of a workload rest on; where servers listen and what is promised are not part of it.
+
+    Parameters
+    ----------
+    prompt : str
+        The first 16 hex characters of the prompt's SHA-256.
+    fields : tuple of str
+    api, decoding, uncertainty : str
+    max_tokens : int
+    small_model, large_model : str or None
+        As their servers know them; None where none is configured.
+    """
+
+    prompt: str
+    fields: tuple[str, ...]
+    api: str
+    decoding: str
+    uncertainty: str
+    max_tokens: Count
+    small_model: str | None = None
+    large_model: str | None = None
+
+    @property
+    def mark(self) -> str:
+        """What results, labels and traffic are marked with: 16 hex characters."""
+        return _mark(self)
+
+
+def prompt_digest(prompt: str) -> str:
+    """Return what stands for a prompt: the first 16 hex characters of its SHA-256."""
+    return sha256(prompt.encode()).hexdigest()[:_PROMPT_CHARS]
+
+
+@lru_cache(maxsize=_KEPT)
+def basis_of(
+    prompt: str, fields: tuple[str, ...], form: tuple[str, str, str, int], models: tuple[str | None, str | None]
+) -> Basis:
+    """Return the basis of a workload's settings.
+
+    Parameters
+    ----------
+    prompt : str
+    fields : tuple of str
+    form : tuple
+        ``api``, ``decoding``, ``uncertainty`` and ``max_tokens``.
+    models : tuple
+        Names of the small and the large model.
+    """
+    api, decoding, uncertainty, max_tokens = form
+    small_model, large_model = models
+    return Basis(
+        prompt=prompt_digest(prompt),
+        fields=fields,
+        api=api,
+        decoding=decoding,
+        uncertainty=uncertainty,
+        max_tokens=max_tokens,
+        small_model=small_model,
+        large_model=large_model,
+    )
+
+
+@lru_cache(maxsize=_KEPT)
+def _mark(basis: Basis) -> str:
+    return digest(basis.model_dump(mode="json"))[:_MARK_CHARS]
+
+
+def is_of_basis(mark: str | None, configured: str) -> bool:
+    """Whether a label, or traffic, of this mark counts; records of earlier releases carry none, and count.
+
+    Examples
+    --------
+    >>> is_of_basis("a1", "a1"), is_of_basis("b2", "a1"), is_of_basis(None, "a1")
+    (True, False, True)
+    """
+    return mark is None or mark == configured

@@ -1,0 +1,106 @@
+"""Whether a calibration version was made for what is configured: the one rule of routers, the fit and commands."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from schemas.basis import Basis
+from schemas.calibration import CalibrationVersion, Signal
+from schemas.handoff import Handoff, handoff_name, is_decided_alike
+from schemas.settings import WorkloadSettings
+
+MisfitReason = Literal["foreign_signal", "foreign_basis", "foreign_handoff"]
+
+
+class MadeFor(NamedTuple):
+    """What a version must have been made for, to decide the queries of a workload.
+
+    Parameters
+    ----------
+    signal : Signal
+        What u is measured on.
+    handoff : Handoff or None
+        What is handed over; None: nothing.
+    basis : Basis or None
+        What answers rest on; None: not compared.
+    """
+
+    signal: Signal
+    handoff: Handoff | None = None
+    basis: Basis | None = None
+
+
+class Misfit(NamedTuple):
+    """Why a version must not decide.
+
+    Parameters
+    ----------
+    reason : str
+    problem : str
+        What the version was made for, and what is configured.
+    differing : tuple of str
+        Names of what is not alike: of the settings, or of the parts of a signal.
+    """
+
+    reason: MisfitReason
+    problem: str
+    differing: tuple[str, ...]
+
+
+def made_for(workload: WorkloadSettings) -> MadeFor:
+    """Return what a version must have been made for, to decide under these settings."""
+    return MadeFor(workload.signal, workload.offered_handoff, workload.basis)
+
+
+def misfit(version: CalibrationVersion, wanted: MadeFor) -> Misfit | None:
+    """Return why a version must not decide for a workload, or None where it may.
+
+    A version of an earlier release does not say what its answers rest on; only its signal and handoff are compared.
+
+    Parameters
+    ----------
+    version : CalibrationVersion
+    wanted : MadeFor
+        As configured.
+    """
+    if version.signal != wanted.signal:
+        return _differing("foreign_signal", version.signal, wanted.signal)
+    if version.basis is not None and wanted.basis is not None and version.basis != wanted.basis:
+        return _differing("foreign_basis", version.basis, wanted.basis)
+    if not is_decided_alike(version.handoff, wanted.handoff):
+        found, here = (handoff_name(one) or "none" for one in (version.handoff, wanted.handoff))
+        problem = (
+            f"made for the handoff {found}, configured is {here}; give the fit and the routers the same handoff table"
+        )
+        return Misfit("foreign_handoff", problem, ("handoff",))
+    return None
+
+
+def outdated(version: CalibrationVersion, workload: WorkloadSettings) -> tuple[str, ...]:
+    """Return which settings a version that may decide carries with former values: what a refit puts right.
+
+    Costs that are measured, or counted in tokens, follow the traffic and are not compared. Exploration is the fit's own
+    choice, up to what is configured.
+    """
+    sampling, cost = workload.sampling, workload.cost
+    compared = {
+        "target": (version.target, workload.target),
+        "cost": (version.costs, cost) if cost is not None and cost.unit == "call" else (None, None),
+        "sampling.label_probability_kept": (version.label_probability_kept, sampling.label_probability_kept),
+        "sampling.label_probability_escalated": (
+            version.label_probability_escalated,
+            sampling.label_probability_escalated,
+        ),
+    }
+    return tuple(name for name, (carried, configured) in compared.items() if carried != configured)
+
+
+def _differing(reason: MisfitReason, made: Signal | Basis, configured: Signal | Basis) -> Misfit:
+    before, after = made.model_dump(), configured.model_dump()
+    differing = tuple(name for name in before if before[name] != after[name])
+    named = "; ".join(f"{name} {_shown(before[name])}, not {_shown(after[name])}" for name in differing)
+    return Misfit(reason, f"made with {named}", differing)
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

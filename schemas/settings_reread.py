@@ -1,0 +1,185 @@
+"""Which settings of a new file a running service takes over, which wait for a restart, and what it says it runs with.
+
+A setting that may be taken over is marked where it is defined (:data:`schemas.settings.REREAD`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from schemas.basis import prompt_digest
+from schemas.errors import ConfigError
+from schemas.settings import REREAD, Section, Settings
+from schemas.settings_environment import value_type
+from schemas.settings_text import shown
+
+OF_ROUTER = ("kafka", "topics", "router", "calibration", "workloads", "default_workload")
+OF_RECALIBRATOR = ("kafka", "topics", "recalibrator", "calibration", "notify", "workloads")
+"""The tables and keys at the top of the file that each service goes by."""
+
+OWN_SETTINGS = frozenset({"kafka", "instance_id", "http_host", "http_port", "probe_host", "probe_port", "state_dir"})
+"""What names and places a single process, and how it reaches the broker; the environment may give each its own."""
+
+_PROMPT, _WORKLOADS, _API_KEYS = "prompt", "workloads", "api_keys"
+_Table = TypeVar("_Table", bound=Section)
+
+
+class Reread(NamedTuple):
+    """What became of a file that was read anew.
+
+    Parameters
+    ----------
+    settings : Settings
+        From now on: as before, but for what was taken over.
+    applied, waiting : tuple of str
+        Keys that differ in the file: taken over, and in need of a restart. A workload that came or went is named as a
+        whole.
+    """
+
+    settings: Settings
+    applied: tuple[str, ...]
+    waiting: tuple[str, ...]
+
+    @classmethod
+    def of(cls, running: Settings, found: Settings, parts: Collection[str]) -> Self:
+        """Take over what may be, from a file that was read anew.
+
+        Parameters
+        ----------
+        running : Settings
+        found : Settings
+            Of the file as it is now.
+        parts : collection of str
+            Tables and keys at the top of the file that the service uses.
+
+        Raises
+        ------
+        ConfigError
+            When what is taken over and what waits do not go together.
+        """
+        merged = _merged(running, found, parts)
+        try:
+            settings = Settings.model_validate(merged.model_dump())
+        except ValidationError as error:
+            lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
+            remedy = "is taken over together with settings that need a restart, and does not fit them; restart"
+            raise ConfigError([f"{line}: {remedy}" for line in lines]) from None
+        applied = differing_keys(running, settings, parts)
+        return cls(settings, applied, tuple(key for key in differing_keys(running, found, parts) if key not in applied))
+
+
+def is_reread(key: str) -> bool:
+    """Return whether a dotted key is taken over on SIGHUP.
+
+    Examples
+    --------
+    >>> is_reread("router.query_deadline_s"), is_reread("workloads.photo.target"), is_reread("router.http_port")
+    (True, True, False)
+    """
+    annotation: Any = Settings
+    for name in key.split("."):
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            field = annotation.model_fields.get(name)
+            if field is not None and REREAD in field.metadata:
+                return True
+        annotation = value_type(annotation, name)
+    return False
+
+
+def differing_keys(before: Settings, after: Settings, parts: Collection[str]) -> tuple[str, ...]:
+    """Return the dotted keys of which two files differ, in the order of the file."""
+    old, new = dict(_leaves(before, (), parts)), dict(_leaves(after, (), parts))
+    differing = [path for path in dict.fromkeys((*old, *new)) if old.get(path, _NONE) != new.get(path, _NONE)]
+    moved = before.workloads.keys() ^ after.workloads.keys()
+    named = (path[:2] if path[0] == _WORKLOADS and path[1] in moved else path for path in differing)
+    # Of a table that came or went, the table alone.
+    tables = {path for path in (*old, *new) if old.get(path, _NONE) is None or new.get(path, _NONE) is None}
+    named = (next((path[:n] for n in range(1, len(path)) if path[:n] in tables), path) for path in named)
+    return tuple(dict.fromkeys(".".join(path) for path in named))
+
+
+def running_settings(settings: Settings, parts: Collection[str]) -> dict[str, str]:
+    """Return what a service says that it runs with: what differs from the defaults, secrets redacted.
+
+    Parameters
+    ----------
+    settings : Settings
+    parts : collection of str
+        As for :meth:`Reread.of`.
+
+    Returns
+    -------
+    dict of str to str
+        JSON by dotted key; of a prompt its digest, of API keys whose they are. What names a single process is left out.
+    """
+    return {
+        ".".join(path): _rendered(path, value)
+        for path, value in _leaves(settings, (), parts, without_defaults=True)
+        if path[-1] not in OWN_SETTINGS
+    }
+
+
+_NONE = object()
+
+
+def _rendered(path: Sequence[str], value: Any) -> str:
+    if path[-1] == _PROMPT:
+        return json.dumps(f"sha256:{prompt_digest(value)}")
+    if path[-1] == _API_KEYS:
+        return json.dumps(sorted(value))
+    dumped = value.model_dump(mode="json", exclude_none=True) if isinstance(value, BaseModel) else value
+    return json.dumps(shown(dumped, tuple(path)), ensure_ascii=False, sort_keys=True, default=_listed)
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return shown(str(value), ())
+
+
+def _leaves(
+    table: BaseModel, path: tuple[str, ...], parts: Collection[str] = (), *, without_defaults: bool = False
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each value with its path: what is taken over as a whole is one value."""
+    for name, field in type(table).model_fields.items():
+        value = getattr(table, name)
+        if (parts and name not in parts) or (without_defaults and _is_default(field, value)) or name == "name":
+            continue
+        if REREAD not in field.metadata and isinstance(value, Section):
+            inner_leaves = list(_leaves(value, (*path, name), without_defaults=without_defaults))
+            # A table that is there says something even where all in it is as by default.
+            yield from inner_leaves or [((*path, name), value)]
+        elif REREAD not in field.metadata and _is_of_tables(value):
+            for key, inner in value.items():
+                yield from _leaves(inner, (*path, name, key), without_defaults=without_defaults)
+        else:
+            yield (*path, name), value
+
+
+def _is_default(field: FieldInfo, value: Any) -> bool:
+    return not field.is_required() and bool(value == field.get_default(call_default_factory=True))
+
+
+def _is_of_tables(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(inner, Section) for inner in value.values())
+
+
+def _merged(running: _Table, found: _Table, parts: Collection[str] = ()) -> _Table:
+    """Return the running table with the found values of all that is marked in it."""
+    updated: dict[str, Any] = {}
+    for name, field in type(running).model_fields.items():
+        old, new = getattr(running, name), getattr(found, name)
+        if parts and name not in parts:
+            continue
+        if REREAD in field.metadata:
+            updated[name] = new
+        elif isinstance(old, Section) and isinstance(new, Section):
+            updated[name] = _merged(old, new)
+        elif _is_of_tables(old):
+            updated[name] = {key: _merged(inner, new[key]) if key in new else inner for key, inner in old.items()}
+    return running.model_copy(update=updated)

@@ -1,0 +1,167 @@
+"""What `check-config --against-running` says of each kind of change, and which of them it warns a script of."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from schemas.calibration import CalibrationVersion
+from schemas.settings import Settings
+from schemas.settings_reread import OF_RECALIBRATOR, OF_ROUTER, running_settings
+from schemas.status import RecalibratorStatus, RouterStatus, VersionInUse
+from tests.support.versions import sealed_version
+from ucci_stream.operate.settings_changes import Change, Running, changes, exit_code
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+PHOTO: dict[str, Any] = {
+    "prompt": "find {text}",
+    "fields": ["camera"],
+    "small": {"base_url": "http://s/v1", "model": "small"},
+    "large": {"base_url": "http://l/v1", "model": "large"},
+    "target": {"micro_f1": 0.9},
+}
+
+
+def config(photo: dict[str, Any] | None = None, **tables: Any) -> Settings:
+    return Settings.model_validate({"workloads": {"photo": PHOTO | (photo or {})}} | tables)
+
+
+def both(**tables: Any) -> Settings:
+    return config(workloads={"photo": PHOTO, "reviews": PHOTO}, **tables)
+
+
+def version(settings: Settings, **changed: Any) -> CalibrationVersion:
+    """Return version 7, as the fit publishes it under these settings."""
+    workload = settings.workloads["photo"]
+    sampling = workload.sampling
+    made = {
+        "version": 7,
+        "target": workload.target,
+        "label_probability_kept": sampling.label_probability_kept,
+        "label_probability_escalated": sampling.label_probability_escalated,
+        "signal": workload.signal,
+        "basis": workload.basis,
+    }
+    return sealed_version(**made | changed)
+
+
+def runs(settings: Settings, *, silent_s: float = 1.0, of_earlier_release: bool = False, **versions: Any) -> Running:
+    """Return what a router and a recalibrator report that run with a file, beside its version 7 of ``photo``."""
+    at = NOW - timedelta(seconds=silent_s)
+    told = {} if of_earlier_release else running_settings(settings, OF_ROUTER)
+    in_use = {name: VersionInUse(version=None) for name in settings.workloads}
+    router = RouterStatus(
+        instance_id="router-0", started_at=at, updated_at=at, ready=True, versions=in_use, settings=told
+    )
+    recalibrator = RecalibratorStatus(
+        instance_id="fit-0", started_at=at, updated_at=at, settings=running_settings(settings, OF_RECALIBRATOR)
+    )
+    return Running({"photo": version(settings), **versions}, [router], [recalibrator])
+
+
+def of(subject: str, found: list[Change]) -> Change:
+    (change,) = [one for one in found if one.subject == subject]
+    return change
+
+
+def test_the_same_file_changes_nothing() -> None:
+    found = changes(config(), runs(config()), NOW)
+    assert [(change.effect, change.subject) for change in found] == [("none", "photo")]
+    assert exit_code(found) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"prompt": "name {text}"}, "prompt"),
+        ({"fields": ["camera", "lens"]}, "fields camera, not camera, lens"),
+        ({"small": {"base_url": "http://s/v1", "model": "other"}}, "small_model small, not other"),
+        ({"large": {"base_url": "http://l/v1", "model": "other"}}, "large_model large, not other"),
+        ({"uncertainty": "entropy"}, "kind token_margin, not entropy"),
+        ({"decoding": "json_schema"}, "decoding free, not json_schema"),
+        ({"handoff": {"margin": 0.9}}, "made for the handoff none, configured is field@0.9"),
+    ],
+)
+def test_what_changes_the_answers_starts_cold(changed: dict[str, Any], named: str) -> None:
+    found = changes(config(changed), runs(config()), NOW)
+    photo = of("photo", found)
+    assert (photo.effect, exit_code(found)) == ("cold_start", 1)
+    assert named in photo.message
+    assert "ucci-stream calibrate" in photo.act
+    assert {change.effect for change in found} == {"cold_start", "restart"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"target": {"micro_f1": 0.8}}, "target"),
+        ({"cost": {"large": 9.0}}, "cost"),
+        ({"sampling": {"label_probability_escalated": 0.5}}, "sampling.label_probability_escalated"),
+    ],
+)
+def test_another_target_is_a_refit_and_no_cold_start(changed: dict[str, Any], named: str) -> None:
+    found = changes(config(changed), runs(config()), NOW)
+    photo = of("photo", found)
+    assert photo.effect == "refit"
+    assert photo.message.startswith(f"{named} differs from version 7")
+    (setting,) = [change for change in found if change.effect == "reload"]
+    assert setting.act == "SIGHUP to router-0, fit-0"
+    assert exit_code(found) == 0
+
+
+def test_a_new_workload_starts_cold_and_takes_the_unnamed() -> None:
+    """A producer that names no workload was understood as long as there was one."""
+    found = changes(both(), runs(config()), NOW)
+    assert (of("photo", found).effect, of("reviews", found).effect) == ("none", "cold_start")
+    unnamed = of("default_workload", found)
+    assert unnamed.effect == "dead_letters"
+    assert "went to photo" in unnamed.message
+    assert unnamed.act == 'default_workload = "photo"'
+    assert of("workloads.reviews", found) == ("restart", "workloads.reviews", "a new table", "restart router-0, fit-0")
+    named = changes(both(default_workload="photo"), runs(config()), NOW)
+    assert not [change for change in named if change.effect == "dead_letters"]
+
+
+def test_a_new_workload_that_was_calibrated_ahead_is_safe() -> None:
+    ahead = version(config(), workload="reviews")
+    found = changes(both(default_workload="photo"), runs(config(), reviews=ahead), NOW)
+    assert of("reviews", found).effect == "none"
+    assert "decides from the first query" in of("reviews", found).message
+    assert exit_code(found) == 0
+
+
+def test_a_removed_workload_makes_dead_letters() -> None:
+    found = changes(config(), runs(both(default_workload="reviews")), NOW)
+    assert of("reviews", found).effect == "dead_letters"
+    assert "unknown_workload" in of("reviews", found).message
+    moved = [change for change in found if change.effect == "moved"]
+    assert [change.message for change in moved] == ["queries that name no workload go to photo instead of reviews"]
+    assert exit_code(found) == 1
+
+
+def test_settings_are_told_apart_by_what_puts_them_in_force() -> None:
+    """Each with the processes that go by it; what names one process alone is no difference."""
+    tables = {"router": {"max_in_flight": 9, "commit_interval_ms": 50, "http_port": 9, "instance_id": "router-7"}}
+    found = changes(config(**tables, notify={"page_url": "http://page"}), runs(config()), NOW)
+    assert [tuple(change) for change in found if change.effect != "none"] == [
+        ("restart", "router.commit_interval_ms", "the default → 50", "restart router-0"),
+        ("reload", "router.max_in_flight", "the default → 9", "SIGHUP to router-0"),
+        ("restart", "notify.page_url", 'the default → "http://page"', "restart fit-0"),
+    ]
+
+
+def test_services_that_are_silent_are_not_compared_with() -> None:
+    """Their records stay in the compacted topics for ever."""
+    gone = runs(both(), silent_s=120.0)
+    found = changes(config({"max_tokens": 256}, router={"max_in_flight": 9}), gone, NOW)
+    assert [(change.effect, change.subject) for change in found] == [("none", "photo")]
+
+
+def test_what_an_earlier_release_does_not_say_is_said() -> None:
+    former = runs(config(), of_earlier_release=True, photo=version(config(), basis=None))
+    found = changes(config({"prompt": "name {text}"}), former, NOW)
+    unknown = [change for change in found if change.effect == "unknown"]
+    assert [change.subject for change in unknown] == ["photo", "router-0"]
+    assert "does not say with which prompt" in unknown[0].message

@@ -1,0 +1,105 @@
+"""What a running service takes over from a file that was read anew, and what it leaves for a restart."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from schemas.basis import prompt_digest
+from schemas.errors import ConfigError
+from schemas.settings import Settings
+from schemas.settings_reread import OF_RECALIBRATOR, OF_ROUTER, Reread, is_reread, running_settings
+
+KEY = {"key": "adas-key-01234567", "scopes": ["admin"]}
+
+
+def settings(photo: dict[str, Any] | None = None, **tables: Any) -> Settings:
+    small, large = ({"base_url": f"http://u:s3cr3t@{role}/v1", "model": role} for role in ("small", "large"))
+    workload = {"prompt": "find {text}", "fields": ["iso"], "target": {"micro_f1": 0.9}, "small": small, "large": large}
+    return Settings.model_validate({"workloads": {"photo": workload | (photo or {})}} | tables)
+
+
+def test_what_is_marked_is_taken_over_and_the_rest_is_named() -> None:
+    found = settings(
+        {"target": {"micro_f1": 0.8}, "prompt": "name {text}"}, router={"query_deadline_s": 9.0, "http_port": 9}
+    )
+    done = Reread.of(settings(), found, OF_ROUTER)
+    assert done.applied == ("router.query_deadline_s", "workloads.photo.target")
+    assert done.waiting == ("router.http_port", "workloads.photo.prompt")
+    assert done.settings.router.query_deadline_s == 9.0
+    assert done.settings.router.http_port == settings().router.http_port
+    assert (done.settings.workloads["photo"].target.micro_f1, done.settings.workloads["photo"].prompt) == (
+        0.8,
+        "find {text}",
+    )
+
+
+def test_an_unchanged_file_changes_nothing() -> None:
+    assert Reread.of(settings(), settings(), OF_ROUTER) == (settings(), (), ())
+
+
+def test_workloads_that_come_and_go_wait_for_a_restart() -> None:
+    """Named as a whole: their topics, models and stores are made when a process starts."""
+    both = settings()
+    reviews = both.workloads["photo"].model_copy(update={"name": "reviews"})
+    both = both.model_copy(update={"workloads": {**both.workloads, "reviews": reviews}})
+    assert Reread.of(settings(), both, OF_ROUTER)[1:] == ((), ("workloads.reviews",))
+    done = Reread.of(both, settings(), OF_ROUTER)
+    assert done[1:] == ((), ("workloads.reviews",))
+    assert set(done.settings.workloads) == {"photo", "reviews"}
+
+
+def test_a_table_that_comes_is_named_once() -> None:
+    found = settings({"handoff": {}})
+    assert Reread.of(settings(), found, OF_ROUTER).waiting == ("workloads.photo.handoff",)
+    assert Reread.of(found, settings(), OF_ROUTER).waiting == ("workloads.photo.handoff",)
+    assert running_settings(found, OF_ROUTER).keys() - running_settings(settings(), OF_ROUTER).keys() == {
+        "workloads.photo.handoff"
+    }
+
+
+def test_tables_of_another_service_are_left_alone() -> None:
+    found = settings(recalibrator={"api_keys": {"ada": KEY}}, router={"max_in_flight": 3})
+    assert Reread.of(settings(), found, OF_ROUTER).applied == ("router.max_in_flight",)
+    assert Reread.of(settings(), found, OF_RECALIBRATOR).applied == ("recalibrator.api_keys",)
+
+
+def test_keys_are_not_taken_away_while_others_reach_the_address() -> None:
+    """The file is sound by itself, since it also moves the API to loopback; which only a restart does."""
+    open_to_all = settings(recalibrator={"http_host": "0.0.0.0", "api_keys": {"ada": KEY}})
+    with pytest.raises(ConfigError) as refused:
+        Reread.of(open_to_all, settings(), OF_RECALIBRATOR)
+    (line,) = refused.value.faults
+    assert "api_keys is empty" in line
+    assert "restart" in line
+
+
+def test_what_runs_is_shown_without_secrets_or_defaults() -> None:
+    """Nor what belongs to one process alone, such as its port."""
+    running = settings(router={"max_in_flight": 3, "http_port": 9}, recalibrator={"api_keys": {"ada": KEY}})
+    shown = running_settings(running, OF_ROUTER + OF_RECALIBRATOR)
+    assert shown["router.max_in_flight"] == "3"
+    assert shown["workloads.photo.prompt"] == json.dumps(f"sha256:{prompt_digest('find {text}')}")
+    assert shown["recalibrator.api_keys"] == '["ada"]'
+    assert "router.http_port" not in shown
+    assert "router.query_deadline_s" not in shown
+    assert "s3cr3t" not in str(shown)
+    assert "adas-key" not in str(shown)
+
+
+@pytest.mark.parametrize(
+    ("key", "taken_over"),
+    [
+        ("router.max_in_flight", True),
+        ("workloads.photo.sampling.label_probability_kept", True),
+        ("recalibrator.api_keys.ada.quota_per_minute", True),
+        ("workloads.photo.small.timeout_s", False),
+        ("workloads.reviews", False),
+        ("kafka.acks", False),
+        ("nonsense.at_all", False),
+    ],
+)
+def test_the_mark_at_the_definition_decides(key: str, taken_over: bool) -> None:
+    assert is_reread(key) is taken_over
