@@ -80,9 +80,9 @@ class HttpListener:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port that is, or was, listened on."""
         assert self._listening is not None
-        return int(self._listening.sockets[0].getsockname()[1])
+        return self._port
 
     async def start(self) -> None:
         """Listen.
@@ -95,6 +95,7 @@ class HttpListener:
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(self._connection, self._host, self._port, backlog=_BACKLOG)
+        self._port = int(self._listening.sockets[0].getsockname()[1])
 
     def stop_accepting(self) -> None:
         """Take no further connections; those that are there go on."""

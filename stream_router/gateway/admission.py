@@ -28,14 +28,17 @@ class Admission:
 
     Attributes
     ----------
+    is_open, is_closed : bool
+        Whether queries were taken once, and are no more.
+    in_flight : int
     broker_away : str or None
         Why the last write was not acknowledged; None while writes are.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._is_open = False
-        self._is_closed = False
+        self.is_open = False
+        self.is_closed = False
         self._idle = asyncio.Event()
         self._idle.set()
         self.in_flight = 0
@@ -43,16 +46,11 @@ class Admission:
 
     def open(self) -> None:
         """Take queries from now on."""
-        self._is_open = True
+        self.is_open = True
 
     def close(self) -> None:
         """Take no more queries; those that are being answered go on."""
-        self._is_closed = True
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether no more queries are taken."""
-        return self._is_closed
+        self.is_closed = True
 
     async def drained(self, timeout_s: float) -> bool:
         """Wait until nothing is being answered; False when the time is over first."""
@@ -71,11 +69,11 @@ class Admission:
         RequestRefused
             429 when all places are taken, 503 before the start, in a drain, and while the broker takes no results.
         """
-        if self._is_closed:
+        if self.is_closed:
             raise RequestRefused(
                 _UNAVAILABLE, "draining", "this gateway is about to end: ask another", None, RETRY_AFTER_S
             )
-        if not self._is_open:
+        if not self.is_open:
             message = "this gateway has not read the calibration yet: GET /readyz says what is missing"
             raise RequestRefused(_UNAVAILABLE, "starting", message, None, RETRY_AFTER_S)
         if self.in_flight >= self._most:

@@ -75,7 +75,6 @@ class GatewayService:
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
         self._active = active_versions(settings)
-        self._begins_by_disk = False
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._admission = Admission(settings.gateway.max_in_flight)
         self._api = GatewayApi(
@@ -171,7 +170,7 @@ class GatewayService:
         self._feed.start()
         heartbeat.start()
         try:
-            self._begins_by_disk = await await_calibration(self._feed, self._active, self._ending, self._clock)
+            await await_calibration(self._feed, self._active, self._ending, self._clock)
             self._api.open(Output(publisher, min(checked.max_record_bytes, MAX_RECORD_BYTES)))
             await self._ending.wait()
         finally:
@@ -198,7 +197,8 @@ class GatewayService:
     def _readiness(self) -> Readiness:
         return Readiness(
             is_assigned=True,
-            is_calibration_read=self._feed.is_caught_up or self._begins_by_disk,
+            # Queries are taken from then on, be it by the versions from disk.
+            is_calibration_read=self._admission.is_open,
             has_producer=True,
             can_answer=self._answerer.can_answer,
             is_draining=self._ending.is_set(),
