@@ -120,7 +120,7 @@ def cascade(settings: Settings, calibrations: Calibrations, clock: Clock, metric
 def echo(hold: Callable[[QueryEvent], Awaitable[object]] | None = None) -> AnswererFactory:
     """Return what builds an answerer without models."""
 
-    def build(settings: Settings, calibrations: Calibrations, clock: Clock, _metrics: Metrics) -> RunningAnswerer:
+    def build(settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics) -> RunningAnswerer:
         return EchoAnswerer(settings, calibrations, clock, hold)
 
     return build

@@ -72,7 +72,7 @@ async def holding(
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 async def test_an_answer_is_the_result_that_was_written(path: str) -> None:
     topics = cluster()
-    body = {"model": "photo", "metadata": {"query_id": "q-1"}}
+    body: dict[str, Any] = {"model": "photo", "metadata": {"query_id": "q-1"}}
     body |= {"prompt": "canon"} if path == "/v1/completions" else {"messages": [{"role": "user", "content": "canon"}]}
     async with gateway(connect=topics) as running:
         found = await running.post(path, body)
@@ -197,7 +197,7 @@ async def test_models_are_spared_while_the_broker_is_away(monkeypatch: pytest.Mo
     broker = Refusing(monkeypatch)
     answerers: list[EchoAnswerer] = []
 
-    def build(settings: Any, calibrations: Any, clock: Any, _metrics: Any) -> EchoAnswerer:
+    def build(settings: Any, calibrations: Any, clock: Any, metrics: Any) -> EchoAnswerer:
         answerers.append(EchoAnswerer(settings, calibrations, clock))
         return answerers[0]
 
