@@ -59,7 +59,7 @@ _LOCAL_CALLER = "local"
 _LEFT = "499"
 """Counts callers who left before they were answered, as proxies number them."""
 
-_OK = 200
+_OK, _BAD_GATEWAY = 200, 502
 _VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F))
 
 
@@ -245,9 +245,6 @@ class GatewayApi:
             try:
                 async with asyncio.timeout(self._options.answer_timeout_s):
                     routed = await self._answerer.answer(call.query, call.workload, trace.headers)
-            except RequestRefused as refused:
-                trace.failed(refused.code, str(refused))
-                raise
             except TimeoutError:
                 message = f"no answer within {self._options.answer_timeout_s:g} s (gateway.answer_timeout_s)"
                 raise self._failed(trace, RequestRefused(504, "timeout", message, None, RETRY_AFTER_S)) from None
@@ -355,6 +352,9 @@ def _refusal(refused: RequestRefused) -> web.Response:
     headers: Mapping[str, str] = {}
     if refused.retry_after_s is not None:
         headers = {"Retry-After": str(refused.retry_after_s)}
+    elif refused.status == _BAD_GATEWAY:
+        # OpenAI's clients repeat any 5xx; here both models have failed on the query, and would again.
+        headers = {"X-Should-Retry": "false"}
     body = openai_answer.error(refused.code, str(refused), refused.status, refused.param)
     return web.Response(body=body, status=refused.status, content_type="application/json", headers=headers)
 

@@ -130,6 +130,7 @@ async def test_a_query_that_both_models_fail_is_a_dead_letter() -> None:
         found = await running.complete("fail this", "q-1")
         assert running.metric("ucci_router_dead_letters_total", reason="models_failed") == 1
     assert (found.status, found.code) == (502, "models_failed")
+    assert found.headers["X-Should-Retry"] == "false", "OpenAI's clients would ask three times"
     (letter,) = letters(topics)
     headers = dict(letter.headers)
     query = QueryEvent.from_json(letter.value or b"")
