@@ -25,7 +25,7 @@ from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-LABELLED = 320
+LABELLED = 400
 DEADLINE_S = 90.0
 GATEWAY = ["[gateway]", "http_port = 0"]
 
