@@ -141,7 +141,7 @@ Detector = Annotated[str, AfterValidator(check_detector)]
 Speaker = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
-class ApiKey(Section):
+class CallerKey(Section):
     """One caller's key; give its hash rather than the key itself.
 
     Parameters
@@ -150,19 +150,12 @@ class ApiKey(Section):
         The key itself, of at least 16 characters; either this or ``key_sha256``.
     key_sha256 : str, optional
         Lower-case hex SHA-256 of the key.
-    scopes : list of str
-        What the caller may do: ``read`` what is known, give ``feedback`` as the key's own labelers, ``relay`` feedback
-        of any labeler (Label Studio, tools), or ``admin``.
-    labelers : list of str, optional
-        Whom feedback with this key may name as its labeler; by default the key's own name alone.
     quota_per_minute : int
-        Events allowed; a full minute's may come at once.
+        Requests allowed; a full minute's may come at once.
     """
 
     key: SecretStr | None = None
     key_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    scopes: frozenset[Literal["read", "feedback", "relay", "admin"]] = frozenset({"read"})
-    labelers: tuple[Speaker, ...] | None = None
     quota_per_minute: Annotated[Integer, Field(ge=1)] = 6_000
 
     @field_validator("key")
@@ -182,6 +175,30 @@ class ApiKey(Section):
             raise ValueError("is the hash of an empty key (is the variable that holds it set?): hash the key itself")
         return value
 
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.key is None) == (self.key_sha256 is None):
+            raise ValueError("give either key_sha256 or key")
+        return self
+
+
+class ApiKey(CallerKey):
+    """One caller's key; give its hash rather than the key itself.
+
+    Parameters
+    ----------
+    scopes : list of str
+        What the caller may do: ``read`` what is known, give ``feedback`` as the key's own labelers, ``relay`` feedback
+        of any labeler (Label Studio, tools), or ``admin``.
+    labelers : list of str, optional
+        Whom feedback with this key may name as its labeler; by default the key's own name alone.
+    quota_per_minute : int
+        Events allowed; a full minute's may come at once.
+    """
+
+    scopes: frozenset[Literal["read", "feedback", "relay", "admin"]] = frozenset({"read"})
+    labelers: tuple[Speaker, ...] | None = None
+
     @field_validator("labelers")
     @classmethod
     def _names_somebody(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -198,16 +215,74 @@ class ApiKey(Section):
             raise ValueError("labelers: this key may not give feedback; add the scope feedback or leave labelers out")
         return self
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.key is None) == (self.key_sha256 is None):
-            raise ValueError("give either key_sha256 or key")
-        return self
-
     @property
     def gives_feedback(self) -> bool:
         """Whether feedback is taken from this key."""
         return not self.scopes.isdisjoint({"feedback", "relay"})
+
+
+class GatewaySettings(Section):
+    """``[gateway]``: one gateway, which answers queries over HTTP in OpenAI's protocol.
+
+    Parameters
+    ----------
+    instance_id : str
+        ``routed_by`` of its results; must differ between running gateways, and from every router's.
+    http_host : str
+        Address to listen at; one that others reach needs ``api_keys``.
+    http_port : int
+        Port of /v1/completions, /v1/chat/completions, /v1/models, /v1/status, /healthz, /readyz and /metrics; 0 takes
+        a free one.
+    api_keys : table
+        Callers by name; none leaves the gateway open to this machine alone.
+    max_in_flight : int
+        Queries that are worked on at a time, those that wait for a model included; more are refused (429).
+    answer_timeout_s : float
+        Longest time that a caller waits; then the query is given up (504), without a result.
+    max_body_bytes : int
+        Longest request body.
+    max_connections : int
+        Connections kept open, at most half as many as the process may open files; beyond it the one that has waited
+        longest for a request makes room.
+    drain_timeout_s : float
+        Time that SIGTERM leaves to queries in flight.
+    state_dir : str, optional
+        Directory in which the gateway keeps the last good calibration versions, as ``router.state_dir`` does.
+    allowed_hosts : list of str
+        Names under which requests may ask for this gateway, as ``recalibrator.allowed_hosts`` does for the API.
+    """
+
+    instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "gateway-0"
+    http_host: Host = "127.0.0.1"
+    http_port: Port = 8082
+    api_keys: dict[KeyName, CallerKey] = Field(default_factory=dict)
+    max_in_flight: Annotated[Integer, Field(ge=1, le=100_000)] = 1_000
+    answer_timeout_s: Seconds = 60.0
+    max_body_bytes: Annotated[Integer, Field(ge=1_000, le=100_000_000)] = 1_000_000
+    max_connections: Annotated[Integer, Field(ge=1, le=100_000)] = 2_048
+    drain_timeout_s: Annotated[Number, Field(gt=0.0, le=18.0)] = 12.0
+    state_dir: Annotated[str, Field(min_length=1)] | None = None
+    allowed_hosts: tuple[HostName, ...] = ()
+
+    @model_validator(mode="after")
+    def _closed_to_others(self) -> Self:
+        _require_keys(self.http_host, self.allowed_hosts, self.api_keys)
+        return self
+
+
+def _require_keys(http_host: str, allowed_hosts: tuple[str, ...], api_keys: Mapping[str, CallerKey]) -> None:
+    """Refuse to serve others without keys, be they on the network or on a page in the operator's browser."""
+    if api_keys:
+        return
+    if "*" in allowed_hosts:
+        raise ValueError(
+            "allowed_hosts: * lets any site that points its name at this machine use the API, as api_keys is "
+            "empty: name the hosts, or add a key"
+        )
+    if http_host not in LOOPBACK_HOSTS:
+        raise ValueError(
+            f"http_host: {http_host} is reachable by others and api_keys is empty: add a key or use 127.0.0.1"
+        )
 
 
 class RecalibratorSettings(Section):
@@ -271,20 +346,8 @@ class RecalibratorSettings(Section):
     allowed_hosts: tuple[HostName, ...] = ()
 
     @model_validator(mode="after")
-    def _names_without_keys(self) -> Self:
-        if not self.api_keys and "*" in self.allowed_hosts:
-            raise ValueError(
-                "allowed_hosts: * lets any site that points its name at this machine use the API, as api_keys is "
-                "empty: name the hosts, or add a key"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _loopback_without_keys(self) -> Self:
-        if not self.api_keys and self.http_host not in LOOPBACK_HOSTS:
-            raise ValueError(
-                f"http_host: {self.http_host} is reachable by others and api_keys is empty: add a key or use 127.0.0.1"
-            )
+    def _closed_to_others(self) -> Self:
+        _require_keys(self.http_host, self.allowed_hosts, self.api_keys)
         return self
 
 
@@ -751,6 +814,7 @@ class Settings(Section):
     kafka: dict[str, Annotated[JsonValue, AfterValidator(_only_scalar)]] = Field(default_factory=dict)
     topics: TopicSettings = TopicSettings()
     router: RouterSettings = RouterSettings()
+    gateway: GatewaySettings = GatewaySettings()
     recalibrator: RecalibratorSettings = RecalibratorSettings()
     calibration: CalibrationSettings = CalibrationSettings()
     notify: NotifySettings = NotifySettings()
@@ -805,6 +869,15 @@ class Settings(Section):
                 f"is not configured; give one of {', '.join(workloads) or 'the workloads (there are none)'}"
             )
         return value
+
+    @model_validator(mode="after")
+    def _names_a_gateway_apart(self) -> Self:
+        if self.gateway.instance_id == self.router.instance_id:
+            raise ValueError(
+                f"gateway.instance_id: {self.gateway.instance_id} is router.instance_id too, and one would report in "
+                "the other's place: give each its own"
+            )
+        return self
 
     @model_validator(mode="after")
     def _notifies_of_configured_workloads(self) -> Self:

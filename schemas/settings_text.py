@@ -188,7 +188,7 @@ def _message(kind: str, message: str) -> str:
 
 def _in_fault(path: KeyPath, value: Any) -> str:
     """Return the faulty value for the message, unless it is a whole table or may be a secret."""
-    if is_secret(path) or path[:2] == ("recalibrator", "api_keys") or isinstance(value, dict | SecretStr | BaseModel):
+    if is_secret(path) or path[1:2] == ("api_keys",) or isinstance(value, dict | SecretStr | BaseModel):
         return ""
     text = _USER_INFO.sub(f"{REDACTED}@", repr(value))
     return f" (got {text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + '…'})"

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 
@@ -22,8 +22,9 @@ from schemas.settings_text import load_settings, render_settings, require_models
 from stream_router.model_client.http_probe import probe_settings
 from stream_router.otel_tracing import configured_tracing
 from stream_router.ports import Calibrations, Tracing
+from stream_router.process import RunningAnswerer, RunningService, run_until_signalled
 from stream_router.prometheus_metrics import Metrics
-from stream_router.service import RunningAnswerer, Service, run_until_signalled
+from stream_router.service import Service
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.broker.kafka_settings import require_kafka
 from ucci_runtime.cli import echo_warnings, version_option
@@ -60,6 +61,20 @@ def run(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = 
     configure_logging(log_format)
     log_settings_warnings(settings)
     raise typer.Exit(_run(settings, partial(_load, config)))
+
+
+@app.command()
+def serve(config: ConfigOption = Path("ucci.toml"), log_format: LogFormatOption = LogFormat.CONSOLE) -> None:
+    """Run one gateway until SIGTERM, which drains it: queries over HTTP in OpenAI's protocol, by the same cascade.
+
+    SIGHUP has the file read anew, as it does for a router.
+
+    Example: stream-router serve --config ucci.toml --log-format json
+    """
+    settings = _load(config)
+    configure_logging(log_format)
+    log_settings_warnings(settings)
+    raise typer.Exit(_serve(settings, partial(_load, config)))
 
 
 @app.command("check-config")
@@ -105,17 +120,42 @@ def _load(config: Path) -> Settings:
     return settings
 
 
+class _Service(RunningService, Protocol):
+    """What a subcommand runs."""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a broker call may never return: end the process without clean-up then."""
+        ...
+
+
 def _run(settings: Settings, read: Callable[[], Settings]) -> int:
-    service: Service | None = None
+    def build(tracing: Tracing) -> _Service:
+        answerer = partial(_cascade, tracing=tracing)
+        return Service(settings, kafka_connect(settings, "router"), answerer, tracing=tracing)
+
+    return _until_signalled(build, read, "router.http_port")
+
+
+def _serve(settings: Settings, read: Callable[[], Settings]) -> int:
+    def build(tracing: Tracing) -> _Service:
+        from stream_router.gateway.service import GatewayService
+
+        answerer = partial(_cascade, tracing=tracing, for_gateway=True)
+        return GatewayService(settings, kafka_connect(settings, "router"), answerer, tracing=tracing)
+
+    return _until_signalled(build, read, "gateway.http_port")
+
+
+def _until_signalled(build: Callable[[Tracing], _Service], read: Callable[[], Settings], port: str) -> int:
+    """Run what is built until it ends; return the exit code. ``port`` is the setting to name where it is taken."""
+    service: _Service | None = None
     code = 0
     try:
-        tracing = configured_tracing()
-        service = Service(
-            settings, kafka_connect(settings, "router"), partial(_cascade, tracing=tracing), tracing=tracing
-        )
+        service = build(configured_tracing())
         asyncio.run(run_until_signalled(service, read))
     except (UcciError, OSError) as error:
-        sys.stderr.write(f"{_one_line(error)}\n")
+        sys.stderr.write(f"{_one_line(error, port)}\n")
         code = int(getattr(error, "exit_code", 1))
     if service is not None and service.hangs:
         # A call into the client library that never returns would also hold up the interpreter's own end.
@@ -125,18 +165,25 @@ def _run(settings: Settings, read: Callable[[], Settings]) -> int:
     return code
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: Exception, port: str) -> str:
     if isinstance(error, OSError):
-        return f"router.http_port: {error}; give a free port, or 0 for any"
+        return f"{port}: {error}; give a free port, or 0 for any"
     return str(error)
 
 
 def _cascade(
-    settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics, *, tracing: Tracing
+    settings: Settings,
+    calibrations: Calibrations,
+    clock: Clock,
+    metrics: Metrics,
+    *,
+    tracing: Tracing,
+    for_gateway: bool = False,
 ) -> RunningAnswerer:
     from stream_router.cascade.answerer import CascadeAnswerer
 
-    return CascadeAnswerer(settings, calibrations, clock, settings.router.instance_id, metrics, tracing)
+    instance_id = settings.gateway.instance_id if for_gateway else settings.router.instance_id
+    return CascadeAnswerer(settings, calibrations, clock, instance_id, metrics, tracing, waits=not for_gateway)
 
 
 if __name__ == "__main__":

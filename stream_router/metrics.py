@@ -149,5 +149,20 @@ SPECS = (
         "query",
         "Queries left to do: not yet taken from this router's partitions (in offsets), in flight, or uncommitted.",
     ),
+    MetricSpec(
+        "ucci_router_gateway_requests_total",
+        "counter",
+        "request",
+        "Requests for an answer to a gateway, by HTTP status; 499: the caller left. Without a workload where it is not "
+        "known.",
+        ("workload", "status"),
+    ),
+    MetricSpec(
+        "ucci_router_gateway_request_seconds",
+        "histogram",
+        "second",
+        "From request to answer, of those that were answered; the broker's acknowledgement is part of it.",
+        ("workload",),
+    ),
     MetricSpec("ucci_router_ready", "gauge", "bool", "1 when queries are being answered."),
 )

@@ -7,7 +7,7 @@ nothing of OpenTelemetry runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,10 @@ import structlog
 from schemas.routed import ModelRun, RoutedEvent
 from stream_router.ports import CallTrace, ModelCall, QueryTrace, Tracing
 from stream_router.trace_context import trace_context
-from ucci_runtime.broker.records import Record
+from ucci_runtime.broker.records import Header, Record
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.trace import Span, TracerProvider
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -50,6 +51,10 @@ class PassedOn:
     def routing(self, record: Record, query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:  # noqa: ARG002 part of the protocol
         """Return the record's own context."""
         return nullcontext(_Passed(trace_context(record.headers)))
+
+    def serving(self, headers: Sequence[Header], query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:  # noqa: ARG002 part of the protocol
+        """Return the request's own context."""
+        return nullcontext(_Passed(trace_context(headers)))
 
     def calling(self, call: ModelCall, headers: Mapping[str, str] | None) -> AbstractContextManager[CallTrace]:  # noqa: ARG002 part of the protocol
         """Return the query's context."""
@@ -115,8 +120,6 @@ class OpenTelemetry:
     @contextmanager
     def routing(self, record: Record, query_id: str, workload: str) -> Iterator[QueryTrace]:
         """Open a query's span; without a valid context in its headers it begins a trace."""
-        given = trace_context(record.headers)
-        parent = self._nothing if given is None else self._propagator.extract(given, context=self._nothing)
         attributes: dict[str, str | int] = {
             "messaging.system": "kafka",
             "messaging.operation.type": "process",
@@ -126,11 +129,26 @@ class OpenTelemetry:
             "ucci.query_id": query_id,
             "ucci.workload": workload,
         }
+        parent = self._parent(record.headers)
         name = f"process {record.source.topic}"
         with self._tracer.start_as_current_span(
             name, context=parent, kind=self._kinds.CONSUMER, attributes=attributes
         ) as span:
             yield _Recorded(span, self._propagator)
+
+    @contextmanager
+    def serving(self, headers: Sequence[Header], query_id: str, workload: str) -> Iterator[QueryTrace]:
+        """Open the span of a query that came over HTTP; without a valid context in its headers it begins a trace."""
+        parent = self._parent(headers)
+        attributes = {"http.request.method": "POST", "ucci.query_id": query_id, "ucci.workload": workload}
+        with self._tracer.start_as_current_span(
+            "answer query", context=parent, kind=self._kinds.SERVER, attributes=attributes
+        ) as span:
+            yield _Recorded(span, self._propagator)
+
+    def _parent(self, headers: Sequence[Header]) -> Context:
+        given = trace_context(headers)
+        return self._nothing if given is None else self._propagator.extract(given, context=self._nothing)
 
     @contextmanager
     def calling(self, call: ModelCall, headers: Mapping[str, str] | None) -> Iterator[CallTrace]:  # noqa: ARG002 the current span has them

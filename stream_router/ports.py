@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -12,7 +12,7 @@ from schemas.query import QueryEvent
 from schemas.routed import ModelRole, ModelRun, RoutedEvent
 from schemas.status import ModelHealth
 from schemas.trial import CalibrationTrial
-from ucci_runtime.broker.records import Record
+from ucci_runtime.broker.records import Header, Record
 
 GROUP = "router"
 """By this name a broker makes the routers' group and the session that commits for it."""
@@ -39,12 +39,15 @@ class Answerer(Protocol):
     async def answer(self, query: QueryEvent, workload: str, headers: Mapping[str, str] | None = None) -> RoutedEvent:
         """Run the cascade for one query.
 
-        Waits, however long, while neither model server can answer; may be cancelled at any time.
+        Waits, however long, while neither model server can answer, unless it was made not to; may be cancelled at any
+        time.
 
         Raises
         ------
         ModelsFailed
             When both models fail on this query while the servers answer others.
+        ServersDown
+            Where it does not wait.
         """
         ...
 
@@ -177,6 +180,10 @@ class Tracing(Protocol):
 
     def routing(self, record: Record, query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:
         """Follow one query, until the context ends."""
+        ...
+
+    def serving(self, headers: Sequence[Header], query_id: str, workload: str) -> AbstractContextManager[QueryTrace]:
+        """Follow one query that came over HTTP under these headers, until the context ends."""
         ...
 
     def calling(self, call: ModelCall, headers: Mapping[str, str] | None) -> AbstractContextManager[CallTrace]:

@@ -9,43 +9,45 @@ it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
-from signal import Signals
+from functools import partial
 from threading import Event
-from typing import Protocol
 
 import structlog
 
-from schemas.made_for import made_for
 from schemas.settings import Settings
 from schemas.settings_reread import OF_ROUTER, Reread, running_settings
 from schemas.status import RouterStatus
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL, DEAD_LETTERS, QUERIES, RESULTS, ROUTERS
-from stream_router.calibration.active_versions import ActiveVersions
 from stream_router.calibration.feed_thread import CalibrationFeed
-from stream_router.calibration.file_versions import VersionFile
 from stream_router.commit.commit_thread import CommitThread
 from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
-from stream_router.http_status import StatusServer
+from stream_router.http_status import StatusRoutes, StatusServer
 from stream_router.intake.intake_thread import IntakeThread
 from stream_router.otel_tracing import PassedOn
-from stream_router.ports import CALIBRATION_READER, GROUP, Answerer, Calibrations, Tracing
+from stream_router.ports import GROUP, Tracing
+from stream_router.process import (
+    MAX_DRAIN_S,
+    STATUS_S,
+    AnswererFactory,
+    active_versions,
+    await_calibration,
+    await_topics,
+    open_feed,
+    status_beat,
+)
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
 from stream_router.status import Backlog, Identity, Readiness, Versions, router_status
-from ucci_runtime.absence import Absence
-from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
 from ucci_runtime.browser_safety import RequestHosts
 from ucci_runtime.clock import Clock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
-from ucci_runtime.process import Hangup, SystemClock, end_on_signals
+from ucci_runtime.process import SystemClock
 from ucci_runtime.tally import Tally
 
 _log = structlog.get_logger()
@@ -53,51 +55,10 @@ _log = structlog.get_logger()
 FINAL_COMMIT_S = 3.0
 """For the last transaction, after the drain."""
 
-MAX_DRAIN_S = 12.0
-"""Longest drain, whatever is configured: a SIGTERM ends within 20 s."""
-
 _TOUCHED = (QUERIES, RESULTS, DEAD_LETTERS, CALIBRATION, ROUTERS)
 _LEAVE_S = 2.5
 _CLOSE_S = 1.0
-_STATUS_S = 1.0
 _MILLISECONDS = 1_000
-_POLL_S = 0.2
-
-TOPIC_PATIENCE_S = 10.0
-"""How long a start waits for the calibration topic where every workload has a version from disk."""
-
-
-class RunningAnswerer(Answerer, Protocol):
-    """An answerer with connections to open and close."""
-
-    async def start(self) -> None:
-        """Open connections."""
-        ...
-
-    def use(self, settings: Settings) -> None:
-        """Answer the queries to come under settings that differ in what is taken over on SIGHUP."""
-        ...
-
-    async def close(self) -> None:
-        """Close connections."""
-        ...
-
-
-class AnswererFactory(Protocol):
-    """Builds the answerer once the calibrations that it decides by are there."""
-
-    def __call__(
-        self, settings: Settings, calibrations: Calibrations, clock: Clock, metrics: Metrics
-    ) -> RunningAnswerer:
-        """Return an answerer that is not started yet."""
-        ...
-
-
-def _active_versions(settings: Settings) -> ActiveVersions:
-    """Return what accepts the versions that were made for these settings."""
-    wanted = {name: made_for(workload) for name, workload in settings.workloads.items()}
-    calibration = settings.calibration
-    return ActiveVersions(wanted, calibration.accepted_keys, calibration.max_escalation_jump)
 
 
 class Service:
@@ -126,7 +87,7 @@ class Service:
         self._connect = connect
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
-        self._active = _active_versions(settings)
+        self._active = active_versions(settings)
         self._begins_by_disk = False
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._ledger = SharedLedger(settings.router.max_in_flight)
@@ -158,9 +119,7 @@ class Service:
             settings.router.http_host,
             settings.router.http_port,
             hosts=RequestHosts.of(settings.router.http_host, settings.router.allowed_hosts),
-            status=self.status,
-            missing=lambda: self._readiness().missing,
-            registry=self.metrics.registry,
+            routes=StatusRoutes(self.status, lambda: self._readiness().missing, self.metrics.registry),
         )
 
     @property
@@ -252,29 +211,16 @@ class Service:
 
     async def _await_topics(self, broker: Broker) -> CheckedTopics | None:
         """Check the topics, as soon as a broker answers; None when the end comes first."""
-        absence = Absence()
-        while not self._ending.is_set():
-            try:
-                checked = await asyncio.to_thread(broker.check, _TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,))
-            except BrokerUnreachable as error:
-                self._broker_away = str(error)
-                if absence.failed(self._clock.monotonic()):
-                    _log.warning("waiting for the broker", error=self._broker_away)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._ending.wait(), absence.wait_s)
-            else:
-                self._broker_away = None
-                return checked
-        return None
+        check = partial(broker.check, _TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,))
+        return await await_topics(check, self._ending, self._clock, self._note_broker)
+
+    def _note_broker(self, away: str | None) -> None:
+        self._broker_away = away
 
     def _open(self, broker: Broker, checked: CheckedTopics) -> None:
         """Build what reads and writes the topics; blocks."""
-        for warning in checked.warnings:
-            _log.warning(warning)
-        versions = [topic for topic in (CALIBRATION, CALIBRATION_TRIAL) if topic not in checked.missing]
-        prefix = self._settings.topics.prefix
-        reader = broker.topic_reader(CALIBRATION_READER, [topic.name(prefix) for topic in versions])
-        self._feed.open(reader, self._version_file(checked.cluster_id))
+        router = self._settings.router
+        open_feed(self._feed, broker, checked, self._settings, (router.instance_id, router.state_dir))
         self._committer = CommitThread(
             broker.session(GROUP),
             self._ledger,
@@ -294,14 +240,6 @@ class Service:
             metrics=self.metrics,
         )
 
-    def _version_file(self, cluster_id: str) -> VersionFile | None:
-        """Return where versions are kept, None where they are not."""
-        router = self._settings.router
-        if router.state_dir is None:
-            return None
-        owner = (router.instance_id, cluster_id, self._settings.topics.prefix)
-        return VersionFile(Path(router.state_dir), owner, self._settings.workloads)
-
     async def _serve(self, broker: Broker) -> None:
         """Start the parts in the order of the flow, wait for the end, stop them in the reverse order."""
         assert self._committer is not None
@@ -316,26 +254,14 @@ class Service:
         self._committer.start()
         heartbeat.start()
         try:
-            await self._calibration_read()
+            self._begins_by_disk = await await_calibration(self._feed, self._active, self._ending, self._clock)
             self._intake.start()
             await self._ending.wait()
         finally:
             await self._drain(self._committer, self._intake)
             self._ended.set()
-            await asyncio.to_thread(heartbeat.join, _CLOSE_S + _STATUS_S)
+            await asyncio.to_thread(heartbeat.join, _CLOSE_S + STATUS_S)
             await self._answerer.close()
-
-    async def _calibration_read(self) -> None:
-        """Wait for the calibration topic's end: the first query must not be routed by less than what is known.
-
-        Where the topic does not come and every workload has a version from disk, the one that it had, these do.
-        """
-        patience_s = self._clock.monotonic() + TOPIC_PATIENCE_S
-        while not (self._ending.is_set() or await asyncio.to_thread(self._feed.await_caught_up, _POLL_S)):
-            if self._clock.monotonic() >= patience_s and self._active.is_complete:
-                _log.warning("the calibration topic is not read to its end yet; deciding by the versions from disk")
-                self._begins_by_disk = True
-                return
 
     async def _drain(self, committer: CommitThread, intake: IntakeThread) -> None:
         began_s = self._clock.monotonic()
@@ -397,40 +323,11 @@ class Service:
             self._committer.note_foreign(source, commit)
 
     def _beat(self) -> Beat | None:
-        """Return the status, made in the loop's thread, whose objects it reads; None when the loop is too busy."""
-
-        async def status() -> RouterStatus:
-            return self.status()
-
         assert self._loop is not None
-        try:
-            found = asyncio.run_coroutine_threadsafe(status(), self._loop).result(_STATUS_S)
-        except TimeoutError:
-            return None
-        return Beat(found.instance_id, found.to_json())
+        return status_beat(self._loop, self.status)
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._ending.set)
-
-
-async def run_until_signalled(service: Service, read: Callable[[], Settings]) -> None:
-    """Run a service; the first SIGTERM or SIGINT drains it, the second ends the process at once.
-
-    SIGHUP has the configuration read anew by ``read``.
-
-    Raises
-    ------
-    UcciError, OSError
-        See :meth:`Service.run`.
-    """
-
-    def drain(received: Signals) -> None:
-        _log.info("draining; a second signal ends at once", signal=received.name)
-        service.end()
-
-    end_on_signals(drain, asyncio.get_running_loop())
-    Hangup(read, service.take_over).watch(asyncio.get_running_loop())
-    await service.run()

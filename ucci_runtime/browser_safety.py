@@ -89,3 +89,28 @@ class RequestHosts:
         return (
             f"Host: {(header or '')[:_SHOWN_CHARS]!r} is not served here: use 127.0.0.1, or add the name to {setting}"
         )
+
+
+def is_cross_site(headers: Mapping[str, str]) -> bool:
+    """Return whether a page of another site made the browser send a request.
+
+    Parameters
+    ----------
+    headers : mapping
+        Names in lower case, or looked up without regard to case.
+
+    Examples
+    --------
+    >>> is_cross_site({"host": "127.0.0.1:80", "origin": "https://evil.example"}), is_cross_site({"host": "a"})
+    (True, False)
+    """
+    origin, host = headers.get("origin"), headers.get("host", "")
+    crossed = origin is not None and _authority(origin) != host
+    return crossed or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}
+
+
+def _authority(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -21,6 +22,25 @@ from schemas.errors import ConfigError
 from schemas.settings import Settings
 from schemas.settings_reread import Reread
 from schemas.settings_text import settings_warnings
+
+WANTED_FILES = 8_192
+"""Files that a server's process asks to be allowed to open: Kafka clients, stores and snapshots need theirs as well."""
+
+_FILES_PER_CONNECTION = 2
+
+
+def raise_file_limit(wanted: int = WANTED_FILES) -> None:
+    """Allow this process as many open files as it wants, or as the system lets it have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def affordable_connections(most: int) -> int:
+    """Return how many connections a server may keep open: at most half of the files that its process may open."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // _FILES_PER_CONNECTION))
 
 
 class SystemClock:

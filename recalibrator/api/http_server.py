@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import resource
 import socket
 import time
 from collections.abc import Callable
@@ -14,6 +13,8 @@ from threading import Thread
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ucci_runtime.process import affordable_connections, raise_file_limit
 
 _END_TIMEOUT_S = 3
 _BACKLOG = 512
@@ -24,24 +25,12 @@ UNREAD_TIMEOUT_S = 30.0
 """How long a caller may leave an answer lying that it has asked for; bytes that it takes meanwhile begin it anew."""
 
 MAX_CONNECTIONS = 1_024
-WANTED_FILES = 8_192
-"""Files that the process asks to be allowed to open: Kafka clients, stores and snapshots need theirs as well."""
-
-_FILES_PER_CONNECTION = 2
 REPEATED_AFTER_S = 60.0
 
 
 def connection_limit() -> int:
     """Return how many connections are kept open: at most half of the files that the process may open."""
-    return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _FILES_PER_CONNECTION)
-
-
-def raise_file_limit() -> None:
-    """Allow this process as many open files as it wants, or as the system lets it have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return affordable_connections(MAX_CONNECTIONS)
 
 
 class RepeatedLines(logging.Filter):

@@ -1,22 +1,19 @@
 """API keys: who may do what, as which labeler, and how often.
 
-Keys are held as hashes and compared in constant time. Without keys the service listens on loopback only, and a
-request that a page of another site makes in the operator's own browser is refused; names that other sites have pointed
-at this address are refused before (:class:`~ucci_runtime.browser_safety.RequestHosts`).
+Without keys the service listens on loopback only, and a request that a page of another site makes in the operator's own
+browser is refused; names that other sites have pointed at this address are refused before
+(:class:`~ucci_runtime.browser_safety.RequestHosts`).
 """
 
 from __future__ import annotations
 
-import base64
-import hmac
-import math
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Literal
-from urllib.parse import urlsplit
 
 from recalibrator.errors import RequestRefused
 from schemas.settings import ApiKey
+from ucci_runtime.api_keys import KeyRing, Quotas, is_added_by_browsers, presented_key
+from ucci_runtime.browser_safety import is_cross_site
 
 Scope = Literal["read", "feedback", "relay", "admin"]
 
@@ -32,7 +29,6 @@ _GRANTED_BY: Mapping[Scope, frozenset[Scope]] = {
 _SHOWN_CHARS = 60
 _SHOWN_LABELERS = 5
 _FORBIDDEN, _UNPROCESSABLE = 403, 422
-_SECONDS_PER_MINUTE = 60.0
 
 
 class Keys:
@@ -46,8 +42,8 @@ class Keys:
 
     def __init__(self, keys: Mapping[str, ApiKey]) -> None:
         self._keys = dict(keys)
-        self._hashes = {name: _hash(key) for name, key in keys.items()}
-        self._spent: dict[str, tuple[float, float]] = {}
+        self._ring = KeyRing(keys)
+        self._quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()})
 
     def authorise(self, headers: Mapping[str, str], scope: Scope, *, only_reads: bool = False) -> str:
         """Return the caller's name.
@@ -68,21 +64,19 @@ class Keys:
         if not self._keys:
             require_same_site(headers)
             return LOCAL_CALLER
-        presented = _presented(headers)
+        presented = presented_key(headers)
         if presented is None:
             raise RequestRefused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
-        given = sha256(presented).hexdigest()
-        # Every hash is compared, so that the time taken does not reveal which name was nearest.
-        matches = [name for name, known in self._hashes.items() if hmac.compare_digest(known, given)]
-        if not matches:
+        owner = self._ring.owner_of(presented)
+        if owner is None:
             raise RequestRefused(401, "key_unknown", "this key is not known here")
-        if self._keys[matches[0]].scopes.isdisjoint(_GRANTED_BY[scope]):
+        if self._keys[owner].scopes.isdisjoint(_GRANTED_BY[scope]):
             raise RequestRefused(
                 403, "scope_missing", f"this key lacks the scope {scope}: add it to recalibrator.api_keys"
             )
-        if not only_reads and _is_added_by_browsers(headers):
+        if not only_reads and is_added_by_browsers(headers):
             require_same_site(headers)
-        return matches[0]
+        return owner
 
     def grants(self, caller: str, scope: Scope) -> bool:
         """Return whether a caller, as :meth:`authorise` returned it, has a right."""
@@ -149,62 +143,21 @@ class Keys:
         RequestRefused
             429, with the time to wait.
         """
-        key = self._keys.get(caller)
-        if key is None:
-            return
-        rate_per_s = key.quota_per_minute / _SECONDS_PER_MINUTE
-        capacity = float(key.quota_per_minute)
-        left, since_s = self._spent.get(caller, (capacity, now_s))
-        left = min(capacity, left + (now_s - since_s) * rate_per_s)
         # Whole batches may go into debt: refusing line by line would never let a large one through.
-        if left <= 0.0 or (left < 1.0 and amount == 1):
-            wait_s = math.ceil(max((1.0 - left) / rate_per_s, 1.0))
-            message = f"over the quota of {key.quota_per_minute} events a minute; try again in {wait_s} s"
+        if wait_s := self._quotas.spend(caller, amount, now_s):
+            quota = self._keys[caller].quota_per_minute
+            message = f"over the quota of {quota} events a minute; try again in {wait_s} s"
             raise RequestRefused(429, "over_quota", message, retry_after_s=wait_s)
-        self._spent[caller] = (left - amount, now_s)
 
     def owe(self, caller: str, amount: int, now_s: float) -> None:
         """Take from a caller's quota what was served already; never refuses, the next request may be."""
-        if caller in self._keys:
-            left, since_s = self._spent.get(caller, (0.0, now_s))
-            self._spent[caller] = (left - amount, since_s)
+        self._quotas.owe(caller, amount, now_s)
 
 
 def _listed(labelers: tuple[str, ...]) -> str:
     shown = ", ".join(repr(name[:_SHOWN_CHARS]) for name in labelers[:_SHOWN_LABELERS])
     more = len(labelers) - _SHOWN_LABELERS
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _hash(key: ApiKey) -> str:
-    if key.key_sha256 is not None:
-        return key.key_sha256
-    assert key.key is not None
-    return sha256(key.key.get_secret_value().encode()).hexdigest()
-
-
-def _presented(headers: Mapping[str, str]) -> bytes | None:
-    """Find the key: bearer, header of its own, or the password by which a browser asks for it.
-
-    Header values are bytes that were read as Latin-1.
-    """
-    if (own := headers.get("x-api-key")) is not None:
-        return own.encode("latin-1", "replace")
-    scheme, _, rest = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and rest:
-        return rest.strip().encode("latin-1", "replace")
-    if scheme.lower() == "basic":
-        try:
-            _, _, password = base64.b64decode(rest.strip(), validate=True).partition(b":")
-        except ValueError:
-            return None
-        return password
-    return None
-
-
-def _is_added_by_browsers(headers: Mapping[str, str]) -> bool:
-    """Return whether the key came as a password, which a browser adds also to what a foreign page submits."""
-    return "x-api-key" not in headers and headers.get("authorization", "").partition(" ")[0].lower() == "basic"
 
 
 def require_same_site(headers: Mapping[str, str]) -> None:
@@ -215,14 +168,5 @@ def require_same_site(headers: Mapping[str, str]) -> None:
     RequestRefused
         403.
     """
-    origin, host = headers.get("origin"), headers.get("host", "")
-    crossed = origin is not None and _authority(origin) != host
-    if crossed or headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+    if is_cross_site(headers):
         raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")
-
-
-def _authority(origin: str) -> str | None:
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:
-        return None

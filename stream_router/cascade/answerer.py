@@ -18,8 +18,8 @@ from schemas.query import QueryEvent
 from schemas.routed import ModelRole, RoutedEvent
 from schemas.settings import ModelEndpoint, Settings, WorkloadSettings
 from schemas.status import ModelHealth
-from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve
-from stream_router.errors import BusyError, CallError, ModelsFailed, RefusedError, ServerDownError
+from stream_router.cascade.query_cascade import Ask, Asked, GiveUp, QueryCascade, RunEnd, Serve, WaitFor
+from stream_router.errors import BusyError, CallError, ModelsFailed, RefusedError, ServerDownError, ServersDown
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.query_time import QueryTime
@@ -47,6 +47,8 @@ class CascadeAnswerer:
         Called in the event loop with every attempt, every change of health and every handoff; must not block.
     tracing : Tracing, optional
         Follows the model calls; by default a query's trace context is passed on as it is given.
+    waits : bool
+        Whether a query waits for a server while none that it needs is up; otherwise it ends with ``ServersDown``.
 
     Raises
     ------
@@ -62,7 +64,10 @@ class CascadeAnswerer:
         instance_id: str,
         metrics: CascadeMetrics | None = None,
         tracing: Tracing | None = None,
+        *,
+        waits: bool = True,
     ) -> None:
+        self._waits = waits
         self._tracing = tracing or PassedOn()
         self._metrics = metrics
         self._calibrations = calibrations
@@ -114,7 +119,8 @@ class CascadeAnswerer:
     async def answer(self, query: QueryEvent, workload: str, headers: Mapping[str, str] | None = None) -> RoutedEvent:
         """Run the cascade for one query.
 
-        Waits, however long, while neither model server can answer; may be cancelled at any time. What a query may
+        Waits, however long, while neither model server can answer, unless it was made not to; may be cancelled at any
+        time. What a query may
         spend at servers that do answer others is bounded by ``router.query_deadline_s``.
 
         Parameters
@@ -129,6 +135,8 @@ class CascadeAnswerer:
         ------
         ModelsFailed
             When both models fail on this query while the servers answer others.
+        ServersDown
+            Where it does not wait.
         """
         models = self._models[workload]
         cascade = QueryCascade(query, models.settings, self._large_outage)
@@ -146,6 +154,8 @@ class CascadeAnswerer:
             if isinstance(step, Ask) and step.alone:
                 cascade.alone_ended(await asking.ask("large", may_give_up=True))
                 continue
+            if isinstance(step, WaitFor) and not (self._waits or models.any_up(step.roles)):
+                raise ServersDown(f"{workload}: no server that the query needs is up ({', '.join(step.roles)})")
             role = step.role if isinstance(step, Ask) else await models.first_up(step.roles)
             may_give_up = role == "large" and cascade.can_do_without_large
             asked = await asking.ask(role, may_give_up=may_give_up, begun=cascade.begun if role == "large" else "")
@@ -186,6 +196,10 @@ class _Models:
             for role, endpoint in self.endpoints.items()
         }
         self.servers = tuple(self.by_role.values())
+
+    def any_up(self, roles: tuple[ModelRole, ...]) -> bool:
+        """Return whether one of these servers is up."""
+        return any(self.by_role[role].is_up for role in roles)
 
     async def first_up(self, roles: tuple[ModelRole, ...]) -> ModelRole:
         """Wait until one of these servers is up; of several, the first named."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from stream_router import service
+from stream_router import process
 from tests.support.broker import create, produce, unique_prefix
 from tests.support.router_processes import publish_calibration
 from tests.support.routers import RunningRouter, create_topics, query, result_ids, router_settings, running
@@ -74,7 +74,7 @@ async def test_a_calibration_topic_that_does_not_come_stops_the_start(
     settings = router_settings(broker.bootstrap, prefix, state_dir=str(tmp_path / "state"))
     async with running(settings) as router:
         await router.until_ready()
-    monkeypatch.setattr(service, "TOPIC_PATIENCE_S", 0.1)
+    monkeypatch.setattr(process, "TOPIC_PATIENCE_S", 0.1)
     monkeypatch.setattr(KafkaTopicReader, "has_reached_ends", property(lambda _: False))
     monkeypatch.setattr(KafkaTopicReader, "poll", nothing)
     async with running(settings) as router:

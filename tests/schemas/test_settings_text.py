@@ -269,6 +269,27 @@ def test_a_key_is_named_as_a_labeler_may_be() -> None:
     assert "api_keys" in "\n".join(faults(f"[recalibrator.api_keys.{'x' * 256}]\nkey = '0123456789abcdef'"))
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[gateway]\nhttp_host = '0.0.0.0'", "http_host: 0.0.0.0 is reachable by others and api_keys is empty"),
+        ("[gateway]\nallowed_hosts = ['*']", "allowed_hosts: * lets any site"),
+        ("[gateway]\ninstance_id = 'router-0'", "gateway.instance_id: router-0 is router.instance_id too"),
+        ("[gateway.api_keys.shop]\nkey = '0123456789abcdef'\nscopes = ['read']", "scopes: unknown key"),
+        ("[gateway]\nmax_inflight = 3", "did you mean max_in_flight?"),
+    ],
+)
+def test_a_gateway_that_others_could_misuse_is_refused(text: str, words: str) -> None:
+    assert words in "\n".join(faults(text))
+
+
+def test_a_key_of_the_gateway_is_never_shown() -> None:
+    settings = parse_settings("[gateway.api_keys.shop]\nkey = 'hunter2-hunter2-hunter2'", {})
+    assert "hunter2" not in render_settings(settings)
+    (fault,) = faults("[gateway.api_keys.shop]\nkey_sha256 = 'hunter2'")
+    assert "hunter2" not in fault
+
+
 def _warned(*labelers: str, keys: str = "") -> list[str]:
     return settings_warnings(parse_settings(f"{WORKLOAD}trusted_labelers = {list(labelers)}\n{keys}", {}))
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from schemas.status import RouterStatus
 from stream_router import http_status
-from stream_router.http_status import StatusServer
+from stream_router.http_status import StatusRoutes, StatusServer
 from ucci_runtime.browser_safety import RequestHosts
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -34,7 +34,7 @@ def failing() -> RouterStatus:
 @asynccontextmanager
 async def serving(made: Callable[[], RouterStatus] = status, *allowed: str) -> AsyncIterator[StatusServer]:
     hosts, registry = RequestHosts.of("127.0.0.1", allowed), CollectorRegistry()
-    server = StatusServer("127.0.0.1", 0, hosts=hosts, status=made, missing=lambda: (), registry=registry)
+    server = StatusServer("127.0.0.1", 0, hosts=hosts, routes=StatusRoutes(made, lambda: (), registry))
     await server.start()
     try:
         yield server

@@ -116,6 +116,20 @@ async def test_context_passes_through_without_a_tracer() -> None:
         assert outcome.record.headers == GIVEN[:2]
 
 
+def test_a_query_over_http_has_a_span_in_its_callers_trace() -> None:
+    spans = Spans()
+    with spans.tracing.serving(GIVEN[:2], "q-1", "photo") as trace:
+        assert trace.headers is not None
+        assert TRACE in trace.headers["traceparent"]
+        trace.failed("timeout", "no answer within 60 s")
+    found = spans.by_name()["answer query"]
+    assert (found.kind, found.status.status_code) == (SpanKind.SERVER, StatusCode.ERROR)
+    assert found.parent is not None
+    assert f"{found.parent.span_id:016x}" == SPAN
+    assert found.attributes is not None
+    assert (found.attributes["ucci.query_id"], found.attributes["error.type"]) == ("q-1", "timeout")
+
+
 @pytest.mark.parametrize("value", [b"", b"garbage", b"\xff", f"00-{'0' * 32}-{SPAN}-01".encode()])
 @pytest.mark.parametrize("traced", [False, True])
 async def test_an_invalid_context_is_no_error_and_goes_nowhere(value: bytes, traced: bool) -> None:

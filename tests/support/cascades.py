@@ -70,7 +70,12 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    calibrations: InForce = COLD, large_outage: str = "serve_small", *, deadline_s: float | None = None, **changes: Any
+    calibrations: InForce = COLD,
+    large_outage: str = "serve_small",
+    *,
+    deadline_s: float | None = None,
+    waits: bool = True,
+    **changes: Any,
 ) -> AsyncIterator[Bench]:
     """Two servers that forget abandoned calls, as vLLM does, and an answerer that asks them."""
     async with (
@@ -81,7 +86,7 @@ async def bench(
         photo = workload(small.base_url, large.base_url, **changes).model_dump()
         router = {"large_outage": large_outage} | ({} if deadline_s is None else {"query_deadline_s": deadline_s})
         settings = Settings.model_validate({"router": router, "workloads": {"photo": photo}})
-        answerer = CascadeAnswerer(settings, calibrations, SystemClock(), "router-0", counts)
+        answerer = CascadeAnswerer(settings, calibrations, SystemClock(), "router-0", counts, waits=waits)
         await answerer.start()
         try:
             yield Bench(small, large, answerer, counts)

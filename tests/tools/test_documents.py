@@ -150,7 +150,17 @@ def test_every_key_of_the_file_is_explained_with_its_variable(texts: dict[str, s
     rows = [line for line in texts["docs/reference/configuration.md"].splitlines() if line.startswith("| `")]
     explained = {row.split(" | ")[-1].strip("` |"): row.split(" | ")[4] for row in rows}
     keys = set(variables((), Settings))
-    tables = {"KAFKA", "SCHEMA_REGISTRY", "TOPICS", "ROUTER", "RECALIBRATOR", "CALIBRATION", "NOTIFY", "WORKLOADS"}
+    tables = {
+        "KAFKA",
+        "SCHEMA_REGISTRY",
+        "TOPICS",
+        "ROUTER",
+        "GATEWAY",
+        "RECALIBRATOR",
+        "CALIBRATION",
+        "NOTIFY",
+        "WORKLOADS",
+    }
     assert keys - tables <= {name.removeprefix("UCCI_") for name in explained}
     assert all(len(meaning) > 5 for meaning in explained.values())
 

@@ -18,6 +18,7 @@ from jsonschema import Draft7Validator
 from recalibrator import service as recalibrator_service
 from schemas.settings import RecalibratorSettings, RouterSettings, Settings
 from schemas.topics import TOPICS
+from stream_router import process as router_process
 from stream_router import service as router_service
 from tests.deploy.ops.manifests import Manifest, faults, objects
 from tests.deploy.ops.pods import SECRET, Pod, pods
@@ -180,7 +181,7 @@ def test_probes_ask_where_the_command_listens(name: str, tmp_path: Path) -> None
 
 @every_values
 def test_pods_outlive_their_drain(name: str, tmp_path: Path) -> None:
-    longest = router_service.MAX_DRAIN_S + router_service.FINAL_COMMIT_S
+    longest = router_process.MAX_DRAIN_S + router_service.FINAL_COMMIT_S
     for pod, _ in started(name, tmp_path):
         if pod.component == "router":
             assert pod.spec["terminationGracePeriodSeconds"] > longest + 5

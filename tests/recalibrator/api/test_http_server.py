@@ -18,6 +18,7 @@ from recalibrator.api.http_server import HttpServer
 from recalibrator.prometheus_metrics import Metrics
 from tests.support.api import Api, make_api
 from ucci_runtime.browser_safety import RequestHosts
+from ucci_runtime.process import WANTED_FILES, raise_file_limit
 
 PATIENCE_S = 30.0
 HEAD = (
@@ -183,8 +184,8 @@ def test_the_connection_limit_stays_below_the_file_limit(monkeypatch: pytest.Mon
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
         assert server.connection_limit() == 128
-        server.raise_file_limit()
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, server.WANTED_FILES)
+        raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, WANTED_FILES)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -16,7 +16,7 @@ from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from stream_router.cascade.answerer import UNMEASURED_COST_RATIO, CascadeAnswerer
-from stream_router.errors import ModelsFailed
+from stream_router.errors import ModelsFailed, ServersDown
 from tests.support.cascades import COLD, ESCALATES, KEEPS, PLAIN, Bench, InForce, bench, version
 from tests.support.model_clients import NOBODY, draw_no_pauses, until, workload
 from tests.support.scripted_model_server import Fault, ScriptedModelServer, answer_to
@@ -269,6 +269,26 @@ async def test_query_waits_out_a_double_outage(fault: Fault) -> None:
         event = await call
     assert (event.answered_by, event.decision.reason) == ("small", "kept")
     assert event.entities == said("small")
+
+
+@pytest.mark.parametrize("large_outage", ["serve_small", "wait"])
+async def test_who_does_not_wait_is_refused_in_a_double_outage(large_outage: str) -> None:
+    """It is answered as soon as a server is back that suffices for it."""
+    async with bench(KEEPS, large_outage, waits=False) as b:
+        for server in (b.small, b.large):
+            await server.stop()
+        with pytest.raises(ServersDown, match="photo"):
+            await b.answer()
+        await b.small.start()
+        await until(lambda: b.answerer.can_answer)
+        assert (await b.answer()).answered_by == "small"
+
+
+async def test_who_does_not_wait_does_not_wait_for_the_large_model() -> None:
+    async with bench(ESCALATES, "wait", waits=False) as b:
+        await b.large.stop()
+        with pytest.raises(ServersDown, match="large"):
+            await b.answer()
 
 
 async def test_both_servers_gone_from_the_start_is_waited_for_too() -> None:

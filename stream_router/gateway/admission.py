@@ -1,0 +1,103 @@
+"""Which queries are taken now: as many as there are places for, and hardly any while the broker takes no results.
+
+An answer whose result the broker does not acknowledge is never given, so asking the models for it is wasted. While the
+last write was not acknowledged, one query at a time finds out whether the next one is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from stream_router.errors import RequestRefused
+
+RETRY_AFTER_S = 1
+BROKER_RETRY_AFTER_S = 5
+"""As long as a write may take to be given up."""
+
+_TOO_MANY, _UNAVAILABLE = 429, 503
+
+
+class Admission:
+    """The places for queries that are being answered; used in one event loop.
+
+    Parameters
+    ----------
+    most : int
+
+    Attributes
+    ----------
+    is_open, is_closed : bool
+        Whether queries were taken once, and are no more.
+    in_flight : int
+    broker_away : str or None
+        Why the last write was not acknowledged; None while writes are.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.is_open = False
+        self.is_closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.in_flight = 0
+        self.broker_away: str | None = None
+
+    def open(self) -> None:
+        """Take queries from now on."""
+        self.is_open = True
+
+    def close(self) -> None:
+        """Take no more queries; those that are being answered go on."""
+        self.is_closed = True
+
+    async def drained(self, timeout_s: float) -> bool:
+        """Wait until nothing is being answered; False when the time is over first."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def check(self) -> None:
+        """See that a query would be taken.
+
+        Raises
+        ------
+        RequestRefused
+            429 when all places are taken, 503 before the start, in a drain, and while the broker takes no results.
+        """
+        if self.is_closed:
+            raise RequestRefused(
+                _UNAVAILABLE, "draining", "this gateway is about to end: ask another", None, RETRY_AFTER_S
+            )
+        if not self.is_open:
+            message = "this gateway has not read the calibration yet: GET /readyz says what is missing"
+            raise RequestRefused(_UNAVAILABLE, "starting", message, None, RETRY_AFTER_S)
+        if self.in_flight >= self._most:
+            message = f"{self._most} queries are being answered, as many as gateway.max_in_flight allows"
+            raise RequestRefused(_TOO_MANY, "too_many_in_flight", message, None, RETRY_AFTER_S)
+        if self.broker_away is not None and self.in_flight:
+            message = "the broker takes no results at present, and no answer is given without one"
+            raise RequestRefused(_UNAVAILABLE, "broker_unreachable", message, None, BROKER_RETRY_AFTER_S)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Hold a place while a query is being answered.
+
+        Raises
+        ------
+        RequestRefused
+            As :meth:`check`.
+        """
+        self.check()
+        self.in_flight += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            if not self.in_flight:
+                self._idle.set()

@@ -1,0 +1,363 @@
+"""The gateway's HTTP: OpenAI's paths over the cascade, and the probes, metrics and status of any router.
+
+A caller gets 200 only after the broker has acknowledged the result. Nothing is answered that was not written; what was
+written may not have been answered: the caller left, or the acknowledgement came too late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+from urllib.parse import quote
+from uuid import uuid4
+
+import structlog
+from aiohttp import web
+
+from schemas.routed import RoutedEvent
+from schemas.settings import Settings
+from stream_router.calibration.active_versions import trial_labels
+from stream_router.errors import ModelsFailed, RequestRefused, ServersDown
+from stream_router.gateway import openai_answer
+from stream_router.gateway.admission import BROKER_RETRY_AFTER_S, RETRY_AFTER_S, Admission
+from stream_router.gateway.openai_request import (
+    DEFAULT_MODEL,
+    ID_HEADER,
+    MODEL_PREFIX,
+    Call,
+    Endpoint,
+    Workloads,
+    read_call,
+)
+from stream_router.gateway.records import TOO_LARGE, GatewayTopics, fitting
+from stream_router.http_listener import Bounds, HttpListener, add_headers, guarded
+from stream_router.http_status import StatusRoutes
+from stream_router.ports import Answerer, QueryTrace, Tracing
+from stream_router.prometheus_metrics import Metrics
+from stream_router.trace_context import TRACEPARENT, TRACESTATE, as_headers
+from ucci_runtime.api_keys import KeyRing, Quotas, is_added_by_browsers, presented_key
+from ucci_runtime.broker.dead_letters import reason_of
+from ucci_runtime.broker.errors import BrokerUnreachable
+from ucci_runtime.broker.ports import Publisher
+from ucci_runtime.broker.records import Header, OutputRecord
+from ucci_runtime.browser_safety import RequestHosts, is_cross_site
+from ucci_runtime.clock import Clock
+from ucci_runtime.process import WANTED_FILES, affordable_connections, raise_file_limit
+
+_log = structlog.get_logger()
+
+BODY_TIMEOUT_S = 20.0
+"""How long a body may take to come."""
+
+STRAY_TIMEOUT_S = 10.0
+"""How long a connection may send, or be silent, without a request that is being answered."""
+
+SERVERS_RETRY_AFTER_S = 2
+_LOCAL_CALLER = "local"
+_LEFT = "499"
+"""Counts callers who left before they were answered, as proxies number them."""
+
+_OK, _BAD_GATEWAY = 200, 502
+_VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F))
+
+
+class Output(NamedTuple):
+    """Where results go.
+
+    Parameters
+    ----------
+    publisher : Publisher
+    max_record_bytes : int
+        Largest record that the topics, and the publisher, take.
+    """
+
+    publisher: Publisher
+    max_record_bytes: int
+
+
+class GatewayApi:
+    """Answers requests by the cascade.
+
+    Parameters
+    ----------
+    settings : Settings
+    answerer : Answerer
+        One that does not wait for servers that are down.
+    admission : Admission
+    metrics : Metrics
+    clock : Clock
+    tracing : Tracing
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        answerer: Answerer,
+        admission: Admission,
+        *,
+        metrics: Metrics,
+        clock: Clock,
+        tracing: Tracing,
+    ) -> None:
+        self._options = settings.gateway
+        self._workloads = Workloads(frozenset(settings.workloads), settings.workload_of_unnamed)
+        self._topics = GatewayTopics.of(settings.topics.prefix)
+        self._answerer = answerer
+        self._admission = admission
+        self._metrics = metrics
+        self._clock = clock
+        self._tracing = tracing
+        keys = settings.gateway.api_keys
+        self._ring = KeyRing(keys) if keys else None
+        self._quotas = Quotas({name: key.quota_per_minute for name, key in keys.items()})
+        self._since = clock.now()
+        self._output: Output | None = None
+
+    def listener(self, status: StatusRoutes) -> HttpListener:
+        """Return what serves this, and the status of the process, at the configured address."""
+        options = self._options
+        hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
+        app = web.Application(
+            middlewares=[guarded(hosts, "gateway.allowed_hosts", _fault)], client_max_size=options.max_body_bytes
+        )
+        app.on_response_prepare.append(add_headers)
+        app.add_routes(
+            [
+                web.post("/v1/completions", partial(self._complete, "completions")),
+                web.post("/v1/chat/completions", partial(self._complete, "chat")),
+                web.get("/v1/models", self._models),
+                web.get("/v1/models/{model:.+}", self._model),
+                *status.table(),
+            ]
+        )
+        raise_file_limit(max(WANTED_FILES, 2 * options.max_connections))
+        bounds = Bounds(affordable_connections(options.max_connections), STRAY_TIMEOUT_S, spares_answers=True)
+        return HttpListener(app, options.http_host, options.http_port, bounds)
+
+    def open(self, output: Output) -> None:
+        """Write results here, and take queries from now on."""
+        self._output = output
+        self._admission.open()
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return await self._listed(request, lambda: openai_answer.models(self._workloads.names, self._since))
+
+    async def _model(self, request: web.Request) -> web.Response:
+        name = request.match_info["model"]
+        workload = name if name in self._workloads.names else name.removeprefix(MODEL_PREFIX)
+        if name == DEFAULT_MODEL and self._workloads.default is not None and name not in self._workloads.names:
+            workload = self._workloads.default
+
+        def found() -> bytes:
+            if workload not in self._workloads.names:
+                message = f"model: {name[:60]!r} is not a configured workload: GET /v1/models lists them"
+                raise RequestRefused(404, "model_not_found", message, "model")
+            return openai_answer.model(workload, self._since)
+
+        return await self._listed(request, found)
+
+    async def _listed(self, request: web.Request, found: Callable[[], bytes]) -> web.Response:
+        try:
+            self._authorise(request, only_reads=True)
+            return web.Response(body=found(), content_type="application/json")
+        except RequestRefused as refused:
+            return _refusal(refused)
+
+    async def _complete(self, endpoint: Endpoint, request: web.Request) -> web.Response:
+        began_s, workload, status = self._clock.monotonic(), "", _LEFT
+        try:
+            self._authorise(request)
+            self._admission.check()
+            # Before the place is taken: a body that comes slowly is no query yet.
+            call = await self._read(endpoint, request)
+            workload = call.workload
+            with self._admission.place():
+                routed = await self._routed(call, _trace_headers(request))
+            response = _answer(endpoint, routed, call)
+            status = str(_OK)
+        except RequestRefused as refused:
+            status, response = str(refused.status), _refusal(refused)
+        except Exception:
+            status = "500"
+            raise
+        finally:
+            self._metrics.count("gateway_requests", workload=workload, status=status)
+        if response.status == _OK:
+            self._metrics.count("gateway_request_seconds", self._clock.monotonic() - began_s, workload=workload)
+        elif self._admission.is_closed:
+            response.force_close()
+        return response
+
+    def _authorise(self, request: web.Request, *, only_reads: bool = False) -> None:
+        """Find the caller and take from its quota.
+
+        Raises
+        ------
+        RequestRefused
+            401, 403 or 429.
+        """
+        if self._ring is None:
+            _require_same_site(request)
+            return
+        presented = presented_key(request.headers)
+        if presented is None:
+            raise RequestRefused(401, "key_missing", "send a key: Authorization: Bearer KEY, or X-Api-Key: KEY")
+        caller = self._ring.owner_of(presented)
+        if caller is None:
+            raise RequestRefused(401, "key_unknown", "this key is not known here: see gateway.api_keys")
+        if only_reads:
+            return
+        if is_added_by_browsers(request.headers):
+            _require_same_site(request)
+        if wait_s := self._quotas.spend(caller, 1, self._clock.monotonic()):
+            quota = self._options.api_keys[caller].quota_per_minute
+            message = f"over the quota of {quota} requests a minute; try again in {wait_s} s"
+            raise RequestRefused(429, "over_quota", message, None, wait_s)
+
+    async def _read(self, endpoint: Endpoint, request: web.Request) -> Call:
+        _require_json(request)
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                body = await request.read()
+        except TimeoutError:
+            message = f"the body did not come within {BODY_TIMEOUT_S:g} s"
+            raise RequestRefused(408, "slow_body", message) from None
+        except web.HTTPRequestEntityTooLarge:
+            message = (
+                f"the body is longer than {self._options.max_body_bytes} bytes (gateway.max_body_bytes): send less"
+            )
+            raise RequestRefused(413, "too_large", message) from None
+        except web.RequestPayloadError as error:
+            raise RequestRefused(400, "invalid_body", f"the body could not be read: {error}") from None
+        return read_call(endpoint, body, self._workloads, request.headers.get(ID_HEADER), f"gw-{uuid4()}")
+
+    async def _routed(self, call: Call, headers: tuple[Header, ...]) -> RoutedEvent:
+        """Return the result of a query, once the broker has it.
+
+        Raises
+        ------
+        RequestRefused
+            502 where both models failed, 503 where no server or broker answers, 504 where it took too long.
+        """
+        with self._tracing.serving(headers, call.query.query_id, call.workload) as trace:
+            try:
+                async with asyncio.timeout(self._options.answer_timeout_s):
+                    routed = await self._answerer.answer(call.query, call.workload, trace.headers)
+            except TimeoutError:
+                message = f"no answer within {self._options.answer_timeout_s:g} s (gateway.answer_timeout_s)"
+                raise self._failed(trace, RequestRefused(504, "timeout", message, None, RETRY_AFTER_S)) from None
+            except ServersDown as error:
+                down = RequestRefused(503, "model_servers_down", str(error), None, SERVERS_RETRY_AFTER_S)
+                raise self._failed(trace, down) from None
+            except ModelsFailed as error:
+                trace.failed(error.reason, str(error))
+                await self._write(self._topics.dead_letter(call.query, error.reason, str(error)))
+                message = f"both models failed on this query; why is in its dead letter on {self._topics.dead_letters}"
+                raise RequestRefused(502, error.reason, message) from None
+            trace.answered(routed)
+            written = await self._write(self._topics.result(call.query, routed, as_headers(trace.headers)))
+        if written.topic == self._topics.dead_letters:
+            message = f"the result is larger than {self._topics.results} takes; it is a dead letter"
+            raise RequestRefused(502, TOO_LARGE, message)
+        self._metrics.count(
+            "results", workload=call.workload, answered_by=routed.answered_by, reason=routed.decision.reason
+        )
+        if (labels := trial_labels(call.workload, routed.decision.trial)) is not None:
+            self._metrics.counters["trial_decisions"].labels(*labels).inc()
+        return routed
+
+    @staticmethod
+    def _failed(trace: QueryTrace, refused: RequestRefused) -> RequestRefused:
+        trace.failed(refused.code, str(refused))
+        return refused
+
+    async def _write(self, record: OutputRecord) -> OutputRecord:
+        """Write a record, or what stands in for one that is too large; return what was written.
+
+        Raises
+        ------
+        RequestRefused
+            503 where the broker does not acknowledge it.
+        """
+        assert self._output is not None
+        assert record.key is not None
+        written = fitting(record, self._output.max_record_bytes)
+        headers = {name: value or b"" for name, value in written.headers}
+        try:
+            await self._output.publisher.send(written.topic, written.key or b"", written.value or b"", headers)
+        except BrokerUnreachable as error:
+            if self._admission.broker_away is None:
+                _log.warning("the broker takes no results; answers are withheld", error=str(error))
+            self._admission.broker_away = str(error)
+            message = (
+                "the broker has not acknowledged the result, so the answer is withheld; ask again under the same "
+                f"query id ({ID_HEADER} or metadata.query_id)"
+            )
+            raise RequestRefused(503, "broker_unreachable", message, None, BROKER_RETRY_AFTER_S) from None
+        if self._admission.broker_away is not None:
+            _log.info("the broker takes results again")
+        self._admission.broker_away = None
+        if written.topic == self._topics.dead_letters:
+            self._metrics.count("dead_letters", reason=reason_of(written))
+        return written
+
+
+def _require_same_site(request: web.Request) -> None:
+    """Refuse what a page of another site made the browser send.
+
+    Raises
+    ------
+    RequestRefused
+        403.
+    """
+    if is_cross_site(request.headers):
+        raise RequestRefused(403, "cross_site", "requests from pages of other sites are refused")
+
+
+def _require_json(request: web.Request) -> None:
+    """Refuse a body of another media type, which a page may send without asking, and a compressed one.
+
+    Raises
+    ------
+    RequestRefused
+        415.
+    """
+    if request.content_type != "application/json":
+        message = f"Content-Type: {request.content_type!r} is not taken here: send application/json"
+        raise RequestRefused(415, "media_type", message, "Content-Type")
+    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if coding not in {"", "identity"}:
+        message = f"Content-Encoding: {coding[:60]!r} is not taken here: send the body as it is"
+        raise RequestRefused(415, "content_encoding", message, "Content-Encoding")
+
+
+def _trace_headers(request: web.Request) -> tuple[Header, ...]:
+    return tuple(
+        (name, value.encode("utf-8", "replace"))
+        for name in (TRACEPARENT, TRACESTATE)
+        for value in request.headers.getall(name, ())
+    )
+
+
+def _answer(endpoint: Endpoint, routed: RoutedEvent, call: Call) -> web.Response:
+    shown = quote(routed.query_id, safe=_VISIBLE)
+    headers = {ID_HEADER: shown, "X-Request-Id": shown}
+    body = openai_answer.completion(endpoint, routed, call.ignored)
+    return web.Response(body=body, content_type="application/json", headers=headers)
+
+
+def _refusal(refused: RequestRefused) -> web.Response:
+    headers: Mapping[str, str] = {}
+    if refused.retry_after_s is not None:
+        headers = {"Retry-After": str(refused.retry_after_s)}
+    elif refused.status == _BAD_GATEWAY:
+        # OpenAI's clients repeat any 5xx; here both models have failed on the query, and would again.
+        headers = {"X-Should-Retry": "false"}
+    body = openai_answer.error(refused.code, str(refused), refused.status, refused.param)
+    return web.Response(body=body, status=refused.status, content_type="application/json", headers=headers)
+
+
+def _fault(code: str, message: str, status: int) -> web.Response:
+    return web.Response(body=openai_answer.error(code, message, status), status=status, content_type="application/json")

@@ -1,0 +1,260 @@
+"""A request in OpenAI's protocol as a query of a workload, or why it is none. Pure.
+
+The workload decides prompt, models and decoding. What a request says of these is ignored and named in the answer; what
+would change the shape of the answer, or what the caller pays for, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from schemas.errors import DecodeError
+from schemas.event import MAX_ID_CHARS, decode_error, refuse_duplicate_keys
+from schemas.query import QueryEvent
+from stream_router.errors import RequestRefused
+
+Endpoint = Literal["completions", "chat"]
+
+MODEL_PREFIX = "ucci:"
+"""May stand before a workload's name, for callers who route by a model's name."""
+
+DEFAULT_MODEL = "ucci"
+"""Means the default workload."""
+
+ID_HEADER = "X-Query-Id"
+
+_BAD_REQUEST, _NOT_FOUND = 400, 404
+_NAMES_SHOWN = 10
+_CHARS_SHOWN = 60
+_OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+_TEXT_PART = "text"
+_USER = "user"
+
+
+class Refused(NamedTuple):
+    """A parameter that is not offered.
+
+    Parameters
+    ----------
+    harmless : tuple
+        Values that ask for nothing.
+    remedy : str
+    """
+
+    harmless: tuple[Any, ...]
+    remedy: str
+
+
+_ONE_ANSWER = "a query has one answer; send 1, or leave it out"
+_NO_TOOLS = "the answer is a JSON object of the workload's fields; leave it out"
+_NO_PROBABILITIES = "token probabilities are not passed on; the answer carries ucci.uncertainty; leave it out"
+_ONLY_TEXT = "queries and answers are text; leave it out"
+
+_REFUSED: Mapping[str, Refused] = {
+    "stream": Refused((None, False), "whether the small answer is served is known only when it is whole; send false"),
+    "n": Refused((None, 1), _ONE_ANSWER),
+    "best_of": Refused((None, 1), _ONE_ANSWER),
+    "logprobs": Refused((None, False), _NO_PROBABILITIES),
+    "top_logprobs": Refused((None, 0), _NO_PROBABILITIES),
+    "prompt_logprobs": Refused((None, 0), _NO_PROBABILITIES),
+    "tools": Refused((None, []), _NO_TOOLS),
+    "functions": Refused((None, []), _NO_TOOLS),
+    "tool_choice": Refused((None, "none", "auto"), _NO_TOOLS),
+    "function_call": Refused((None, "none", "auto"), _NO_TOOLS),
+    "web_search_options": Refused((None,), _NO_TOOLS),
+    "prediction": Refused((None,), _NO_TOOLS),
+    "echo": Refused((None, False), "the prompt is not repeated; send false"),
+    "suffix": Refused((None, ""), "the answer is a JSON object and is not completed by a text; leave it out"),
+    "modalities": Refused((None, ["text"]), _ONLY_TEXT),
+    "audio": Refused((None,), _ONLY_TEXT),
+}
+
+_FORMATS = ("text", "json_object")
+_READ = frozenset({"model", "metadata", "response_format"})
+
+
+class Call(NamedTuple):
+    """A request that can be answered.
+
+    Parameters
+    ----------
+    query : QueryEvent
+    workload : str
+        A configured one.
+    ignored : tuple of str
+        What the request asked for without effect, by name.
+    """
+
+    query: QueryEvent
+    workload: str
+    ignored: tuple[str, ...]
+
+
+class Workloads(NamedTuple):
+    """What a caller may ask for: the configured workloads, and the one of requests that name none."""
+
+    names: Collection[str]
+    default: str | None
+
+
+def read_call(endpoint: Endpoint, body: bytes, workloads: Workloads, given_id: str | None, made_id: str) -> Call:
+    """Read the body of a request.
+
+    Parameters
+    ----------
+    endpoint : str
+    body : bytes
+        Bounded by whoever received it.
+    workloads : Workloads
+    given_id : str or None
+        Of the header ``X-Query-Id``.
+    made_id : str
+        For a request that names none.
+
+    Raises
+    ------
+    RequestRefused
+        400 or 404, naming field, value and remedy.
+    """
+    document = _document(body)
+    workload = _workload(document.get("model"), workloads)
+    ignored = _checked(document, endpoint)
+    place, text, more = _prompt(document) if endpoint == "completions" else _last_of_user(document)
+    metadata = document.get("metadata")
+    id_place, query_id = _query_id(metadata, given_id, made_id)
+    fields = {"query_id": query_id, "text": text, "workload": workload, "metadata": metadata}
+    try:
+        query = QueryEvent.model_validate(fields)
+    except ValidationError as error:
+        raise _as_refused(decode_error(error), {"text": place, "query_id": id_place}) from None
+    return Call(query, workload, (*more, *ignored))
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        document = _OBJECT.validate_json(body)
+        refuse_duplicate_keys(body)
+    except ValidationError as error:
+        found = decode_error(error)
+        line = str(found) if found.reason == "not_json" else "the body must be a JSON object"
+        raise RequestRefused(_BAD_REQUEST, "invalid_body", f"{line}; send Content-Type: application/json") from None
+    except DecodeError as error:
+        raise _as_refused(error, {}) from None
+    return document
+
+
+def _as_refused(error: DecodeError, places: Mapping[str, str]) -> RequestRefused:
+    """Return what the parser found, in the names of the request."""
+    field = error.field
+    if field is not None and field in places:
+        message = str(error).replace(f"{field}:", f"{places[field]}:", 1)
+        return RequestRefused(_BAD_REQUEST, "invalid_value", message, places[field])
+    return RequestRefused(_BAD_REQUEST, "invalid_value", str(error), field)
+
+
+def _workload(model: Any, workloads: Workloads) -> str:
+    known = ", ".join(sorted(workloads.names)[:_NAMES_SHOWN])
+    if model is not None and not isinstance(model, str):
+        raise _invalid("model", model, f"must be the name of a workload: {known}")
+    if model in (None, "", DEFAULT_MODEL) and model not in workloads.names:
+        if workloads.default is None:
+            message = (
+                f"model: names no workload, and several are configured: {known}; name one, or set default_workload"
+            )
+            raise RequestRefused(_BAD_REQUEST, "missing_workload", message, "model")
+        return workloads.default
+    named = model or ""
+    for name in (named, named.removeprefix(MODEL_PREFIX)):
+        if name in workloads.names:
+            return name
+    message = f"model: {named[:_CHARS_SHOWN]!r} is not a configured workload; known: {known}"
+    raise RequestRefused(_NOT_FOUND, "model_not_found", message, "model")
+
+
+def _checked(document: Mapping[str, Any], endpoint: Endpoint) -> tuple[str, ...]:
+    """Refuse what is not offered; return what is ignored."""
+    for name, refused in _REFUSED.items():
+        value = document.get(name)
+        if not any(type(value) is type(one) and value == one for one in refused.harmless):
+            raise _invalid(name, value, f"is not offered here: {refused.remedy}", "unsupported_parameter")
+    wanted = document.get("response_format")
+    kind = wanted.get("type") if isinstance(wanted, Mapping) else wanted
+    if wanted is not None and kind not in _FORMATS:
+        remedy = (
+            "is not offered here: the workload's fields are the shape of the answer; send json_object or leave it out"
+        )
+        raise _invalid("response_format.type", kind, remedy, "unsupported_parameter")
+    read = _READ | _REFUSED.keys() | {"prompt" if endpoint == "completions" else "messages"}
+    return tuple(sorted(name for name, value in document.items() if value is not None and name not in read))
+
+
+def _prompt(document: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+    prompt = document.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        (prompt,) = prompt
+    if prompt is None:
+        raise RequestRefused(_BAD_REQUEST, "missing_field", "prompt: is required and missing", "prompt")
+    if not isinstance(prompt, str):
+        raise _invalid("prompt", prompt, "must be one text, not tokens or several: send a request for each")
+    return "prompt", prompt, ()
+
+
+def _last_of_user(document: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+    """Return where the last message of the user stands, its text, and whether others are ignored."""
+    messages = document.get("messages")
+    if messages is None:
+        raise RequestRefused(_BAD_REQUEST, "missing_field", "messages: is required and missing", "messages")
+    if not isinstance(messages, list):
+        raise _invalid("messages", messages, "must be a list of messages")
+    for number, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise _invalid(f"messages[{number}]", message, "must be an object with a role")
+    number = max((n for n, message in enumerate(messages) if message["role"] == _USER), default=-1)
+    if number < 0:
+        raise RequestRefused(_BAD_REQUEST, "missing_field", "messages: holds no message of the role user", "messages")
+    place = f"messages[{number}].content"
+    return place, _content(place, messages[number].get("content")), ("messages",) if len(messages) > 1 else ()
+
+
+def _content(place: str, content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise _invalid(place, content, "must be a text, or a list of text parts")
+    texts = []
+    for number, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind != _TEXT_PART or not isinstance(part.get("text"), str):
+            raise _invalid(f"{place}[{number}].type", kind, f"must be text: {_ONLY_TEXT}")
+        texts.append(part["text"])
+    return "\n".join(texts)
+
+
+def _query_id(metadata: Any, given_id: str | None, made_id: str) -> tuple[str, str]:
+    """Return where the query's id stands, and the id."""
+    if metadata is not None and not isinstance(metadata, dict):
+        raise _invalid("metadata", metadata, "must be an object")
+    named = None if metadata is None else metadata.get("query_id")
+    if named is not None and not isinstance(named, str):
+        raise _invalid("metadata.query_id", named, f"must be a text of 1 to {MAX_ID_CHARS} characters")
+    if given_id is None:
+        return "metadata.query_id", made_id if named is None else named
+    if not (given_id.isascii() and given_id.isprintable()):
+        raise _invalid(ID_HEADER, given_id, "must be visible ASCII: send other ids as metadata.query_id")
+    if named is not None and named != given_id:
+        raise _invalid("metadata.query_id", named, f"is not the id of the header {ID_HEADER}: send one of them")
+    return ID_HEADER, given_id
+
+
+def _invalid(name: str, value: Any, remedy: str, code: str = "invalid_value") -> RequestRefused:
+    # Of a text no more is taken than is shown: it may be as long as the body.
+    shown = repr(value[: _CHARS_SHOWN + 1] if isinstance(value, str | list) else value if _is_small(value) else "…")
+    shown = shown if len(shown) <= _CHARS_SHOWN else f"{shown[:_CHARS_SHOWN]}…"
+    return RequestRefused(_BAD_REQUEST, code, f"{name}: {remedy} (got {shown})", name)
+
+
+def _is_small(value: Any) -> bool:
+    return not isinstance(value, dict) or len(value) <= _NAMES_SHOWN

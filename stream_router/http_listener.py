@@ -1,0 +1,197 @@
+"""An HTTP listener whose callers cannot keep it from others: connections are bounded in number and in silence.
+
+The library has no deadline for a request's head, and none for a caller who does not take an answer. Here a connection
+without a request that is being answered ends after its patience, whether its caller is silent, sends a head that never
+ends or does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+from aiohttp.web_protocol import RequestHandler
+
+from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
+
+_log = structlog.get_logger()
+
+KEPT_S = 15.0
+"""How long a connection is kept after an answer, for the next request."""
+
+_BACKLOG: Final = 512
+_NAME: Final = "stream-router"
+_FORBIDDEN: Final = 403
+_INTERNAL: Final = 500
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+ErrorShape = Callable[[str, str, int], web.Response]
+"""Makes an error's answer of its code, its line for people, and its status."""
+
+
+class Bounds(NamedTuple):
+    """What the callers of a listener may keep.
+
+    Parameters
+    ----------
+    connections : int
+        Beyond it the one that has waited longest makes room.
+    patience_s : float
+        How long a connection lasts without a request that is being answered.
+    spares_answers : bool
+        Whether being answered begins its patience anew; otherwise it ends when its patience does, whatever happens on
+        it.
+    """
+
+    connections: int
+    patience_s: float
+    spares_answers: bool
+
+
+class HttpListener:
+    """Serves an application.
+
+    Parameters
+    ----------
+    app : Application
+    host, port : str, int
+        Port 0 takes a free one; see :attr:`port`.
+    bounds : Bounds
+    """
+
+    def __init__(self, app: web.Application, host: str, port: int, bounds: Bounds) -> None:
+        self._host = host
+        self._port = port
+        self._bounds = bounds
+        if bounds.spares_answers:
+            app.middlewares.insert(0, self._spare)
+        # A caller who left is not worth the models' time, and what a compressed body unpacks to is not bounded.
+        self._runner = web.AppRunner(
+            app, access_log=None, keepalive_timeout=KEPT_S, handler_cancellation=True, auto_decompress=False
+        )
+        self._listening: asyncio.Server | None = None
+        self._waiting: OrderedDict[RequestHandler, asyncio.TimerHandle] = OrderedDict()
+        self._answering: set[RequestHandler] = set()
+
+    @property
+    def port(self) -> int:
+        """The port that is, or was, listened on."""
+        assert self._listening is not None
+        return self._port
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises
+        ------
+        OSError
+            When the address is taken.
+        """
+        await self._runner.setup()
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(self._connection, self._host, self._port, backlog=_BACKLOG)
+        self._port = int(self._listening.sockets[0].getsockname()[1])
+
+    def stop_accepting(self) -> None:
+        """Take no further connections; those that are there go on."""
+        if self._listening is not None:
+            self._listening.close()
+
+    async def close(self, grace_s: float = 0.0) -> None:
+        """End all connections: those that wait for a request at once, those that are being answered after a grace.
+
+        Parameters
+        ----------
+        grace_s : float
+            Longest time for handlers to return, and as long again for their answers to be sent.
+        """
+        self.stop_accepting()
+        for connection in list(self._waiting):
+            self._end(connection)
+        server = self._runner.server
+        if server is not None and grace_s:
+            await server.shutdown(grace_s)
+        for connection in list(self._answering):
+            self._end(connection)
+        await self._runner.cleanup()
+
+    def _connection(self) -> RequestHandler:
+        """Return what serves one connection that was just accepted."""
+        assert self._runner.server is not None
+        connection: RequestHandler = self._runner.server()
+        for gone in [one for one in self._waiting if one.transport is None]:
+            self._waiting.pop(gone).cancel()
+        while self._waiting and len(self._waiting) + len(self._answering) >= self._bounds.connections:
+            self._end(next(iter(self._waiting)))
+        self._await_request(connection)
+        return connection
+
+    def _await_request(self, connection: RequestHandler) -> None:
+        ends = asyncio.get_running_loop().call_later(self._bounds.patience_s, self._end, connection)
+        self._waiting[connection] = ends
+
+    def _end(self, connection: RequestHandler) -> None:
+        """End a connection at once: closed in order, it would wait for a caller who does not read."""
+        self._answering.discard(connection)
+        timer = self._waiting.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+        if connection.transport is not None:
+            connection.transport.abort()
+
+    @web.middleware
+    async def _spare(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let a connection wait as long as its answer takes."""
+        connection = request.protocol
+        timer = self._waiting.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+        self._answering.add(connection)
+        try:
+            return await handler(request)
+        finally:
+            self._answering.discard(connection)
+            if connection.transport is not None:
+                self._await_request(connection)
+
+
+def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
+    """Return a middleware that refuses foreign names, and answers a fault of ours with nothing of its insides.
+
+    Parameters
+    ----------
+    hosts : RequestHosts
+        Names under which requests may come.
+    setting : str
+        Which one allows further names.
+    error : callable
+        Makes the answer.
+    """
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        host = request.headers.get("Host")
+        if not hosts.allows(host):
+            return error("foreign_host", RequestHosts.refusal(host, setting), _FORBIDDEN)
+        try:
+            return await handler(request)
+        except web.HTTPException as refused:
+            return error(refused.reason.lower().replace(" ", "_"), refused.reason, refused.status)
+        except Exception as fault:  # noqa: BLE001 the caller learns that it failed, the log why
+            _log.error("request failed", path=request.path, exc_info=fault)
+            return error("internal", "this is a fault of the service; it is in its log", _INTERNAL)
+
+    return guard
+
+
+async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    """Add what browsers go by; for an application's ``on_response_prepare``."""
+    for name, value in SECURITY_HEADERS.items():
+        response.headers.setdefault(name, value)
+    # The library would name itself and Python, with their versions.
+    response.headers["Server"] = _NAME

@@ -1,0 +1,159 @@
+"""Gateways as processes on a real broker: drained by a signal, and part of the loop from labels to the next version."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.broker import produce, read_all, unique_prefix
+from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
+from tests.support.router_processes import ROOT, RouterProcess, hashed_models, write_config
+from tests.support.routers import value_of
+from ucci_stream.local.kafka_node import LocalBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+LABELLED = 400
+DEADLINE_S = 90.0
+GATEWAY = ["[gateway]", "http_port = 0"]
+
+
+@dataclass
+class GatewayProcess(RouterProcess):
+    """One ``stream-router serve``."""
+
+    def start(self) -> None:
+        """Start it; does not wait until it is ready."""
+        self._file = self.log.open("ab")
+        ours = ("UCCI_", "KAFKA_BOOTSTRAP_SERVERS")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+        command = [sys.executable, "-m", "stream_router", "serve", "--config", str(self.config), "--log-format", "json"]
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=self._file)
+
+    async def until_ready(self, http: aiohttp.ClientSession) -> str:
+        """Wait until it answers queries; return its URL."""
+        port = (await self.until_logged("serving"))["port"]
+        url = f"http://127.0.0.1:{port}"
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                async with http.get(f"{url}/readyz") as answer:
+                    if answer.status == 200:
+                        return url
+                await asyncio.sleep(0.05)
+
+
+async def ask(http: aiohttp.ClientSession, url: str, query_id: str, text: str = "canon") -> tuple[int, dict[str, Any]]:
+    """Ask for a chat completion."""
+    body = {"model": "photo", "messages": [{"role": "user", "content": text}], "metadata": {"query_id": query_id}}
+    async with http.post(f"{url}/v1/chat/completions", json=body) as answer:
+        return answer.status, await answer.json()
+
+
+@pytest.fixture
+def prefix(broker: LocalBroker) -> str:
+    name = unique_prefix()
+    create_all_topics(broker.bootstrap, name)
+    return name
+
+
+@pytest.fixture
+def started() -> Iterator[list[RouterProcess]]:
+    """Processes to be ended with the test."""
+    processes: list[RouterProcess] = []
+    yield processes
+    for process in processes:
+        process.close()
+
+
+async def test_sigterm_answers_what_is_in_flight_and_exits_0(
+    broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
+) -> None:
+    async with hashed_models() as (models, control), aiohttp.ClientSession() as http:
+        config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, models, GATEWAY)
+        process = GatewayProcess(config, "gateway-0", tmp_path / "gateway.log")
+        started.append(process)
+        process.start()
+        url = await process.until_ready(http)
+        asking = [asyncio.create_task(ask(http, url, f"q-{n}", f"slow {n}")) for n in range(5)]
+        await control.until_called("small", 5)
+        process.terminate()
+        await process.until_logged("draining; a second signal ends at once")
+        control.release.set()
+        found = await asyncio.gather(*asking)
+        assert await process.exit_code() == 0
+    assert {status for status, _ in found} == {200}
+    assert process.events()[-1]["event"] == "ended"
+    written = {json.loads(value_of(message))["query_id"] for message in read_all(broker.bootstrap, f"{prefix}.results")}
+    assert written == {f"q-{n}" for n in range(5)}
+
+
+@pytest.mark.timeout(300)
+async def test_labels_of_its_queries_make_the_next_version(
+    broker: LocalBroker, prefix: str, started: list[RouterProcess], tmp_path: Path
+) -> None:
+    """Results and labels of the gateway's queries move the calibration, and its next answer names the new version.
+
+    A query that was asked twice under one id has two results; its label counts once.
+    """
+    ask_all = "sampling = { label_probability_kept = 1.0, label_probability_escalated = 1.0 }"
+    keep = ["[recalibrator]", f'state_dir = "{tmp_path / "state"}"', "http_port = 0", "commit_interval_ms = 50"]
+    async with hashed_models() as (models, _), aiohttp.ClientSession() as http:
+        config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, models, [ask_all, *GATEWAY, *keep])
+        process = GatewayProcess(config, "gateway-0", tmp_path / "gateway.log")
+        recalibrator = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log")
+        started.extend([process, recalibrator])
+        process.start()
+        recalibrator.start()
+        url = await process.until_ready(http)
+        ids = [f"q-{n}" for n in range(LABELLED)]
+        found = dict(zip(ids, await asyncio.gather(*(ask(http, url, one, one) for one in ids)), strict=True))
+        assert {(status, answer["ucci"]["reason"]) for status, answer in found.values()} == {(200, "cold_start")}
+        assert all(answer["ucci"]["label_requested"] for _, answer in found.values())
+        assert (await ask(http, url, "q-0", "q-0"))[0] == 200, "asked again"
+        gold = {name: answer["ucci"]["entities"] for name, (_, answer) in found.items()}
+        labels = [{"query_id": name, "entities": entities, "labeler": "ann"} for name, entities in gold.items()]
+        lines = [(label["query_id"], json.dumps(label).encode()) for label in labels]
+        await asyncio.to_thread(produce, broker.bootstrap, f"{prefix}.feedback", lines)
+        newest = await until_published(broker.bootstrap, prefix, recalibrator)
+        answer = await until_decided(http, url)
+        assert answer["calibration_version"] >= newest["version"]
+        assert answer["reason"] != "cold_start"
+    observed = [json.loads(value_of(one)) for one in read_all(broker.bootstrap, f"{prefix}.observations")]
+    counted = Counter(one["query_id"] for one in observed if one["kind"] == "labelled")
+    assert set(counted.values()) == {1}
+    results = Counter(json.loads(value_of(one))["query_id"] for one in read_all(broker.bootstrap, f"{prefix}.results"))
+    assert results["q-0"] == 2
+
+
+async def until_decided(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
+    """Ask until a version decides; return what the answer says of it."""
+    async with asyncio.timeout(DEADLINE_S):
+        for number in itertools.count():
+            decision: dict[str, Any] = (await ask(http, url, f"after-{number}"))[1]["ucci"]
+            if decision["calibration_version"] is not None:
+                return decision
+    raise AssertionError("no end")
+
+
+async def until_published(bootstrap: str, prefix: str, recalibrator: RecalibratorProcess) -> dict[str, Any]:
+    """Wait for a calibration version; return the latest."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            found = await asyncio.to_thread(read_all, bootstrap, f"{prefix}.calibration")
+            if found:
+                return dict(json.loads(value_of(found[-1])))
+            assert recalibrator.process is not None
+            assert recalibrator.process.poll() is None, recalibrator.lines()[-5:]
+            await asyncio.sleep(0.2)

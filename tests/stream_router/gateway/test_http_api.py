@@ -1,0 +1,396 @@
+"""The gateway over HTTP, without models, on the broker in memory: who is served, who is refused, what is written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
+from typing import Any
+
+import aiohttp
+import pytest
+
+from schemas.query import QueryEvent
+from schemas.routed import RoutedEvent
+from stream_router.gateway import http_api
+from tests.support.answerers import EchoAnswerer
+from tests.support.gateways import RunningGateway, cluster, echo, gateway, gateway_settings
+from ucci_runtime.broker import memory
+from ucci_runtime.broker.errors import BrokerUnreachable
+from ucci_runtime.broker.memory import MemoryCluster, MemoryPublisher
+from ucci_runtime.broker.records import Record
+
+KEY = "a-key-of-some-length"
+KEYS = {"shop": {"key_sha256": sha256(KEY.encode()).hexdigest(), "quota_per_minute": 2}}
+PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/models", "/v1/status", "/healthz", "/readyz", "/metrics")
+PATIENCE_S = 30.0
+
+
+class Held:
+    """Holds queries until they are let go."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.taken = 0
+        self.cancelled = 0
+
+    async def __call__(self, query: QueryEvent) -> None:
+        self.taken += 1
+        try:
+            await self.release.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+
+def results(of: MemoryCluster) -> list[RoutedEvent]:
+    return [RoutedEvent.from_json(record.value or b"") for record in of.records("ucci.results")]
+
+
+def letters(of: MemoryCluster) -> list[Record]:
+    return list(of.records("ucci.dead-letters"))
+
+
+@asynccontextmanager
+async def holding(
+    count: int = 1, **options: Any
+) -> AsyncIterator[tuple[RunningGateway, Held, list[asyncio.Task[Any]]]]:
+    """A gateway with so many queries in flight that do not end by themselves."""
+    held = Held()
+    async with gateway(gateway_settings(gateway=options), build=echo(held)) as running:
+        asking = [asyncio.create_task(running.complete("held", f"held-{n}")) for n in range(count)]
+        await running.until(lambda: held.taken == count, "in flight")
+        try:
+            yield running, held, asking
+        finally:
+            held.release.set()
+            await asyncio.gather(*asking, return_exceptions=True)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+async def test_an_answer_is_the_result_that_was_written(path: str) -> None:
+    topics = cluster()
+    body: dict[str, Any] = {"model": "photo", "metadata": {"query_id": "q-1"}}
+    body |= {"prompt": "canon"} if path == "/v1/completions" else {"messages": [{"role": "user", "content": "canon"}]}
+    async with gateway(connect=topics) as running:
+        found = await running.post(path, body)
+    (written,) = results(topics)
+    assert (written.query_id, written.text, written.metadata) == ("q-1", "canon", {"query_id": "q-1"})
+    (record,) = topics.records("ucci.results")
+    assert record.key == b"q-1"
+    assert record.source == topics.place("ucci.results", b"q-1")
+    assert found.status == 200
+    assert found.json["ucci"]["entities"] == written.entities
+    assert found.headers["X-Query-Id"] == found.headers["X-Request-ID"] == found.json["id"] == "q-1"
+
+
+async def test_a_made_query_id_is_returned() -> None:
+    topics = cluster()
+    async with gateway(connect=topics) as running:
+        found = [await running.complete() for _ in range(2)]
+    ids = [one.json["id"] for one in found]
+    assert len(set(ids)) == 2
+    assert {one.query_id for one in results(topics)} == set(ids)
+
+
+async def test_a_query_id_beyond_ascii_comes_back_encoded() -> None:
+    async with gateway() as running:
+        found = await running.complete(query_id="ключ 1")
+    assert found.json["id"] == "ключ 1"
+    assert found.headers["X-Query-Id"] == "%D0%BA%D0%BB%D1%8E%D1%87%201"
+
+
+async def test_the_trace_context_goes_to_the_result() -> None:
+    topics, parent = cluster(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    async with gateway(connect=topics) as running:
+        body = {"model": "photo", "prompt": "canon"}
+        assert (await running.post("/v1/completions", body, traceparent=parent)).status == 200
+    (record,) = topics.records("ucci.results")
+    assert dict(record.headers) == {"traceparent": parent.encode()}
+
+
+async def test_streaming_is_refused_with_its_reason() -> None:
+    topics = cluster()
+    async with gateway(connect=topics) as running:
+        found = await running.complete(stream=True)
+        assert (found.status, found.code) == (400, "unsupported_parameter")
+        assert found.json["error"]["param"] == "stream"
+        assert found.json["error"]["type"] == "invalid_request_error"
+        assert running.metric("ucci_router_gateway_requests_total", workload="", status="400") == 1
+    assert not topics.records("ucci.results")
+    assert not topics.records("ucci.dead-letters"), "its caller is there to be answered"
+
+
+async def test_a_query_that_both_models_fail_is_a_dead_letter() -> None:
+    """The letter holds the query as the queries' topic would, so that it can be replayed there."""
+    topics = cluster()
+    async with gateway(connect=topics) as running:
+        found = await running.complete("fail this", "q-1")
+        assert running.metric("ucci_router_dead_letters_total", reason="models_failed") == 1
+    assert (found.status, found.code) == (502, "models_failed")
+    assert found.headers["X-Should-Retry"] == "false", "OpenAI's clients would ask three times"
+    (letter,) = letters(topics)
+    headers = dict(letter.headers)
+    query = QueryEvent.from_json(letter.value or b"")
+    assert (letter.key, query.query_id, query.text, query.workload) == (b"q-1", "q-1", "fail this", "photo")
+    assert (headers["dlq.topic"], headers["dlq.stage"]) == (b"ucci.queries", b"gateway")
+    assert headers["dlq.reason"] == b"models_failed"
+    assert not results(topics)
+
+
+async def test_a_result_that_is_too_large_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = cluster()
+    monkeypatch.setattr("stream_router.gateway.service.MAX_RECORD_BYTES", 6_000)
+    async with gateway(connect=topics) as running:
+        found = await running.complete("x" * 20_000)
+    assert (found.status, found.code) == (502, "too_large")
+    (letter,) = letters(topics)
+    assert dict(letter.headers)["dlq.truncated"]
+    assert not results(topics)
+
+
+async def test_a_fault_of_the_service_shows_nothing_of_its_insides() -> None:
+    async with gateway() as running:
+        found = await running.complete("break")
+        assert (found.status, found.code) == (500, "internal")
+        assert b"ZeroDivision" not in found.body
+        assert (await running.complete()).status == 200
+
+
+class Refusing:
+    """A publisher whose records the broker does not acknowledge while it is away."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_away = True
+        self.release = asyncio.Event()
+        self.release.set()
+        send = MemoryPublisher.send
+
+        async def refusing(
+            publisher: MemoryPublisher, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
+        ) -> None:
+            await self.release.wait()
+            if self.is_away:
+                raise BrokerUnreachable("not acknowledged within 5 s (_MSG_TIMED_OUT)")
+            await send(publisher, topic, key, value, headers)
+
+        monkeypatch.setattr(memory.MemoryPublisher, "send", refusing)
+
+
+async def test_an_unacknowledged_result_withholds_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Refusing(monkeypatch)
+    async with gateway() as running:
+        found = await running.complete("canon", "q-1")
+        assert (found.status, found.code) == (503, "broker_unreachable")
+        assert int(found.headers["Retry-After"]) > 0
+        assert b"canon" not in found.body
+        assert "waiting for the broker" in (await running.get("/readyz")).json["missing"][0]
+        assert (await running.complete("fail", "q-2")).status == 503, "the dead letter is not acknowledged either"
+        broker.is_away = False
+        assert (await running.complete("canon", "q-1")).status == 200
+        assert (await running.get("/readyz")).status == 200
+
+
+async def test_models_are_spared_while_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One query at a time finds out whether it is back; the others are refused at once."""
+    broker = Refusing(monkeypatch)
+    answerers: list[EchoAnswerer] = []
+
+    def build(settings: Any, calibrations: Any, clock: Any, metrics: Any) -> EchoAnswerer:
+        answerers.append(EchoAnswerer(settings, calibrations, clock))
+        return answerers[0]
+
+    async with gateway(build=build) as running:
+        assert (await running.complete()).status == 503
+        broker.release.clear()
+        asking = [asyncio.create_task(running.complete()) for _ in range(20)]
+        await running.until(lambda: sum(one.done() for one in asking) == 19, "19 refused")
+        assert {one.result().code for one in asking if one.done()} == {"broker_unreachable"}
+        assert len(answerers[0].asked) == 2, "the first, and the one that finds out"
+        broker.is_away = False
+        broker.release.set()
+        await asyncio.gather(*asking)
+        assert (await running.complete()).status == 200
+
+
+async def test_a_full_gateway_says_when_to_come_again() -> None:
+    async with holding(2, max_in_flight=2) as (running, held, asking):
+        found = await running.complete()
+        assert (found.status, found.code) == (429, "too_many_in_flight")
+        assert int(found.headers["Retry-After"]) > 0
+        assert running.service.status().in_flight == 2
+        held.release.set()
+        assert {(await one).status for one in asking} == {200}
+        assert (await running.complete()).status == 200
+
+
+async def test_an_answer_that_takes_too_long_leaves_no_result() -> None:
+    topics, held = cluster(), Held()
+    settings = gateway_settings(gateway={"answer_timeout_s": 0.05})
+    async with gateway(settings, topics, echo(held)) as running:
+        found = await running.complete()
+        assert (found.status, found.code) == (504, "timeout")
+        assert "Retry-After" in found.headers
+        assert held.cancelled == 1
+    assert not results(topics)
+
+
+async def test_a_caller_who_left_costs_the_models_no_more() -> None:
+    async with holding() as (running, held, (asking,)):
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+        await running.until(lambda: held.cancelled == 1, "cancelled")
+        await running.until(lambda: running.service.status().in_flight == 0, "its place is free")
+        assert running.metric("ucci_router_gateway_requests_total", workload="photo", status="499") == 1
+
+
+async def test_keys_are_asked_for_where_they_are_configured() -> None:
+    """Probes, metrics and the status are open, as a router's are."""
+    async with gateway(gateway_settings(gateway={"api_keys": KEYS})) as running:
+        body = {"model": "photo", "prompt": "canon"}
+        assert (await running.post("/v1/completions", body)).code == "key_missing"
+        assert (await running.post("/v1/completions", body, X_Api_Key="another-key-of-some-length")).status == 401
+        assert (await running.get("/v1/models")).status == 401
+        assert (await running.get("/v1/models", Authorization=f"Bearer {KEY}")).status == 200
+        assert (await running.post("/v1/completions", body, X_Api_Key=KEY)).status == 200
+        assert (await running.post("/v1/completions", body, Authorization=f"Bearer {KEY}")).status == 200
+        spent = await running.post("/v1/completions", body, X_Api_Key=KEY)
+        assert (spent.status, spent.code) == (429, "over_quota")
+        assert int(spent.headers["Retry-After"]) > 0
+        for path in ("/healthz", "/readyz", "/metrics", "/v1/status"):
+            assert (await running.get(path)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"Origin": "https://evil.example"}, 403, "cross_site"),
+        ({"Sec_Fetch_Site": "cross-site"}, 403, "cross_site"),
+        ({"Host": "rebound.example"}, 403, "foreign_host"),
+        ({"Content_Type": "text/plain"}, 415, "media_type"),
+        ({"Content_Encoding": "gzip"}, 415, "content_encoding"),
+        ({"Origin": "https://desk.example", "Host": "desk.example"}, 200, None),
+    ],
+)
+async def test_a_page_of_another_site_asks_nothing(headers: dict[str, str], status: int, code: str | None) -> None:
+    async with gateway(gateway_settings(gateway={"allowed_hosts": ["desk.example"]})) as running:
+        found = await running.post("/v1/completions", {"model": "photo", "prompt": "canon"}, **headers)
+        assert found.status == status
+        assert code is None or found.code == code
+
+
+async def test_a_body_that_is_too_long_is_refused() -> None:
+    async with gateway(gateway_settings(gateway={"max_body_bytes": 1_000})) as running:
+        found = await running.complete("x" * 1_000)
+        assert (found.status, found.code) == (413, "too_large")
+        assert "gateway.max_body_bytes" in found.json["error"]["message"]
+        assert (await running.complete()).status == 200
+
+
+async def test_a_body_that_does_not_come_is_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sender takes no place from others, and is answered when the time for it is over."""
+    monkeypatch.setattr(http_api, "BODY_TIMEOUT_S", 0.3)
+    async with gateway(gateway_settings(gateway={"max_in_flight": 1})) as running:
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.service.http_port)
+        writer.write(head + b"Content-Length: 100\r\n\r\n{")
+        await writer.drain()
+        assert (await running.complete()).status == 200
+        assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"HTTP/1.1 408")
+        writer.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/comp", b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])
+async def test_a_head_that_never_ends_keeps_its_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_api, "STRAY_TIMEOUT_S", 0.2)
+    async with gateway() as running:
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.service.http_port)
+        writer.write(sent)
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+        writer.close()
+
+
+async def test_an_answer_outlasts_the_patience_for_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_api, "STRAY_TIMEOUT_S", 0.2)
+    async with holding() as (running, held, (asking,)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.service.http_port)
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b"", "silent for as long as that"
+        writer.close()
+        held.release.set()
+        assert (await asking).status == 200
+
+
+async def test_silent_connections_shut_out_the_next_caller() -> None:
+    """Beyond the limit the connection that has waited longest makes room, and never one that is being answered."""
+    async with holding(2, max_connections=4) as (running, held, asking):
+        port = running.service.http_port
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"HTTP/1.1 200")
+        held.release.set()
+        assert {(await one).status for one in asking} == {200}
+        for _, other in (*silent, (reader, writer)):
+            other.close()
+
+
+async def test_a_drain_answers_what_is_in_flight() -> None:
+    """Nothing more is taken meanwhile, and the process ends when the last one is answered."""
+    async with holding(3) as (running, held, asking):
+        assert (await running.get("/healthz")).status == 200
+        running.service.end()
+        await running.until(lambda: running.service._admission.is_closed, "draining")
+        kept = await running.complete()
+        assert (kept.status, kept.code, kept.headers["Connection"]) == (503, "draining", "close")
+        async with aiohttp.ClientSession() as another:
+            with pytest.raises(aiohttp.ClientConnectionError):
+                await another.get(f"{running.url}/healthz")
+        assert not running.task.done()
+        held.release.set()
+        assert {(await one).status for one in asking} == {200}
+        await asyncio.wait_for(running.task, PATIENCE_S)
+
+
+async def test_a_drain_ends_when_its_time_is_over() -> None:
+    async with holding(drain_timeout_s=0.05) as (running, held, (asking,)):
+        running.service.end()
+        await asyncio.wait_for(running.task, PATIENCE_S)
+        assert held.cancelled == 1
+        with pytest.raises(aiohttp.ClientError):
+            await asking
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_every_answer_carries_the_headers_browsers_go_by(path: str) -> None:
+    async with gateway() as running:
+        found = await running.get(path)
+    assert found.headers["X-Content-Type-Options"] == "nosniff"
+    assert "frame-ancestors 'none'" in found.headers["Content-Security-Policy"]
+    assert found.headers["Server"] == "stream-router"
+
+
+async def test_workloads_are_listed_as_models() -> None:
+    async with gateway() as running:
+        assert [one["id"] for one in (await running.get("/v1/models")).json["data"]] == ["photo"]
+        for name in ("photo", "ucci:photo", "ucci"):
+            assert (await running.get(f"/v1/models/{name}")).json["id"] == "photo"
+        missing = await running.get("/v1/models/gpt-4o")
+        assert (missing.status, missing.code) == (404, "model_not_found")
+        nowhere = await running.get("/v1/embeddings")
+        assert (nowhere.status, nowhere.code) == (404, "not_found")
+
+
+async def test_the_status_names_the_gateway() -> None:
+    """On its own port, and on the topic from which the status page lists the routers."""
+    topics = cluster()
+    async with gateway(connect=topics) as running:
+        await running.complete()
+        own = (await running.get("/v1/status")).json
+        assert (own["instance_id"], own["ready"], own["counters"]["results"]) == ("gateway-0", True, 1)
+        await running.until(lambda: bool(topics.records("ucci.routers")), "a status on the topic")
+    assert json.loads(topics.records("ucci.routers")[-1].value or b"")["instance_id"] == "gateway-0"

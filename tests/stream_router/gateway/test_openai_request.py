@@ -1,0 +1,201 @@
+"""Requests in OpenAI's protocol: what is read, what is ignored and named, and what is refused with a remedy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from stream_router.errors import RequestRefused
+from stream_router.gateway.openai_request import Call, Endpoint, Workloads, read_call
+
+ONE = Workloads(frozenset({"photo"}), "photo")
+TWO = Workloads(frozenset({"photo", "reviews"}), None)
+MESSAGES = [{"role": "user", "content": "canon"}]
+
+
+def read(
+    document: Any, endpoint: Endpoint = "completions", workloads: Workloads = ONE, given_id: str | None = None
+) -> Call:
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return read_call(endpoint, body, workloads, given_id, "made-1")
+
+
+def asked(**more: Any) -> dict[str, Any]:
+    return {"model": "photo", "prompt": "canon"} | more
+
+
+def chat(content: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "photo", "messages": [{"role": "user", "content": content}]} | more
+
+
+def refusal(document: Any, endpoint: Endpoint = "completions", **how: Any) -> RequestRefused:
+    with pytest.raises(RequestRefused) as raised:
+        read(document, endpoint, **how)
+    assert "\n" not in str(raised.value)
+    return raised.value
+
+
+@pytest.mark.parametrize("model", ["photo", "ucci:photo", "ucci", "", None])
+def test_the_model_is_the_workload(model: str | None) -> None:
+    assert read(asked(model=model)).workload == "photo"
+
+
+def test_a_workload_may_be_called_like_the_default() -> None:
+    """Its name wins over the word for the default workload."""
+    both = Workloads(frozenset({"ucci", "photo"}), "photo")
+    assert read(asked(model="ucci"), workloads=both).workload == "ucci"
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "code"), [("gpt-4o", 404, "model_not_found"), ("ucci", 400, "missing_workload"), (7, 400, None)]
+)
+def test_an_unknown_workload_names_the_known_ones(model: Any, status: int, code: str | None) -> None:
+    found = refusal(asked(model=model), workloads=TWO)
+    assert (found.status, found.param) == (status, "model")
+    assert code in (None, found.code)
+    assert "photo, reviews" in str(found)
+
+
+def test_the_last_message_of_the_user_is_the_query() -> None:
+    messages = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "nikon"},
+        {"role": "assistant", "content": "{}"},
+        {"role": "user", "content": [{"type": "text", "text": "canon"}, {"type": "text", "text": "5d"}]},
+    ]
+    call = read({"model": "photo", "messages": messages}, "chat")
+    assert call.query.text == "canon\n5d"
+    assert call.ignored == ("messages",)
+    assert read(chat("canon"), "chat").ignored == ()
+
+
+def test_a_prompt_in_a_list_of_one_is_the_query() -> None:
+    assert read(asked(prompt=["canon"])).query.text == "canon"
+
+
+def test_what_the_workload_decides_is_ignored_and_named() -> None:
+    call = read(asked(temperature=0.7, max_tokens=5, user="ann", seed=None, stream=False, n=1, logprobs=None))
+    assert call.ignored == ("max_tokens", "temperature", "user")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stream", True),
+        ("stream", "yes"),
+        ("n", 2),
+        ("n", True),
+        ("best_of", 3),
+        ("logprobs", 0),
+        ("logprobs", True),
+        ("top_logprobs", 5),
+        ("tools", [{"type": "function"}]),
+        ("tool_choice", "required"),
+        ("functions", [{}]),
+        ("echo", True),
+        ("suffix", "."),
+        ("modalities", ["text", "audio"]),
+        ("audio", {"voice": "x"}),
+        ("prediction", {}),
+    ],
+)
+@pytest.mark.parametrize("endpoint", ["completions", "chat"])
+def test_what_would_change_the_answer_is_refused(name: str, value: Any, endpoint: Endpoint) -> None:
+    """The line names the field, the value and what to send instead."""
+    document = asked(**{name: value}) if endpoint == "completions" else chat("canon", **{name: value})
+    found = refusal(document, endpoint)
+    assert (found.status, found.code, found.param) == (400, "unsupported_parameter", name)
+    assert str(found).startswith(f"{name}: ")
+    assert repr(value)[:20] in str(found)
+
+
+@pytest.mark.parametrize("kind", ["json_schema", "grammar", None])
+def test_an_answer_of_another_shape_is_refused(kind: str | None) -> None:
+    assert refusal(asked(response_format={"type": kind})).param == "response_format.type"
+
+
+@pytest.mark.parametrize("kind", ["text", "json_object"])
+def test_the_shape_that_answers_have_may_be_asked_for(kind: str) -> None:
+    assert read(asked(response_format={"type": kind})).ignored == ()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "header", "expected"),
+    [
+        (None, None, "made-1"),
+        ({"session": "s"}, None, "made-1"),
+        ({"query_id": "m"}, None, "m"),
+        (None, "h", "h"),
+        ({"query_id": "h"}, "h", "h"),
+        ({"query_id": "ключ"}, None, "ключ"),
+    ],
+)
+def test_the_caller_may_name_the_query(metadata: Any, header: str | None, expected: str) -> None:
+    call = read(asked(metadata=metadata), given_id=header)
+    assert call.query.query_id == expected
+    assert call.query.metadata == metadata, "handed through as it came"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "header", "param"),
+    [
+        ({"query_id": "m"}, "h", "metadata.query_id"),
+        ({"query_id": 7}, None, "metadata.query_id"),
+        ({"query_id": ""}, None, "metadata.query_id"),
+        ({"query_id": "x" * 513}, None, "metadata.query_id"),
+        (None, "x" * 513, "X-Query-Id"),
+        (None, "", "X-Query-Id"),
+        (None, "\xe9", "X-Query-Id"),
+        ("m", None, "metadata"),
+    ],
+)
+def test_a_bad_query_id_names_where_it_stands(metadata: Any, header: str | None, param: str) -> None:
+    found = refusal(asked(metadata=metadata), given_id=header)
+    assert (found.status, found.param) == (400, param)
+    assert str(found).startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("document", "endpoint", "param"),
+    [
+        ({"model": "photo"}, "completions", "prompt"),
+        (asked(prompt=["a", "b"]), "completions", "prompt"),
+        (asked(prompt=[1, 2]), "completions", "prompt"),
+        (asked(prompt=""), "completions", "prompt"),
+        (asked(prompt="x" * 32_769), "completions", "prompt"),
+        ({"model": "photo"}, "chat", "messages"),
+        ({"model": "photo", "messages": "canon"}, "chat", "messages"),
+        ({"model": "photo", "messages": []}, "chat", "messages"),
+        ({"model": "photo", "messages": [{"role": "system", "content": "x"}]}, "chat", "messages"),
+        ({"model": "photo", "messages": ["canon"]}, "chat", "messages[0]"),
+        (chat(""), "chat", "messages[0].content"),
+        (chat(None), "chat", "messages[0].content"),
+        (chat([{"type": "image_url", "image_url": {}}]), "chat", "messages[0].content[0].type"),
+        (asked(metadata={"deep": "x" * 70_000}), "completions", "metadata"),
+    ],
+)
+def test_a_bad_field_is_named(document: Any, endpoint: Endpoint, param: str) -> None:
+    found = refusal(document, endpoint)
+    assert (found.status, found.param) == (400, param)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b"null",
+        b'"text"',
+        b"\xff",
+        b'{"model": "photo", "prompt": "\\ud800"}',
+        b'{"model": "photo", "prompt": "a", "prompt": "b"}',
+        b'{"model": "photo", "prompt": "a", "metadata": {"x": NaN}}',
+        b'{"prompt": "a", "x": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    ],
+    ids=lambda body: repr(body[:30]),
+)
+def test_a_body_that_is_no_request_is_refused(body: bytes) -> None:
+    assert refusal(body).status == 400
