@@ -30,7 +30,11 @@ _MAPS = {
     "temperature": ("temperature", "#c77700", "^"),
     "isotonic": ("isotonic", "#0b6e99", "o"),
 }
-_WORKLOADS = {"recorded": "Recorded outputs", "synthetic": "Synthetic, the paper's statistics"}
+_WORKLOADS = {
+    "recorded": "Recorded outputs",
+    "addresses": "Public set: US addresses",
+    "synthetic": "Synthetic, the paper's statistics",
+}
 _STROKES = {
     "ucci": (5.0, "-"),
     "conformal": (2.0, "--"),
