@@ -89,6 +89,7 @@ bench: $(STAMP)  ## speed as ratios against baselines in the same run
 
 results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; writes docs/results anew
 	$(BIN)/python -m benchmarks.paper
+	$(BIN)/python -m benchmarks.paper.theory
 	$(BIN)/python -m benchmarks.recorded --seed 11
 	$(BIN)/python -m benchmarks.handoff --queries 1000 --seed 17
 	$(DRIFT) --seeds $$(seq 111 120) --policies plain frontier ours-no-margin --out docs/results/drift

@@ -14,7 +14,7 @@ from benchmarks.paper import diagnostics, published
 from benchmarks.paper.intervals import interval, rates_at, routings
 from benchmarks.paper.measures import LARGE_COST, field_f1, micro_f1, paper_cost, sequential_cost
 from benchmarks.paper.policies import TITLES, Policy, fit_policies
-from benchmarks.paper.workloads import FIELDS, Floats, Mask, Workload
+from benchmarks.paper.workloads import Floats, Mask, Workload
 
 Row = dict[str, Any]
 
@@ -185,7 +185,9 @@ def _fields(test: Workload, ucci: Mask) -> list[Row]:
     everything = np.ones(len(test), dtype=bool)
     columns = {"small": ~everything, "large": everything, "ucci": ucci}
     scores = {name: field_f1(test, mask) for name, mask in columns.items()}
-    found = [{"field": field, **{n: float(scores[n][place]) for n in columns}} for place, field in enumerate(FIELDS)]
+    found = [
+        {"field": field, **{n: float(scores[n][place]) for n in columns}} for place, field in enumerate(test.fields)
+    ]
     return [*found, {"field": "overall", **{name: micro_f1(test, mask) for name, mask in columns.items()}}]
 
 

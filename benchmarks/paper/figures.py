@@ -30,7 +30,11 @@ _MAPS = {
     "temperature": ("temperature", "#c77700", "^"),
     "isotonic": ("isotonic", "#0b6e99", "o"),
 }
-_WORKLOADS = {"recorded": "Recorded outputs", "synthetic": "Synthetic, the paper's statistics"}
+_WORKLOADS = {
+    "recorded": "Recorded outputs",
+    "addresses": "Public set: US addresses",
+    "synthetic": "Synthetic, the paper's statistics",
+}
 _STROKES = {
     "ucci": (5.0, "-"),
     "conformal": (2.0, "--"),
@@ -131,6 +135,8 @@ def _single_models(panel: Axes, result: dict[str, Any]) -> None:
 
 def _at_target(results: dict[str, Any], path: Path) -> Path:
     figure, panels = _panels(results, 3.6)
+    shown = [row for result in results.values() for row in result["matched"] if row["name"] != "random"]
+    least, most = (pick(row["paper_cost_interval"][side] for row in shown) for side, pick in ((0, min), (1, max)))
     for panel, result in zip(panels, results.values(), strict=True):
         rows = [row for row in result["matched"] if row["name"] != "random"][::-1]
         for place, row in enumerate(rows):
@@ -143,7 +149,11 @@ def _at_target(results: dict[str, Any], path: Path) -> Path:
         panel.plot([], [], "D", color=_INK, mfc="white", ms=6, label="printed in the paper")
         panel.set_yticks(range(len(rows)), [row["title"] for row in rows] if panel is panels[0] else [])
         panel.tick_params(axis="y", colors=_INK, length=0)
-        panel.set(xlim=(1.4, 2.5), ylim=(-0.6, len(rows) - 0.4), xlabel="paper's cost at the matched target")
+        panel.set(
+            xlim=(min(1.4, least - 0.05), max(2.5, most + 0.05)),
+            ylim=(-0.6, len(rows) - 0.4),
+            xlabel="paper's cost at the matched target",
+        )
         panel.grid(visible=False, axis="y")
     panels[0].legend(frameon=False, loc="lower right")
     return _save(figure, path)

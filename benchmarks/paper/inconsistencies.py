@@ -162,7 +162,7 @@ def _separation(results: dict[str, Any]) -> str:
         f"**A weak signal, read from its own numbers.** {percent(rate)} escalated, .928 on them and .91 in all leave "
         f"about {kept:.3f} for the small model on kept queries and {escalated:.3f} on escalated ones (pairs spread "
         f"evenly): little separation. A coin flip reaches .91 at {percent(coin)} escalated, cost "
-        f"{1.0 + 2.02 * coin:.2f}. AUROC of the margin: {auroc}, the latter what reproduces the printed costs. "
+        f"{1.0 + 2.02 * coin:.2f}. AUROC of the margin: {auroc}, the last what reproduces the printed costs. "
         "'Close to optimal' does not describe this."
     )
 

@@ -127,19 +127,24 @@ def ratios(result: dict[str, Any]) -> str:
 def fields(result: dict[str, Any]) -> str:
     """Return table 4, with the cascade beside both models."""
     printed = {**published.FIELD_F1, "overall": (published.SMALL_F1, published.LARGE_F1)}
-    rows = []
-    for row in result["fields"]:
-        small, large = printed[row["field"]]
-        rows.append(
-            [
-                _FIELD_TITLES.get(row["field"], row["field"]),
-                *(f"{row[name]:.3f}" for name in ("small", "large", "ucci")),
-                f"{row['large'] - row['small']:.3f}",
-                f"{small:g} / {large:g}",
-                f"{large - small:.3f}",
-            ]
-        )
+    rows = [
+        [
+            _FIELD_TITLES.get(row["field"], row["field"]),
+            *(f"{row[name]:.3f}" for name in ("small", "large", "ucci")),
+            f"{row['large'] - row['small']:.3f}",
+            *_printed_field(printed.get(row["field"])),
+        ]
+        for row in result["fields"]
+    ]
     return table(("field", "small", "large", "UCCI", "gap", "printed: small / large", "printed gap"), rows)
+
+
+def _printed_field(scores: tuple[float, float] | None) -> tuple[str, str]:
+    """Return the paper's two cells of a field; it has none of another set's."""
+    if scores is None:
+        return NONE, NONE
+    small, large = scores
+    return f"{small:g} / {large:g}", f"{large - small:.3f}"
 
 
 def calibration(result: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ Mask = NDArray[np.bool_]
 FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
 ROLES = ("small", "large")
 FIELD_COUNTS = Path(__file__).parent / "fields.npz"
+ADDRESS_COUNTS = Path(__file__).parent / "addresses.npz"
 SPLIT = (0.30, 0.20, 0.50)
 """Shares of calibration, validation and test (paper, section 6.1)."""
 
@@ -56,6 +57,8 @@ class Workload:
         Larger is less certain. ``margin`` is u of equation 4, in [0, 1].
     target : float
         micro-F1 to reach.
+    fields : tuple of str
+        Names of the columns of counts.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Workload:
     error: Mask
     signals: dict[str, Floats]
     target: float
+    fields: tuple[str, ...] = FIELDS
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -79,6 +83,7 @@ class Workload:
             self.error[rows],
             {name: values[rows] for name, values in self.signals.items()},
             self.target,
+            self.fields,
         )
 
     def split(self, seed: int) -> tuple[Workload, Workload, Workload]:
@@ -116,6 +121,35 @@ def recorded_workload(target: float, queries: int | None = None) -> Workload:
         error=np.array([not query.small.exact for _, query in clean]),
         signals=_signals([query for _, query in clean]),
         target=target,
+    )
+
+
+def addresses_workload(target: float) -> Workload:
+    """Return the public labelled addresses with the answers of two small taggers.
+
+    Parameters
+    ----------
+    target : float
+    """
+    with np.load(ADDRESS_COUNTS) as packed:
+        columns = {name: packed[name] for name in packed.files}
+    gold = columns["gold"].astype(np.int64)
+    small, large = (
+        Answers(*(columns[f"{role}_{part}"].astype(np.int64) for part in ("true_positives", "predicted")))
+        for role in ROLES
+    )
+    right = (small.true_positives == gold) & (small.predicted == gold)
+    return Workload(
+        "addresses",
+        small,
+        large,
+        gold=gold,
+        error=~right.all(axis=1),
+        signals={
+            name.removeprefix("signal_"): values for name, values in columns.items() if name.startswith("signal_")
+        },
+        target=target,
+        fields=tuple(columns["fields"].tolist()),
     )
 
 
