@@ -2,11 +2,15 @@
 
 Summaries come from several join instances in any order; they are kept by their routing time, and the oldest leave
 once enough later queries are known. Counts are whole numbers, so that what is added can be taken out again exactly.
+
+Where small calls are stopped early, the u of the stopped queries is not known. It is distributed like that of the
+queries that would have been stopped and were drawn to run in full: each of these stands for several.
 """
 
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -21,11 +25,15 @@ from schemas.costs import TokenUse
 from schemas.event import to_us
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 
-COUNT, PAIRS, AGREEING = range(3)
+COUNT, PAIRS, AGREEING, SPARED = range(4)
+_ROWS = 4
 
 _COUNT_MOST = 2**31
 _SUM_MOST = 2.0**40
 """No few seconds of traffic hold more; cut there, no sum overflows whatever a join instance sends."""
+
+_LENGTHS_LEAST = 200
+"""Lengths of answers that are known before a quantile of them is."""
 
 _SUMS = (
     "queries",
@@ -47,6 +55,11 @@ _SUMS = (
     "handed_over_tokens",
     "lost_tokens",
     "lost_prompt_tokens",
+    "stopped",
+    "spared_failed",
+    "spared_kept",
+    "overtaken",
+    "repeated",
 )
 
 _sums_of = attrgetter(*_SUMS)
@@ -54,7 +67,7 @@ _sums_of = attrgetter(*_SUMS)
 
 @dataclass(frozen=True, order=True, slots=True)
 class Batch:
-    """One summary on this grid: sparse counts by cell, and its sums."""
+    """One summary on this grid: sparse counts by cell, its sums, and how many answers had which length."""
 
     last_us: int
     first_us: int
@@ -62,6 +75,7 @@ class Batch:
     cell: Ints = field(compare=False)
     counts: NDArray[np.int64] = field(compare=False)
     sums: dict[str, float] = field(compare=False)
+    lengths: Counter[int] = field(compare=False, default_factory=Counter)
 
 
 class TrafficWindow:
@@ -81,8 +95,9 @@ class TrafficWindow:
         self._batches: list[Batch] = []
         self._serial = 0
         self._moves: dict[GridSpec, Ints] = {}
-        self.counts = np.zeros((3, grid.cells), dtype=np.int64)
-        self._rows = np.arange(3)[:, None] * grid.cells
+        self.counts = np.zeros((_ROWS, grid.cells), dtype=np.int64)
+        self._rows = np.arange(_ROWS)[:, None] * grid.cells
+        self._lengths: Counter[int] = Counter()
         self.recent = dict.fromkeys(_SUMS, 0.0)
         self.total = dict.fromkeys(_SUMS, 0.0)
         self.first_us: int | None = None
@@ -121,9 +136,10 @@ class TrafficWindow:
 
     def forget_pairs(self) -> None:
         """Forget how often both models agreed: the large one answers otherwise from now on."""
+        pairs = [PAIRS, AGREEING]
         for batch in self._batches:
-            batch.counts[PAIRS:] = 0
-        self.counts[PAIRS:] = 0
+            batch.counts[pairs] = 0
+        self.counts[pairs] = 0
 
     @property
     def begins_us(self) -> int | None:
@@ -142,7 +158,7 @@ class TrafficWindow:
         if moved or len(parts) > 1:
             cells = np.concatenate([cell for cell, _ in counted])
             filled, place = np.unique(self._move(spec)[cells] if moved else cells, return_inverse=True)
-            counts = np.zeros((3, len(filled)), dtype=np.int64)
+            counts = np.zeros((_ROWS, len(filled)), dtype=np.int64)
             for row, *values in zip(counts, *(part for _, part in counted), strict=True):
                 np.add.at(row, place, np.concatenate(values))
         totals = [_sums_of(part) for part in parts]
@@ -152,7 +168,10 @@ class TrafficWindow:
         sums = dict(zip(_SUMS, map(float, whole), strict=True))
         self._serial += 1
         last, first = to_us(summary.last_routed_at), to_us(summary.first_routed_at)
-        return Batch(last, first, self._serial, filled, counts, sums)
+        lengths: Counter[int] = Counter()
+        for part in parts:
+            lengths.update({one: min(many, _COUNT_MOST) for one, many in zip(part.length, part.lengths, strict=True)})
+        return Batch(last, first, self._serial, filled, counts, sums, lengths)
 
     def _move(self, spec: GridSpec) -> Ints:
         if spec not in self._moves:
@@ -164,13 +183,94 @@ class TrafficWindow:
         recent = self.recent
         for name, value in batch.sums.items():
             recent[name] += sign * value
+        for length, many in batch.lengths.items():
+            self._lengths[length] += sign * many
         if not self._batches:
             self.recent = dict.fromkeys(_SUMS, 0.0)
 
     @property
     def failed_share(self) -> float:
-        """Share of recent queries whose small answer failed, in [0, 1]."""
-        return self._share("small_failed", "queries")
+        """Share of recent queries whose small answer failed, or would have, in [0, 1]."""
+        if self.spared_weight == 1.0:
+            return self._share("small_failed", "queries")
+        failed = self.recent["small_failed"] + (self.spared_weight - 1.0) * self.recent["spared_failed"]
+        return min(1.0, failed / self.recent["queries"])
+
+    @property
+    def _spared(self) -> float:
+        return float(self.counts[SPARED].sum()) + self.recent["spared_failed"]
+
+    @property
+    def spared_weight(self) -> float:
+        """How many recent queries each one stands for that would have been stopped early, and ran in full; at least 1.
+
+        A ratio of what was counted, with less noise than one over the share that is drawn to run in full.
+        """
+        stopped = self.recent["stopped"]
+        return 1.0 + stopped / spared if stopped > 0.0 and (spared := self._spared) > 0.0 else 1.0
+
+    @property
+    def by_cell(self) -> Floats:
+        """Recent queries by their u, the stopped ones by that of the spared ones; shape (cells,)."""
+        counted: Floats = self.counts[COUNT].astype(np.float64)
+        weight = self.spared_weight
+        if weight > 1.0:
+            counted += (weight - 1.0) * self.counts[SPARED]
+        return counted
+
+    @property
+    def effective_queries(self) -> float:
+        """Recent queries; where some are stopped, as many as would show u as well (Kish, 1965)."""
+        queries, weight = self.recent["queries"], self.spared_weight
+        return queries if weight == 1.0 else queries * self._queries_worth
+
+    @property
+    def _queries_worth(self) -> float:
+        """How many queries of known u one recent query is worth: the sum of their weights by that of the squares."""
+        queries, weight, spared = self.recent["queries"], self.spared_weight, self._spared
+        squares = queries - self.recent["stopped"] - spared + weight * weight * spared
+        return min(1.0, queries / squares) if squares > 0.0 else 1.0
+
+    def mix_of(self, batch: Batch) -> Floats:
+        """Return a summary's queries by cell, as many as they are worth, shape (filled,).
+
+        Detectors add up likelihoods: a query that stands for five must not count as five that were seen.
+        """
+        counted: Floats = batch.counts[COUNT].astype(np.float64)
+        weight = self.spared_weight
+        if weight > 1.0:
+            counted += (weight - 1.0) * batch.counts[SPARED]
+            counted *= self._queries_worth
+        return counted
+
+    def needless_share(self) -> float | None:
+        """Return the share of recent queries that escalated only as they were stopped; None while it is not known."""
+        if self.recent["queries"] <= 0.0 or self._spared <= 0.0:
+            return None
+        return min(1.0, (self.spared_weight - 1.0) * self.recent["spared_kept"] / self.recent["queries"])
+
+    def longest(self, quantile: float) -> int | None:
+        """Return a quantile of the lengths of recent small answers that ran in full, in tokens.
+
+        Parameters
+        ----------
+        quantile : float
+            In (0, 1].
+
+        Returns
+        -------
+        int or None
+            None while few lengths are known.
+        """
+        known = sum(self._lengths.values())
+        if known < _LENGTHS_LEAST:
+            return None
+        below = 0
+        for length in sorted(self._lengths):
+            below += self._lengths[length]
+            if below >= quantile * known:
+                return max(1, length)
+        return None
 
     @property
     def escalation_rate(self) -> float | None:
@@ -212,7 +312,8 @@ class TrafficWindow:
         """Return the window as JSON values, exact."""
         return {
             "batches": [
-                [b.last_us, b.first_us, b.serial, b.cell.tolist(), b.counts.tolist(), b.sums] for b in self._batches
+                [b.last_us, b.first_us, b.serial, b.cell.tolist(), b.counts.tolist(), b.sums, sorted(b.lengths.items())]
+                for b in self._batches
             ],
             "serial": self._serial,
             "recent": self.recent,
@@ -223,12 +324,10 @@ class TrafficWindow:
 
     def load(self, state: dict[str, Any]) -> None:
         """Replace the content by a former :meth:`state`."""
-        self._batches = [
-            Batch(last, first, serial, np.array(cell, dtype=np.intp), np.array(counts, dtype=np.int64), dict(sums))
-            for last, first, serial, cell, counts, sums in state["batches"]
-        ]
+        self._batches = [_batch(*values) for values in state["batches"]]
         self._serial = state["serial"]
         self.counts[:] = 0
+        self._lengths.clear()
         for batch in self._batches:
             self._count(batch, 1)
         # Snapshots of former releases lack some sums.
@@ -237,11 +336,34 @@ class TrafficWindow:
         self.small_failures, self.large_failures = (CallFailures(*values) for values in state["failures"])
 
 
+def _batch(
+    last: int,
+    first: int,
+    serial: int,
+    cell: list[int],
+    counts: list[list[int]],
+    sums: dict[str, float],
+    lengths: list[tuple[int, int]] | None = None,
+) -> Batch:
+    """Return a batch from its values; snapshots of former releases lack rows, sums and lengths."""
+    rows = np.zeros((_ROWS, len(cell)), dtype=np.int64)
+    rows[: len(counts)] = counts
+    return Batch(
+        last,
+        first,
+        serial,
+        np.array(cell, dtype=np.intp),
+        rows,
+        dict.fromkeys(_SUMS, 0.0) | sums,
+        Counter(dict(lengths or ())),
+    )
+
+
 def _counts(part: VersionTraffic) -> tuple[Ints, NDArray[np.int64]]:
-    """Return the cells of one version's traffic, and how many queries, pairs and agreeing pairs fell into each."""
+    """Return the cells of one version's traffic, and how many queries, pairs, agreeing and spared ones were in each."""
     filled = len(part.cell)
-    counts = np.empty((3, filled), dtype=np.int64)
-    for row, values in zip(counts, (part.count, part.pairs, part.agreeing), strict=True):
+    counts = np.empty((_ROWS, filled), dtype=np.int64)
+    for row, values in zip(counts, (part.count, part.pairs, part.agreeing, part.spared or (0,) * filled), strict=True):
         row[:] = np.fromiter(values, np.int64, filled)
     return np.fromiter(part.cell, np.intp, filled), np.minimum(counts, _COUNT_MOST)
 
@@ -263,7 +385,7 @@ def distribution(traffic: TrafficWindow, labelled: Floats, wanted: float) -> Flo
     ndarray, shape (cells,)
         All zero when neither is known.
     """
-    counted = traffic.counts[COUNT].astype(np.float64)
+    counted = traffic.by_cell
     known, total = counted.sum(), labelled.sum()
     missing = max(0.0, wanted - known)
     if total > 0.0 and missing > 0.0:

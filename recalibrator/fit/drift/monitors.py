@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import Floats, pack, unpack
+from recalibrator.fit.arrays import Floats, Ints, pack, unpack
 from recalibrator.fit.drift.cusum import Cusum, CusumRules
 from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
 from recalibrator.fit.drift.river_detector import RiverDetector
@@ -111,19 +111,21 @@ class DriftMonitors:
     def _update(self, channel: Channel, seen: Outcomes) -> list[Alarm]:
         return [alarm for one in self._by_channel[channel] if (alarm := one.update(seen)) is not None]
 
-    def on_traffic(self, cell: NDArray[np.intp], counts: NDArray[np.int64], now_us: int) -> list[Alarm]:
+    def on_traffic(self, cell: Ints, queries: Floats, counts: NDArray[np.int64], now_us: int) -> list[Alarm]:
         """Take one summary in.
 
         Parameters
         ----------
         cell : ndarray of int, shape (filled,)
             Cells with queries.
-        counts : ndarray of int, shape (3, filled)
-            Queries, pairs and agreeing pairs in each.
+        queries : ndarray of float, shape (filled,)
+            In each, as many as they are worth.
+        counts : ndarray of int, shape (2, filled)
+            Pairs and agreeing pairs in each.
         now_us : int
         """
         alarms = []
-        queries, pairs, agreeing = counts.astype(np.float64)
+        pairs, agreeing = counts.astype(np.float64)
         if self._expected is not None and pairs.any():
             alarms = self._update(AGREEMENT, Outcomes(self._expected[cell], pairs, agreeing, now_us))
         if not self._watch_mix:
