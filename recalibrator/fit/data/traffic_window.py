@@ -220,28 +220,28 @@ class TrafficWindow:
 
     @property
     def effective_queries(self) -> float:
-        """Recent queries; where some are stopped, as many as would show u as well (Kish, 1965)."""
+        """Recent queries; where some are stopped, as many as would show u as well: (Σw)² / Σw² (Kish, 1965)."""
         queries, weight = self.recent["queries"], self.spared_weight
-        return queries if weight == 1.0 else queries * self._queries_worth
-
-    @property
-    def _queries_worth(self) -> float:
-        """How many queries of known u one recent query is worth: the sum of their weights by that of the squares."""
-        queries, weight, spared = self.recent["queries"], self.spared_weight, self._spared
+        if weight == 1.0:
+            return queries
+        spared = self._spared
         squares = queries - self.recent["stopped"] - spared + weight * weight * spared
-        return min(1.0, queries / squares) if squares > 0.0 else 1.0
+        return min(queries, queries * queries / squares)
 
-    def mix_of(self, batch: Batch) -> Floats:
-        """Return a summary's queries by cell, as many as they are worth, shape (filled,).
+    def mix_of(self, batch: Batch) -> tuple[Ints, Floats]:
+        """Return cells and how many of a summary's queries lie in each, shape (filled,) both.
 
-        Detectors add up likelihoods: a query that stands for five must not count as five that were seen.
+        How many were stopped or spared is known. They are spread as the spared ones of all recent traffic are: a
+        detector must take neither few of these for many, nor chance among them for a change.
         """
-        counted: Floats = batch.counts[COUNT].astype(np.float64)
-        weight = self.spared_weight
-        if weight > 1.0:
-            counted += (weight - 1.0) * batch.counts[SPARED]
-            counted *= self._queries_worth
-        return counted
+        counted = batch.counts[COUNT].astype(np.float64)
+        if self.spared_weight == 1.0:
+            return batch.cell, counted
+        spared = batch.counts[SPARED]
+        alike = batch.sums["stopped"] + batch.sums["spared_failed"] + float(spared.sum())
+        spread: Floats = self.counts[SPARED] * (alike / self._spared)
+        spread[batch.cell] += counted - spared
+        return np.arange(self.grid.cells), spread
 
     def needless_share(self) -> float | None:
         """Return the share of recent queries that escalated only as they were stopped; None while it is not known."""
