@@ -142,17 +142,10 @@ class StreamedReply:
         if isinstance(reason, str):
             self._finish_reason = reason
         elif self._stop_rule is not None and self._stop is None:
-            self._stop = self._cause(self._stop_rule)
-
-    def _cause(self, rule: StopRule) -> StopPoint | None:
-        """Return this place, where the tokens so far let u end above the threshold whatever follows.
-
-        Of an answer that has ended nothing is left to save, and of one that is longer than expected nothing is known.
-        """
-        tokens = len(self._certainties)
-        if not 0 < tokens <= rule.longest or self._doubt <= rule.threshold * rule.longest:
-            return None
-        return StopPoint(tokens, self._length, min(1.0, self._doubt / rule.longest))
+            # Of an answer that has ended nothing is left to save.
+            rule, tokens = self._stop_rule, len(self._certainties)
+            if rule.is_met(tokens, self._doubt):
+                self._stop = StopPoint(tokens, self._length, min(1.0, self._doubt / rule.longest))
 
     @property
     def is_stopped(self) -> bool:

@@ -38,6 +38,24 @@ class StopRule(NamedTuple):
     longest: int
     stops: bool
 
+    def is_met(self, tokens: int, doubt: float) -> bool:
+        """Whether an answer that goes on must end with u above the threshold, if it is no longer than expected.
+
+        Parameters
+        ----------
+        tokens : int
+            So far. Of an answer that is longer than expected already nothing is known.
+        doubt : float
+            Sum over these tokens of 1 - their certainty.
+
+        Examples
+        --------
+        >>> rule = StopRule(threshold=0.1, longest=40, stops=True)
+        >>> rule.is_met(9, 3.9), rule.is_met(9, 4.1), rule.is_met(41, 4.1)
+        (False, True, False)
+        """
+        return 0 < tokens <= self.longest and doubt > self.threshold * self.longest
+
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
