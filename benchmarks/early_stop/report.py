@@ -32,11 +32,10 @@ def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
         "# Early stop: no more of an answer that cannot be kept",
         f"`{made['command']}`, {made['machine']}, Python {made['python']}, commit {made['commit']}, {made['day']}.",
         f"""The demo's two models, run live and greedily, on {results["queries"]:,} clean queries. The threshold
-({results["threshold"]:.4f}; {percent(ESCALATED)} escalated where it was set, {percent(results["escalated"], 1)} here) and the
-lengths that are expected come from the other half of the recorded queries. Costs count generated tokens, a large one at
-{LARGE_TOKEN} small ones, relative to today's, which are {results["cost"]:.1f} small tokens a query; micro-F1 of what is
-served today is {results["micro_f1"]:.4f}. In brackets: 95 % intervals of a paired bootstrap over queries
-({ROUNDS:,} rounds).""",
+({results["threshold"]:.4f}; {percent(ESCALATED)} escalated where it was set, {percent(results["escalated"], 1)} here)
+and the lengths that are expected come from the other half of the recorded queries. Costs count generated tokens, a large
+one at {LARGE_TOKEN} small ones, relative to today's: {results["cost"]:.1f} small tokens a query. micro-F1 of what is served
+today is {results["micro_f1"]:.4f}. In brackets: 95 % intervals of a paired bootstrap over queries ({ROUNDS:,} rounds).""",
         "## What is stopped",
         _stops(rows),
         "## Cost and quality",
@@ -82,7 +81,7 @@ def _costs(rows: list[dict[str, Any]]) -> str:
 
 
 _NOTES = f"""*Calls stopped* and what follows it are of a full share of 0; a full share of {FULL_SHARES[-1]:g} stops
-{percent(1.0 - FULL_SHARES[-1])} of these. *Escalated needlessly*: answers that would have ended below the threshold, since they
-were longer than expected; their large answers are in cost and micro-F1. With a handoff, what is handed over of a query
-that runs in full is cut where its call would have been stopped. Reading is not priced, nor is the connection that every
-stopped call costs."""
+{percent(1.0 - FULL_SHARES[-1])} of these. *Escalated needlessly*: answers that would have ended below the threshold,
+since they were longer than expected; their large answers are in cost and micro-F1. With a handoff, what is handed over
+of a query that runs in full is cut where its call would have been stopped. Reading is not priced, nor is the connection
+that every stopped call costs."""
