@@ -33,9 +33,10 @@ def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
         f"`{made['command']}`, {made['machine']}, Python {made['python']}, commit {made['commit']}, {made['day']}.",
         f"""The demo's two models, run live and greedily, on {results["queries"]:,} clean queries. The threshold
 ({results["threshold"]:.4f}; {percent(ESCALATED)} escalated where it was set, {percent(results["escalated"], 1)} here)
-and the lengths that are expected come from the other half of the recorded queries. Costs count generated tokens, a large
-one at {LARGE_TOKEN} small ones, relative to today's: {results["cost"]:.1f} small tokens a query. micro-F1 of what is served
-today is {results["micro_f1"]:.4f}. In brackets: 95 % intervals of a paired bootstrap over queries ({ROUNDS:,} rounds).""",
+and the lengths that are expected come from the other half of the recorded queries. Costs count generated tokens, a
+large one at {LARGE_TOKEN} small ones, relative to today's: {results["cost"]:.1f} small tokens a query. micro-F1 of
+what is served today is {results["micro_f1"]:.4f}. In brackets: 95 % intervals of a paired bootstrap over queries
+({ROUNDS:,} rounds).""",
         "## What is stopped",
         _stops(rows),
         "## Cost and quality",
