@@ -1,7 +1,7 @@
 """What streaming costs the router: CPU time a query with whole replies, with streams, and with streams that it stops.
 
-One fake server, in a process of its own, gives every answer in half a second: whole at its end, or a token at a time, as
-servers do. The router keeps some queries and escalates others (two calls); ratios are those of a way and its like
+One fake server, in a process of its own, gives every answer in half a second: whole at its end, or a token at a time,
+as servers do. The router keeps some queries and escalates others (two calls); ratios are those of a way and its like
 without streams, within a round, and the median of rounds counts.
 
     python -m benchmarks.streamed_calls --json streamed_calls.json
