@@ -140,7 +140,6 @@ def workload_status(
     suspected = not trust.is_trusting or (monitor.drift.labels_suspected and trust.is_unanswered)
     state = _state(facts, effective, suspected=suspected, stale=stale)
     quality = _quality(current, support, policies)
-    cost = _cost(settings, traffic)
     said = _sentence(state, facts, quality, effective) or label_sentence(trust, labels.set_aside_since(-1))
     remarks = monitor.labelers.sentence(labels) + facts.handoff.sentence()
     known: DriftState | None = "insufficient_labels" if effective < needed.minimum_labels else None
@@ -153,7 +152,7 @@ def workload_status(
         micro_f1=quality,
         per_field=served_per_field(sums, half_life),
         escalation_rate=traffic.escalation_rate,
-        cost=cost,
+        cost=(cost := _cost(settings, traffic)),
         labels=_labels(labels, traffic, counters, effective),
         drift=monitor.drift.status("stale" if stale else known),
         calibration_error=calibration_error(sums, half_life),
@@ -167,7 +166,7 @@ def workload_status(
         }
         | ({} if settings.uncertainty == DEFAULT_SIGNAL else {"uncertainty_signal": settings.uncertainty}),
         saving=_saving(cost),
-        uncertainty=uncertainty_histogram(traffic.by_cell, traffic.grid.edges),
+        uncertainty=uncertainty_histogram(traffic.seen.by_cell, traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
         trial=facts.trials.status(current, None if quality is None else policies, costs(settings, traffic)),
         outage=outage,

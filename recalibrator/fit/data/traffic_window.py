@@ -2,9 +2,6 @@
 
 Summaries come from several join instances in any order; they are kept by their routing time, and the oldest leave
 once enough later queries are known. Counts are whole numbers, so that what is added can be taken out again exactly.
-
-Where small calls are stopped early, the u of the stopped queries is not known. It is distributed like that of the
-queries that would have been stopped and were drawn to run in full: each of these stands for several.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from numpy.typing import NDArray
 
 from recalibrator.fit.arrays import Floats, Ints
 from recalibrator.fit.data.call_failures import CallFailures
+from recalibrator.fit.data.stand_ins import StandIns
 from recalibrator.grid import Grid
 from schemas.costs import TokenUse
 from schemas.event import to_us
@@ -31,9 +29,6 @@ _ROWS = 4
 _COUNT_MOST = 2**31
 _SUM_MOST = 2.0**40
 """No few seconds of traffic hold more; cut there, no sum overflows whatever a join instance sends."""
-
-_LENGTHS_LEAST = 200
-"""Lengths of answers that are known before a quantile of them is."""
 
 _SUMS = (
     "queries",
@@ -77,6 +72,11 @@ class Batch:
     sums: dict[str, float] = field(compare=False)
     lengths: Counter[int] = field(compare=False, default_factory=Counter)
 
+    @property
+    def seen(self) -> StandIns:
+        """Its queries, of its cells alone, as in :attr:`TrafficWindow.seen`."""
+        return StandIns(self.counts[COUNT], self.counts[SPARED], self.sums)
+
 
 class TrafficWindow:
     """Counts of the latest queries, and sums over all.
@@ -87,6 +87,13 @@ class TrafficWindow:
         Summaries on another grid are moved to this one cell by cell.
     queries : int
         Batches leave while the others hold at least so many queries.
+
+    Attributes
+    ----------
+    counts : ndarray of int, shape (4, cells)
+        Queries of known u, pairs, agreeing pairs, and queries that were spared an early stop.
+    lengths : Counter
+        How many recent small answers had so many tokens, of those that stand for all.
     """
 
     def __init__(self, grid: Grid, queries: int) -> None:
@@ -97,7 +104,7 @@ class TrafficWindow:
         self._moves: dict[GridSpec, Ints] = {}
         self.counts = np.zeros((_ROWS, grid.cells), dtype=np.int64)
         self._rows = np.arange(_ROWS)[:, None] * grid.cells
-        self._lengths: Counter[int] = Counter()
+        self.lengths: Counter[int] = Counter()
         self.recent = dict.fromkeys(_SUMS, 0.0)
         self.total = dict.fromkeys(_SUMS, 0.0)
         self.first_us: int | None = None
@@ -184,93 +191,20 @@ class TrafficWindow:
         for name, value in batch.sums.items():
             recent[name] += sign * value
         for length, many in batch.lengths.items():
-            self._lengths[length] += sign * many
+            self.lengths[length] += sign * many
         if not self._batches:
             self.recent = dict.fromkeys(_SUMS, 0.0)
 
     @property
+    def seen(self) -> StandIns:
+        """Recent queries, those of unknown u by who stands for them; holds as long as nothing is added."""
+        return StandIns(self.counts[COUNT], self.counts[SPARED], self.recent)
+
+    @property
     def failed_share(self) -> float:
         """Share of recent queries whose small answer failed, or would have, in [0, 1]."""
-        if self.spared_weight == 1.0:
-            return self._share("small_failed", "queries")
-        failed = self.recent["small_failed"] + (self.spared_weight - 1.0) * self.recent["spared_failed"]
-        return min(1.0, failed / self.recent["queries"])
-
-    @property
-    def _spared(self) -> float:
-        return float(self.counts[SPARED].sum()) + self.recent["spared_failed"]
-
-    @property
-    def spared_weight(self) -> float:
-        """How many recent queries each one stands for that would have been stopped early, and ran in full; at least 1.
-
-        A ratio of what was counted, with less noise than one over the share that is drawn to run in full.
-        """
-        stopped = self.recent["stopped"]
-        return 1.0 + stopped / spared if stopped > 0.0 and (spared := self._spared) > 0.0 else 1.0
-
-    @property
-    def by_cell(self) -> Floats:
-        """Recent queries by their u, the stopped ones by that of the spared ones; shape (cells,)."""
-        counted: Floats = self.counts[COUNT].astype(np.float64)
-        weight = self.spared_weight
-        if weight > 1.0:
-            counted += (weight - 1.0) * self.counts[SPARED]
-        return counted
-
-    @property
-    def effective_queries(self) -> float:
-        """Recent queries; where some are stopped, as many as would show u as well: (Σw)² / Σw² (Kish, 1965)."""
-        queries, weight = self.recent["queries"], self.spared_weight
-        if weight == 1.0:
-            return queries
-        spared = self._spared
-        squares = queries - self.recent["stopped"] - spared + weight * weight * spared
-        return min(queries, queries * queries / squares)
-
-    def mix_of(self, batch: Batch) -> tuple[Ints, Floats]:
-        """Return cells and how many of a summary's queries lie in each, shape (filled,) both.
-
-        How many were stopped or spared is known. They are spread as the spared ones of all recent traffic are: a
-        detector must take neither few of these for many, nor chance among them for a change.
-        """
-        counted = batch.counts[COUNT].astype(np.float64)
-        if self.spared_weight == 1.0:
-            return batch.cell, counted
-        spared = batch.counts[SPARED]
-        alike = batch.sums["stopped"] + batch.sums["spared_failed"] + float(spared.sum())
-        spread: Floats = self.counts[SPARED] * (alike / self._spared)
-        spread[batch.cell] += counted - spared
-        return np.arange(self.grid.cells), spread
-
-    def needless_share(self) -> float | None:
-        """Return the share of recent queries that escalated only as they were stopped; None while it is not known."""
-        if self.recent["queries"] <= 0.0 or self._spared <= 0.0:
-            return None
-        return min(1.0, (self.spared_weight - 1.0) * self.recent["spared_kept"] / self.recent["queries"])
-
-    def longest(self, quantile: float) -> int | None:
-        """Return a quantile of the lengths of recent small answers that ran in full, in tokens.
-
-        Parameters
-        ----------
-        quantile : float
-            In (0, 1].
-
-        Returns
-        -------
-        int or None
-            None while few lengths are known.
-        """
-        known = sum(self._lengths.values())
-        if known < _LENGTHS_LEAST:
-            return None
-        below = 0
-        for length in sorted(self._lengths):
-            below += self._lengths[length]
-            if below >= quantile * known:
-                return max(1, length)
-        return None
+        queries = self.recent["queries"]
+        return min(1.0, max(0.0, self.seen.failed / queries)) if queries > 0.0 else 0.0
 
     @property
     def escalation_rate(self) -> float | None:
@@ -327,7 +261,7 @@ class TrafficWindow:
         self._batches = [_batch(*values) for values in state["batches"]]
         self._serial = state["serial"]
         self.counts[:] = 0
-        self._lengths.clear()
+        self.lengths.clear()
         for batch in self._batches:
             self._count(batch, 1)
         # Snapshots of former releases lack some sums.
@@ -385,7 +319,7 @@ def distribution(traffic: TrafficWindow, labelled: Floats, wanted: float) -> Flo
     ndarray, shape (cells,)
         All zero when neither is known.
     """
-    counted = traffic.by_cell
+    counted = traffic.seen.by_cell
     known, total = counted.sum(), labelled.sum()
     missing = max(0.0, wanted - known)
     if total > 0.0 and missing > 0.0:

@@ -201,7 +201,7 @@ def estimate_outcomes(
     kept, escalated = _expected(curves, shift, rectifier, shares, constants.smoothing.bandwidth_cells)
     return Estimate(
         traffic=shares,
-        traffic_queries=max(traffic.effective_queries, 1.0) if traffic.recent["queries"] else float(len(labels)),
+        traffic_queries=max(traffic.seen.effective_queries, 1.0) if traffic.recent["queries"] else float(len(labels)),
         kept=kept,
         escalated=escalated,
         failed=Failed(failed_share, curves.failed_value, curves.failed_size, curves.failed_variance),

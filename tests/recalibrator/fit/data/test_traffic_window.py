@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.drift.monitors import DriftMonitors
+from recalibrator.fit.publish.early_stopping import longest
 from recalibrator.grid import Grid
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 from tests.support.cascade_stream import START
@@ -67,9 +68,9 @@ def test_escalation_rates_are_as_unbiased_as_those_of_full_runs() -> None:
         stopped, full = TrafficWindow(GRID, QUERIES), TrafficWindow(GRID, QUERIES)
         stopped.add(summary(u, cause, in_full))
         full.add(summary(u, nobody, in_full))
-        assert stopped.by_cell.sum() == pytest.approx(full.by_cell.sum()) == QUERIES
-        gaps.append(rates(stopped.by_cell) - rates(full.by_cell))
-        naive.append(rates(stopped.counts[COUNT].astype(np.float64)) - rates(full.by_cell))
+        assert stopped.seen.by_cell.sum() == pytest.approx(full.seen.by_cell.sum()) == QUERIES
+        gaps.append(rates(stopped.seen.by_cell) - rates(full.seen.by_cell))
+        naive.append(rates(stopped.counts[COUNT].astype(np.float64)) - rates(full.seen.by_cell))
     mean, error = np.mean(gaps, axis=0), np.std(gaps, axis=0) / np.sqrt(WINDOWS)
     assert (np.abs(mean) < 3.5 * np.maximum(error, 1e-12)).all()
     assert (np.abs(mean) < 0.0005).all()
@@ -83,11 +84,11 @@ def test_effective_queries_tell_how_uncertain_a_mean_is() -> None:
     for _ in range(WINDOWS):
         window = TrafficWindow(GRID, QUERIES)
         window.add(summary(*drawn(QUERIES, random)))
-        shares = window.by_cell / window.by_cell.sum()
+        shares = window.seen.by_cell / window.seen.by_cell.sum()
         found.append(float(shares @ GRID.centres))
         spread = float(shares @ np.square(GRID.centres)) - found[-1] ** 2
-        claimed.append(spread / window.effective_queries)
-        assert window.effective_queries < 0.8 * QUERIES
+        claimed.append(spread / window.seen.effective_queries)
+        assert window.seen.effective_queries < 0.8 * QUERIES
     assert np.std(found) < 1.05 * np.sqrt(np.mean(claimed))
 
 
@@ -96,9 +97,9 @@ def test_without_stops_nothing_changes() -> None:
     u, _, in_full = drawn(QUERIES, np.random.default_rng(9))
     window = TrafficWindow(GRID, QUERIES)
     batch = window.add(summary(u, np.zeros(QUERIES, dtype=bool), in_full))
-    assert window.by_cell.tolist() == window.counts[COUNT].tolist()
-    assert window.mix_of(batch)[1].tolist() == batch.counts[COUNT].tolist()
-    assert window.effective_queries == QUERIES
+    assert window.seen.by_cell.tolist() == window.counts[COUNT].tolist()
+    assert window.seen.spread(batch.cell, batch.seen)[1].tolist() == batch.counts[COUNT].tolist()
+    assert window.seen.effective_queries == QUERIES
 
 
 def test_answers_that_would_have_failed_are_stood_for_too() -> None:
@@ -110,7 +111,7 @@ def test_answers_that_would_have_failed_are_stood_for_too() -> None:
     window.add(
         TrafficSummary(workload="w", first_routed_at=START, last_routed_at=START, grid=GRID.spec, versions=(filled,))
     )
-    assert window.spared_weight == 5.0
+    assert window.seen.weight == 5.0
     assert window.failed_share == pytest.approx(0.05)
 
 
@@ -122,10 +123,10 @@ def test_what_was_added_is_taken_out_again_and_survives_a_snapshot() -> None:
         one = summary(*drawn(QUERIES, random), at_s=at_s)
         window.add(one)
     latest.add(one)
-    assert window.by_cell.tolist() == latest.by_cell.tolist()
+    assert window.seen.by_cell.tolist() == latest.seen.by_cell.tolist()
     restored = TrafficWindow(GRID, QUERIES)
     restored.load(json.loads(json.dumps(window.state())))
-    assert restored.by_cell.tolist() == window.by_cell.tolist()
+    assert restored.seen.by_cell.tolist() == window.seen.by_cell.tolist()
     assert restored.state() == window.state()
 
 
@@ -141,7 +142,7 @@ def test_a_snapshot_of_a_former_release_is_read() -> None:
     restored = TrafficWindow(GRID, QUERIES)
     restored.load(state)
     assert restored.counts[COUNT].tolist() == window.counts[COUNT].tolist()
-    assert restored.spared_weight == 1.0
+    assert restored.seen.weight == 1.0
 
 
 def lengths(**counted: int) -> TrafficSummary:
@@ -152,17 +153,17 @@ def lengths(**counted: int) -> TrafficSummary:
     return TrafficSummary(workload="w", first_routed_at=START, last_routed_at=START, grid=GRID.spec, versions=(part,))
 
 
-@pytest.mark.parametrize(("quantile", "longest"), [(0.5, 20), (0.9, 30), (0.91, 90), (1.0, 90)])
-def test_the_longest_answer_expected_is_a_quantile(quantile: float, longest: int) -> None:
+@pytest.mark.parametrize(("quantile", "expected"), [(0.5, 20), (0.9, 30), (0.91, 90), (1.0, 90)])
+def test_the_longest_answer_expected_is_a_quantile(quantile: float, expected: int) -> None:
     window = TrafficWindow(GRID, QUERIES)
     window.add(lengths(n10=200, n20=400, n30=300, n90=100))
-    assert window.longest(quantile) == longest
+    assert longest(window.lengths, quantile) == expected
 
 
 def test_few_lengths_say_nothing() -> None:
     window = TrafficWindow(GRID, QUERIES)
     window.add(lengths(n10=199))
-    assert window.longest(0.9) is None
+    assert longest(window.lengths, 0.9) is None
 
 
 def test_a_stopped_mix_raises_no_more_alarms_than_a_known_one() -> None:
@@ -174,7 +175,7 @@ def test_a_stopped_mix_raises_no_more_alarms_than_a_known_one() -> None:
         for at_s in range(2_000):
             u, cause, in_full = drawn(100, random)
             batch = window.add(summary(u, cause & stops, in_full, at_s))
-            alarms[stops] += len(monitors.on_mix(*window.mix_of(batch), at_s))
+            alarms[stops] += len(monitors.on_mix(*window.seen.spread(batch.cell, batch.seen), at_s))
     assert alarms == {True: 0, False: 0}
 
 
@@ -189,7 +190,7 @@ def test_a_new_mix_is_found_where_calls_are_stopped() -> None:
             u = np.sqrt(u)
             cause = (u > THRESHOLD) & (random.uniform(size=100) < 0.4 + 0.6 * u)
         batch = window.add(summary(u, cause, in_full, at_s))
-        alarms = monitors.on_mix(*window.mix_of(batch), at_s)
+        alarms = monitors.on_mix(*window.seen.spread(batch.cell, batch.seen), at_s)
         found += [at_s] * len(alarms)
     assert found
     assert 80 <= found[0] < 110
