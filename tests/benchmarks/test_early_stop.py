@@ -9,12 +9,13 @@ import pytest
 
 from benchmarks.early_stop import experiment
 from benchmarks.early_stop.report import write
+from benchmarks.handoff.experiment import LARGE_TOKEN
 from stream_router.model_client.request import StopRule
 from tests.benchmarks.test_handoff import MADE, Scripted, right, said
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
 
 QUERIES = [query for query in load_traffic() if query.shift == "none" and "lens" in query.gold][:6]
-DOUBTED, PRICE = 5, experiment.LARGE_TOKEN
+DOUBTED, PRICE = 5, LARGE_TOKEN
 
 
 def trial(monkeypatch: pytest.MonkeyPatch, *, wrong: bool = True) -> Any:

@@ -98,6 +98,6 @@ class StandIns:
         if self.weight == 1.0:
             return cell, counted
         alike = others.sums["stopped"] + others._spared
-        queries: Floats = self.spared * (alike / self._spared)
+        queries = self.spared.astype(np.float64) * (alike / self._spared)
         queries[cell] += counted - others.spared
         return np.arange(len(queries)), queries

@@ -19,7 +19,8 @@ from tests.support.cascade_stream import START
 GRID = Grid(GridSpec())
 FULL_SHARE, THRESHOLD = 0.2, 0.3
 WINDOWS, QUERIES = 1_000, 2_000
-Bools, Floats = NDArray[np.bool_], NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 
 def drawn(queries: int, random: np.random.Generator) -> tuple[Floats, Bools, Bools]:
@@ -56,7 +57,8 @@ def summary(u: Floats, cause: Bools, in_full: Bools, at_s: int = 0) -> TrafficSu
 def rates(by_cell: Floats) -> Floats:
     """Return the share of queries above each of some thresholds."""
     cells = [GRID.index(threshold) for threshold in (0.1, THRESHOLD, 0.4, 0.6)]
-    return np.array([by_cell[cell + 1 :].sum() for cell in cells]) / by_cell.sum()
+    above: Floats = np.array([by_cell[cell + 1 :].sum() for cell in cells])
+    return above / float(by_cell.sum())
 
 
 def test_escalation_rates_are_as_unbiased_as_those_of_full_runs() -> None:
