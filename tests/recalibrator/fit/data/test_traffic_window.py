@@ -117,7 +117,7 @@ def test_answers_that_would_have_failed_are_stood_for_too() -> None:
     assert window.failed_share == pytest.approx(0.05)
 
 
-def test_what_was_added_is_taken_out_again_and_survives_a_snapshot() -> None:
+def test_what_was_added_is_taken_out_and_survives_a_snapshot() -> None:
     """Weights are made when they are read, so that counts stay whole numbers."""
     random = np.random.default_rng(10)
     window, latest = TrafficWindow(GRID, QUERIES), TrafficWindow(GRID, QUERIES)
