@@ -157,7 +157,7 @@ class TrafficSummarizer:
             tally.small_prompt_tokens += small.prompt_tokens
         # Where calls may be stopped, only those drawn to run in full are all of one kind; see the method.
         in_full = routed.early_stop is None or routed.early_stop.in_full
-        if in_full and small is not None and small.valid:
+        if in_full and small is not None and small.valid and small.completion_tokens:
             tally.lengths[rounded_length(small.completion_tokens)] += 1
         if large is not None:
             tally.large_calls += 1
