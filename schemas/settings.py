@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
+from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 from urllib.parse import unquote, urlsplit
 
@@ -31,6 +32,7 @@ from schemas.detectors import DEFAULT_DETECTORS, check_detector
 from schemas.early_stop import FullShare
 from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 from schemas.handoff import Granularity, Handoff
+from schemas.target_rules import contradictions, impossibilities
 
 TEXT_PLACEHOLDER = "{text}"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -599,7 +601,7 @@ class WorkloadSettings(Section):
     small, large : table
         The two models' servers.
     target : table
-        The promise that the threshold must hold.
+        The promise that the threshold must hold: a quality at the least cost, or the best quality that a budget buys.
     sampling : table
         Exploration and labels.
     cost : table, optional
@@ -703,6 +705,14 @@ class WorkloadSettings(Section):
                 "target.certified needs sampling.exploration_probability above 0: without exploration nothing is known "
                 "of the large model's answers below the threshold"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _promises_what_it_can(self) -> Self:
+        explored = self.sampling.exploration_probability
+        faults = chain(contradictions(self.target), impossibilities(self.target, self.fields, self.cost, explored))
+        if (fault := next(faults, None)) is not None:
+            raise ValueError(fault)
         return self
 
     @property

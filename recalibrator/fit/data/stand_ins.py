@@ -65,9 +65,11 @@ class StandIns:
         return min(queries, queries * queries / squares)
 
     @property
-    def failed(self) -> float:
-        """Queries whose small answer failed, or would have."""
-        return self.sums["small_failed"] + (self.weight - 1.0) * self.sums["spared_failed"]
+    def failed_share(self) -> float:
+        """Share of queries whose small answer failed, or would have, in [0, 1]."""
+        failed = self.sums["small_failed"] + (self.weight - 1.0) * self.sums["spared_failed"]
+        queries = self.sums["queries"]
+        return min(1.0, max(0.0, failed / queries)) if queries > 0.0 else 0.0
 
     @property
     def needless_share(self) -> float | None:

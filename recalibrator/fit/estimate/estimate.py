@@ -315,7 +315,7 @@ def _traffic(labelled: Floats, traffic: TrafficWindow) -> tuple[Floats, float]:
     whole = float(labelled.sum())
     failed = float(labelled[-1]) / whole if whole > 0.0 else 0.0
     if traffic.recent["queries"] > 0.0:
-        failed = traffic.failed_share
+        failed = traffic.seen.failed_share
     return shares * (1.0 - failed), failed
 
 
