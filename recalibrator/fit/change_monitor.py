@@ -166,7 +166,9 @@ class ChangeMonitor:
             Whether an audit could be published.
         """
         self.label_quality, _ = step(self.label_quality, AuditsDrawn(summary, audits), self._constants.audit)
-        alarms = self.drift.on_traffic(batch.cell, batch.counts, batch.last_us)
+        pairs = batch.counts[PAIRS : AGREEING + 1]
+        alarms = self.drift.on_pairs(batch.cell, pairs, batch.last_us)
+        alarms += self.drift.on_mix(*self._traffic.seen.spread(batch.cell, batch.seen), batch.last_us)
         return self._handle_alarms(alarms, now_us, may_ask=may_ask)
 
     def _handle_alarms(self, alarms: list[Alarm], now_us: int, *, may_ask: bool) -> bool:

@@ -13,13 +13,14 @@ from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import Change, LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
-from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
+from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.drift.handoff_watch import HandoffWatch
 from recalibrator.fit.estimate.estimate import Support
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.label_quality.state_machine import sentence as label_sentence
 from recalibrator.fit.method_constants import MethodConstants
+from recalibrator.fit.publish.early_stopping import EarlyStopping
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.trial import Trials
 from recalibrator.fit.publish.versions import Holds
@@ -119,6 +120,7 @@ class WorkloadFacts(NamedTuple):
     counters: Counters
     trials: Trials
     handoff: HandoffWatch
+    early_stopping: EarlyStopping
     now_us: int
     standing: TargetStanding | None = None
 
@@ -140,7 +142,6 @@ def workload_status(
     suspected = not trust.is_trusting or (monitor.drift.labels_suspected and trust.is_unanswered)
     state = _state(facts, effective, suspected=suspected, stale=stale)
     quality = _quality(current, support, policies)
-    cost = _cost(settings, traffic)
     said = _sentence(state, facts, quality, effective) or label_sentence(trust, labels.set_aside_since(-1))
     remarks = monitor.labelers.sentence(labels) + facts.handoff.sentence()
     known: DriftState | None = "insufficient_labels" if effective < needed.minimum_labels else None
@@ -153,7 +154,7 @@ def workload_status(
         micro_f1=quality,
         per_field=served_per_field(sums, half_life),
         escalation_rate=traffic.escalation_rate,
-        cost=cost,
+        cost=(cost := _cost(settings, traffic)),
         labels=_labels(labels, traffic, counters, effective),
         drift=monitor.drift.status("stale" if stale else known),
         calibration_error=calibration_error(sums, half_life),
@@ -161,12 +162,13 @@ def workload_status(
         updated_at=from_us(facts.now_us) if facts.now_us else None,
         details=counters.details() | _details(settings, labels, monitor, traffic),
         saving=_saving(cost),
-        uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
+        uncertainty=uncertainty_histogram(traffic.seen.by_cell, traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
         trial=facts.trials.status(current, None if quality is None else policies, costs(settings, traffic)),
         outage=outage,
         commands=tuple(CommandOutcome.model_validate(one) for one in counters.commands),
         handoff=facts.handoff.status(),
+        early_stop=facts.early_stopping.status(current, traffic),
         standing=facts.standing,
     )
 

@@ -39,6 +39,8 @@ class _Number(str):
 def parse_answer(model: str, reply: Reply, fields: Sequence[str], latency_s: float) -> ModelRun:
     """Return one model's run: valid when the answer is whole, has probabilities, and is one JSON object.
 
+    A call that was stopped early has not failed, and is no valid answer either.
+
     Parameters
     ----------
     model : str
@@ -48,8 +50,8 @@ def parse_answer(model: str, reply: Reply, fields: Sequence[str], latency_s: flo
     latency_s : float
     """
     entities = None
-    error = _defect(reply)
-    if error is None:
+    error = None if reply.stopped else _defect(reply)
+    if error is None and not reply.stopped:
         try:
             entities = read_entities(reply.text, fields)
         except InvalidAnswerError as invalid:
@@ -58,7 +60,7 @@ def parse_answer(model: str, reply: Reply, fields: Sequence[str], latency_s: flo
         model=model,
         raw=reply.text[:MAX_ANSWER_CHARS],
         entities=entities,
-        valid=error is None,
+        valid=error is None and not reply.stopped,
         uncertainty=reply.uncertainty if error is None else None,
         completion_tokens=reply.completion_tokens,
         finish_reason=reply.finish_reason,

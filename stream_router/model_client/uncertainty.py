@@ -37,6 +37,11 @@ class UncertaintySignal(Protocol):
         """How many of the most probable alternatives of each token are needed."""
         ...
 
+    @property
+    def certainty(self) -> Callable[[Collection[float]], float]:
+        """The log-probabilities of one token's alternatives → how certain it is, in [0, 1]; u is 1 - their mean."""
+        ...
+
     def of(self, tokens: Collection[Collection[float]]) -> float | None:
         """Return u in [0, 1], or None without tokens.
 
@@ -79,9 +84,18 @@ class MeanSignal:
 
     def of(self, tokens: Collection[Collection[float]]) -> float | None:
         """Return u in [0, 1], or None without tokens; see :meth:`UncertaintySignal.of`."""
-        if not tokens:
-            return None
-        return min(1.0, max(0.0, 1.0 - math.fsum(map(self.certainty, tokens)) / len(tokens)))
+        return uncertainty_of(list(map(self.certainty, tokens)))
+
+
+def uncertainty_of(certainties: Collection[float]) -> float | None:
+    """Return u of an answer from how certain each of its tokens is: 1 - their mean, or None without tokens.
+
+    Examples
+    --------
+    >>> uncertainty_of([1.0, 0.5])
+    0.25
+    """
+    return min(1.0, max(0.0, 1.0 - math.fsum(certainties) / len(certainties))) if certainties else None
 
 
 def margin(logprobs: Collection[float]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.drift.policies.clairvoyant import Clairvoyant
+from benchmarks.drift.policies.early_stop import OursEarlyStop
 from benchmarks.drift.policies.ours import WITHOUT, Ours
 from benchmarks.drift.policies.ucci_router import AsReleased, Reselected, Static
 from benchmarks.drift.policies.windowed import AdaptiveConformal, InversePropensity, Naive, PostStratified
@@ -56,7 +57,13 @@ WATCHED: dict[str, Callable[[], Policy]] = {
 MAPS: dict[str, Callable[[], Policy]] = {"ours-platt": lambda: Ours(calibration_map="platt")}
 """Ours with another fitter of the map g."""
 
-POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **MAPS, **WATCHED}
+EARLY_STOP: dict[str, Callable[[], Policy]] = {
+    "ours-early-stop": OursEarlyStop,
+    **{f"ours-early-stop@{s:g}": lambda s=s: OursEarlyStop(s) for s in SAFETIES},
+}
+"""Ours where small calls are stopped early, and the same with more or less margin."""
+
+POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **MAPS, **WATCHED, **EARLY_STOP}
 
 EXERCISED_BY: dict[str, tuple[str, ...]] = {
     "ours-no-mix detectors": ("new_model", "prior"),

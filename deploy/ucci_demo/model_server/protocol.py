@@ -43,6 +43,8 @@ class Asked:
         Send each token as an event, as soon as it is there.
     counts_usage : bool
         End the stream with the numbers of tokens.
+    counts_on : bool
+        Send them with every token.
     """
 
     api: Api
@@ -53,6 +55,7 @@ class Asked:
     schema: Any = None
     streams: bool = False
     counts_usage: bool = False
+    counts_on: bool = False
 
 
 def read_request(api: Api, body: Any, served_model: str) -> Asked:
@@ -92,6 +95,7 @@ def read_request(api: Api, body: Any, served_model: str) -> Asked:
         _schema(body),
         streams=streams,
         counts_usage=bool(options.get("include_usage")),
+        counts_on=bool(options.get("include_usage") and options.get("continuous_usage_stats")),
     )
 
 
@@ -241,13 +245,16 @@ class EventStream:
             listed = _chat_logprobs if self._asked.api == "chat" else _logprobs
             logprobs = listed([token], self._asked.alternatives, self._name)
         content = {"delta": {"content": text}} if self._asked.api == "chat" else {"text": text}
-        return self._document() | {"choices": [{**choice, **content, "logprobs": logprobs}]}
+        document = self._document() | {"choices": [{**choice, **content, "logprobs": logprobs}]}
+        return document | self._usage() if self._asked.counts_on else document
 
     def usage(self) -> dict[str, Any]:
         """Return the document that ends the stream."""
+        return self._document() | {"choices": []} | self._usage()
+
+    def _usage(self) -> dict[str, Any]:
         read, written = self._generated.prompt_tokens, self._tokens
-        usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-        return self._document() | {"choices": [], "usage": usage}
+        return {"usage": {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}}
 
     def _document(self) -> dict[str, Any]:
         kind = "chat.completion.chunk" if self._asked.api == "chat" else "text_completion"

@@ -100,6 +100,7 @@ def _decision(routed: RoutedEvent, version: CalibrationVersion | None) -> dict[s
         "reason": decision.reason,
         "answered_by": routed.answered_by,
         "uncertainty": decision.uncertainty,
+        "uncertainty_least": routed.early_stop.uncertainty_least if routed.early_stop and routed.stopped else None,
         "error_probability": decision.error_probability,
         "calibration_version": decision.calibration_version,
         "uncertainty_threshold": None if version is None else version.uncertainty_threshold,
@@ -110,7 +111,7 @@ def _decision(routed: RoutedEvent, version: CalibrationVersion | None) -> dict[s
         "repeatable": None,
     }
     if version is not None and decision.reason != "degraded":
-        again = version.decide(decision.uncertainty, routed.query_id)
+        again = version.decide_stopped() if routed.stopped else version.decide(decision.uncertainty, routed.query_id)
         made["repeatable"] = (again.escalated, again.reason) == (decision.escalated, decision.reason)
     return made
 

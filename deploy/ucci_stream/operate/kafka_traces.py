@@ -12,6 +12,7 @@ from rich.console import Console
 
 from recalibrator.decoding import decode_observation
 from schemas.calibration import CalibrationVersion
+from schemas.early_stop import EARLY_STOP
 from schemas.errors import DecodeError, UcciError
 from schemas.event import DEFAULT_SIGNAL, rfc3339
 from schemas.feedback import FeedbackEvent
@@ -176,6 +177,8 @@ def _drawn(draws: Mapping[str, Any]) -> str:
 def _answer(run: Mapping[str, Any] | None) -> str:
     if run is None:
         return "not called"
+    if run["finish_reason"] == EARLY_STOP:
+        return f"stopped early, after {run['completion_tokens']} tokens"
     return _json_text(run["entities"]) if run["valid"] else f"failed: {run['error']}"
 
 
@@ -185,9 +188,11 @@ def _json_text(value: Any) -> str:
 
 def _against(decision: Mapping[str, Any]) -> str:
     uncertainty, threshold = decision["uncertainty"], decision["uncertainty_threshold"]
-    if uncertainty is None:
-        return ""
-    return f": u = {uncertainty:.5f}" + ("" if threshold is None else f", threshold {threshold:.5f}")
+    beside = "" if threshold is None else f", threshold {threshold:.5f}"
+    if uncertainty is not None:
+        return f": u = {uncertainty:.5f}{beside}"
+    least = decision["uncertainty_least"]
+    return "" if least is None else f": stopped early, u at least {least:.5f}{beside}"
 
 
 def _version(decision: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ from stream_router.ports import ServerName
 from ucci_runtime.process import SystemClock
 from ucci_stream.topics.access import asking_group
 from ucci_stream.topics.admin import client_properties
-from ucci_stream.topics.outcomes import Follower, follow
+from ucci_stream.topics.outcomes import Follower, follow, uncertainty_words
 
 _REASONS = {
     "threshold": "u lies above the threshold, so the large model was asked",
@@ -158,7 +158,7 @@ def _print_decision(asked: Asked, out: Console) -> None:
     facts = [
         ("decision", f"{'escalated' if decision.escalated else 'kept'}: {_REASONS[decision.reason]}"),
         ("answered by", f"{routed.answered_by}, {asked.seconds * 1000:.0f} ms from query to committed result"),
-        ("u", "none" if decision.uncertainty is None else f"{decision.uncertainty:.5f}"),
+        ("u", uncertainty_words(routed, 5) + (", when the small call was stopped early" if routed.stopped else "")),
     ]
     if decision.error_probability is not None:
         facts.append(("error probability", f"{decision.error_probability:.1%}"))

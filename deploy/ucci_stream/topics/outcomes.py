@@ -222,12 +222,20 @@ def results(settings: Settings, last: int, *, endless: bool) -> Iterator[RoutedE
 def result_line(routed: RoutedEvent) -> str:
     """Return a result in one line for people, with rich markup."""
     decision = routed.decision
-    u = "–" if decision.uncertainty is None else f"{decision.uncertainty:.4f}"
+    u = uncertainty_words(routed, 4)
     said = {name: value for name, value in routed.entities.items() if value is not None}
     words = ", ".join(f"{name}={value if isinstance(value, str) else '; '.join(value)}" for name, value in said.items())
     when = routed.routed_at.strftime("%H:%M:%S")
     begin = f"[dim]{when}[/] {escape(routed.query_id)} [bold]{routed.answered_by}[/]"
     return f"{begin} {decision.reason} u={u} {escape(words)}"
+
+
+def uncertainty_words(routed: RoutedEvent, digits: int) -> str:
+    """Return u for people: a dash where the small model failed, the lower bound where its call was stopped early."""
+    u, stop = routed.decision.uncertainty, routed.early_stop
+    if u is not None:
+        return f"{u:.{digits}f}"
+    return f"≥{stop.uncertainty_least or 0.0:.{digits}f}" if stop is not None and stop.stopped else "–"
 
 
 class Wanted(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalibrator.fit.arrays import Floats, pack, unpack
+from recalibrator.fit.arrays import Floats, Ints, pack, unpack
 from recalibrator.fit.drift.cusum import Cusum, CusumRules
 from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
 from recalibrator.fit.drift.river_detector import RiverDetector
@@ -111,29 +111,39 @@ class DriftMonitors:
     def _update(self, channel: Channel, seen: Outcomes) -> list[Alarm]:
         return [alarm for one in self._by_channel[channel] if (alarm := one.update(seen)) is not None]
 
-    def on_traffic(self, cell: NDArray[np.intp], counts: NDArray[np.int64], now_us: int) -> list[Alarm]:
-        """Take one summary in.
+    def on_pairs(self, cell: Ints, counts: NDArray[np.int64], now_us: int) -> list[Alarm]:
+        """Take in how many queries of one summary both models answered.
 
         Parameters
         ----------
         cell : ndarray of int, shape (filled,)
-            Cells with queries.
-        counts : ndarray of int, shape (3, filled)
-            Queries, pairs and agreeing pairs in each.
+        counts : ndarray of int, shape (2, filled)
+            Pairs and agreeing pairs in each of these cells.
         now_us : int
         """
-        alarms = []
-        queries, pairs, agreeing = counts.astype(np.float64)
-        if self._expected is not None and pairs.any():
-            alarms = self._update(AGREEMENT, Outcomes(self._expected[cell], pairs, agreeing, now_us))
+        pairs, agreeing = counts.astype(np.float64)
+        if self._expected is None or not pairs.any():
+            return []
+        return self._update(AGREEMENT, Outcomes(self._expected[cell], pairs, agreeing, now_us))
+
+    def on_mix(self, cell: Ints, queries: Floats, now_us: int) -> list[Alarm]:
+        """Take in how the u of one summary's queries is distributed.
+
+        Parameters
+        ----------
+        cell : ndarray of int, shape (filled,)
+        queries : ndarray of float, shape (filled,)
+            In each of these cells.
+        now_us : int
+        """
         if not self._watch_mix:
-            return alarms
+            return []
         if self._cuts:
-            return alarms + self._on_uncertainty(cell, queries, now_us)
+            return self._on_uncertainty(cell, queries, now_us)
         self._reference[cell] += queries
         if self._reference.sum() >= _REFERENCE_QUERIES:
             self._cut()
-        return alarms
+        return []
 
     def _on_uncertainty(self, cell: NDArray[np.intp], queries: Floats, now_us: int) -> list[Alarm]:
         alarms = []

@@ -23,6 +23,7 @@ from schemas.calibration import (
 )
 from schemas.command import Command
 from schemas.costs import ModelCosts
+from schemas.early_stop import EarlyStop, full_share
 from schemas.event import from_us
 from schemas.handoff import Handoff
 from schemas.settings import WorkloadSettings
@@ -56,6 +57,8 @@ class VersionRegistry:
         self.current: CalibrationVersion | None = None
         self.handoff: Handoff | None = None
         """What new versions hand over; None where none is configured."""
+        self.early_stop: EarlyStop | None = None
+        """When new versions have small calls stopped; None: never."""
 
     @property
     def signal(self) -> str:
@@ -72,8 +75,9 @@ class VersionRegistry:
         return self._versions.get(version)
 
     def audit_probabilities(self) -> dict[int, float]:
-        """Return by number what the versions known have audited, those that audit nothing left out."""
-        return {number: one.audit_probability for number, one in self._versions.items() if one.audit_probability > 0.0}
+        """Return by number which share of the pairs that were counted the versions known have audited, if any."""
+        audited = {number: one for number, one in self._versions.items() if one.audit_probability > 0.0}
+        return {number: min(1.0, one.audit_probability / full_share(one.early_stop)) for number, one in audited.items()}
 
     def publish(
         self,
@@ -110,6 +114,7 @@ class VersionRegistry:
             parent_version=None if parent is None else parent.version,
             **({} if self.handoff is None else {"handoff": self.handoff}),
             basis=self._settings.basis,
+            **({} if self.early_stop is None else {"early_stop": self.early_stop}),
         )
         if not on_trial:
             self.current = version

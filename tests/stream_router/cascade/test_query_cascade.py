@@ -33,6 +33,7 @@ LABELLED = next(i for i in IDS if 0.05 < uniform(i, WORKLOAD) < 0.10)
 Kind = Literal["none", "cold_start", "kept", "threshold", "infeasible"]
 KINDS: tuple[Kind, ...] = ("none", "cold_start", "kept", "threshold", "infeasible")
 OUTAGES: tuple[Literal["serve_small", "wait"], ...] = ("serve_small", "wait")
+ENDS = (RunEnd.VALID, RunEnd.FAILED, RunEnd.DOWN)
 
 
 def version(kind: Kind, number: int = 7, costs: ModelCosts | None = None) -> CalibrationVersion | None:
@@ -81,7 +82,7 @@ def result(life: QueryCascade) -> RoutedEvent:
     return event
 
 
-@pytest.mark.parametrize(("kind", "small", "large", "outage"), list(product(KINDS, RunEnd, RunEnd, OUTAGES)))
+@pytest.mark.parametrize(("kind", "small", "large", "outage"), list(product(KINDS, ENDS, ENDS, OUTAGES)))
 def test_rule_10_for_every_combination(
     kind: Kind, small: RunEnd, large: RunEnd, outage: Literal["serve_small", "wait"]
 ) -> None:
@@ -132,7 +133,7 @@ def test_rule_10_for_every_combination(
     assert (event.routed_at, event.routed_by, event.metadata) == (NOW, "router-0", {"page": 3})
 
 
-@pytest.mark.parametrize("large", list(RunEnd))
+@pytest.mark.parametrize("large", ENDS)
 def test_explored_query_keeps_label_rate_and_propensity(large: RunEnd) -> None:
     """An explored query is labelled at the rate of the kept ones and keeps its propensity."""
     life = cascade(EXPLORED)
@@ -268,3 +269,42 @@ def test_an_answer_that_comes_too_late_hands_nothing_over() -> None:
     handoff = late.result("small", COSTS, "router-0").handoff
     assert handoff is not None
     assert (late.begun, handoff.characters, handoff.tokens) == ("", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("large", "again", "outage", "steps"),
+    [
+        (RunEnd.VALID, None, "serve_small", [Serve("large")]),
+        (RunEnd.DOWN, None, "wait", [WaitFor(("large",))]),
+        (RunEnd.FAILED, RunEnd.VALID, "wait", [Ask("small"), Serve("small")]),
+        (RunEnd.DOWN, RunEnd.VALID, "serve_small", [Ask("small"), Serve("small")]),
+        (RunEnd.FAILED, RunEnd.FAILED, "serve_small", [Ask("small"), GiveUp()]),
+        (RunEnd.FAILED, RunEnd.DOWN, "serve_small", [Ask("small"), WaitFor(("small",))]),
+        (RunEnd.DOWN, RunEnd.FAILED, "serve_small", [Ask("small"), WaitFor(("large",))]),
+        (RunEnd.DOWN, RunEnd.DOWN, "serve_small", [Ask("small"), WaitFor(("small", "large"))]),
+    ],
+)
+def test_a_stopped_answer_is_asked_for_again_in_need_only(
+    large: RunEnd, again: RunEnd | None, outage: Literal["serve_small", "wait"], steps: list[Step]
+) -> None:
+    """The second call is for an answer to serve: it may not be stopped, and the decision stays that of the stop."""
+    life = cascade(large_outage=outage)
+    assert run_both(life, "threshold", RunEnd.STOPPED, large) == steps[0]
+    decided = life.drawn
+    if again is not None:
+        assert life.stop_rule(version("threshold")) is None
+        life.small_ended(asked("small", again), version("kept"), NOW + timedelta(seconds=1))
+        assert life.next_step() == steps[1]
+    assert life.drawn is decided
+    assert decided is not None
+    assert (decided.decision.reason, decided.decision.uncertainty) == ("threshold", None)
+
+
+def test_a_small_model_that_came_back_may_be_stopped() -> None:
+    """While both servers were down the large one was asked in vain: it is asked again for what was stopped."""
+    life = cascade()
+    assert run_both(life, "threshold", RunEnd.DOWN, RunEnd.DOWN) == WaitFor(("small", "large"))
+    life.small_ended(asked("small", RunEnd.STOPPED), version("threshold"), NOW)
+    assert life.next_step() == Ask("large")
+    assert life.drawn is not None
+    assert life.drawn.decision.reason == "threshold"
