@@ -26,6 +26,7 @@ from schemas.event import (
     Uncertainty,
     WorkloadName,
 )
+from schemas.movement import MovementStatus
 from schemas.trial import TrialStatus
 
 WorkloadState = Literal[
@@ -352,6 +353,7 @@ class WorkloadStatus(Event):
     outage: OutageStatus | None = None
     commands: tuple[CommandOutcome, ...] = ()
     handoff: HandoffStatus | None = None
+    moved: MovementStatus | None = None
 
     @classmethod
     def cold_start(cls, workload: str, target: Target) -> Self:
