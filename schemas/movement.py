@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from schemas.event import Count, Flag, NonNegative, Part, Probability, QueryId, Real, Timestamp
 from schemas.traffic import CategoryName, TraitName
 
@@ -38,7 +42,7 @@ class MovedTrait(Part):
     trait: TraitName
     segment: TraitName | None = None
     value: CategoryName | None = None
-    categories: tuple[MovedCategory, ...]
+    categories: Annotated[tuple[MovedCategory, ...], Field(min_length=1)]
     information: NonNegative
     escalation_explained: Real | None = None
     follows: TraitName | None = None
@@ -92,13 +96,13 @@ class Movement(Part):
         Ids of queries without and with what moved first, drawn by a hash.
     """
 
-    sentence: str
+    sentence: Annotated[str, Field(min_length=1)]
     since: Timestamp
     noticed_at: Timestamp
     is_settled: Flag = False
     queries_before: Count
     queries_after: Count
-    traits: tuple[MovedTrait, ...]
+    traits: Annotated[tuple[MovedTrait, ...], Field(min_length=1)]
     escalation: RateChange
     micro_f1: RateChange | None = None
     examples_before: tuple[QueryId, ...] = ()
@@ -120,7 +124,7 @@ class MovementStatus(Part):
         The latest, newest first.
     """
 
-    sentence: str
+    sentence: Annotated[str, Field(min_length=1)]
     series: Count = 0
     is_watching: Flag = False
     movements: tuple[Movement, ...] = ()

@@ -12,11 +12,13 @@ import numpy as np
 
 from benchmarks.explanations.rivals import Fired, Rivals
 from benchmarks.explanations.scenarios import QUIET, RECORDED, SYNTHETIC, Scenario
-from benchmarks.explanations.stream import SETTINGS, START, Plan, events
+from benchmarks.explanations.stream import SETTINGS, START, Plan, events, routed
+from benchmarks.explanations.texts import asked
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.movement.monitor import MovementMonitor
 from recalibrator.fit.movement.series_table import RECENT_BLOCKS, Series, SeriesTable
 from recalibrator.grid import Grid
+from recalibrator.join.profile_counter import ProfileCounter
 from schemas import LabelledExample
 from schemas.movement import Movement
 from schemas.traffic import GridSpec
@@ -187,7 +189,13 @@ def _cost() -> dict[str, float]:
         monitor.status(_NO_LABELS)
     status_us = (time.process_time() - status_s) * 1e6 / 20
     table = _full_table(200)
+    queries = [routed(number, one, "web", 0.05) for number, one in enumerate(asked("clean", 3_000))]
+    counter, counted_s = ProfileCounter(SETTINGS), time.process_time()
+    for one in queries:
+        counter.add(one)
+    counted_us = (time.process_time() - counted_s) * 1e6 / len(queries)
     return {
+        "join_us_by_query": counted_us,
         "series": float(len(monitor.table)),
         "us_by_summary": spent_us / len(summaries),
         "status_us": status_us,

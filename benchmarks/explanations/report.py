@@ -118,6 +118,7 @@ def _rivals(results: dict[str, Any]) -> str:
 
 def _cost(cost: dict[str, float]) -> str:
     rows = [
+        ("the join's counts, a query (two segments)", f"{cost['join_us_by_query']:,.0f} µs of CPU"),
         (f"monitors, a summary of 50 queries ({cost['series']:.0f} series)", f"{cost['us_by_summary']:,.0f} µs of CPU"),
         ("the status's part", f"{cost['status_us']:,.0f} µs of CPU"),
         ("a summary's record", f"{cost['summary_bytes']:,.0f} bytes, {cost['of_them_profiles']:,.0f} of them profiles"),

@@ -69,7 +69,7 @@ def events(scenario: Scenario, plan: Plan) -> Iterator[tuple[int, TrafficSummary
         texts = asked(kind, _POOL.get(kind, _OTHERS))
         one = _changed(texts[rng.integers(len(texts))], scenario) if shifted else texts[rng.integers(len(texts))]
         latency_s = float(rng.lognormal(-3.0, 0.3)) * (scenario.slower if hit else 1.0)
-        counter.add(_routed(number, one, source, latency_s))
+        counter.add(routed(number, one, source, latency_s))
         if (number + 1) % QUERIES_A_SUMMARY == 0 and (summary := counter.take()) is not None:
             yield number, summary
         if number % LABEL_EVERY == 0:
@@ -93,7 +93,8 @@ def _changed(one: Asked, scenario: Scenario) -> Asked:
     return Asked(one.text, {**one.entities, scenario.forgets: None}, one.uncertainty)
 
 
-def _routed(number: int, one: Asked, source: str, latency_s: float) -> RoutedEvent:
+def routed(number: int, one: Asked, source: str, latency_s: float) -> RoutedEvent:
+    """Return the result of one query."""
     template = _template(one.text, None if one.entities is None else tuple(one.entities.items()), one.uncertainty)
     assert template.small is not None
     return template.model_copy(

@@ -1,4 +1,4 @@
-"""The monitors of what moved: summaries and labels flow in, what the status says of movements flows out.
+"""The monitors of one workload: they learn what is usual, test for what moves, and say it in the status.
 
 The first queries teach which words and values of segments are usual. Then every 250 queries make a block, and after
 each block all series are tested for a change that began with one of the latest blocks. What is found is compared before
@@ -101,6 +101,10 @@ class _Learned:
                 if profile.value in tally or len(tally) < _TALLIED_VALUES:
                     tally[profile.value] += profile.queries
 
+    def lacks(self, summary: TrafficSummary) -> bool:
+        """Return whether a summary has a segment of which nothing was learned."""
+        return any(one.segment is not None and one.segment not in self.tallies for one in summary.profiles)
+
     def watched(self, segment: str) -> frozenset[str]:
         """Return the values of a segment that are told apart; asked once all is learned."""
         if segment not in self._watched:
@@ -140,15 +144,20 @@ class MovementMonitor:
 
     def on_traffic(self, summary: TrafficSummary) -> None:
         """Take one summary in."""
-        if not summary.profiles:
+        whole = next((one for one in summary.profiles if one.segment is None), None)
+        if whole is None:
             return
+        if self._learned.vocabulary.is_known and self._learned.lacks(summary):
+            # A segment that the workload names from now on: nothing is known of its values.
+            self._begin()
+            self._moved = None
         if not self._learned.vocabulary.is_known:
             self._learned.learn(summary)
             return
         for profile in summary.profiles:
             self._count(profile)
         self._count_words(summary.words)
-        whole, block = summary.profiles[0], self._block
+        block = self._block
         block.queries += min(whole.queries, _COUNT_MOST)
         block.escalated += min(whole.escalated, whole.queries, _COUNT_MOST)
         first, last = to_us(summary.first_routed_at), to_us(summary.last_routed_at)

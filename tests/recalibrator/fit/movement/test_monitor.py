@@ -155,6 +155,38 @@ def test_summaries_of_earlier_releases_say_nothing() -> None:
     assert monitor.status(_NO_LABELS).series == 0
 
 
+def test_a_segment_named_later_is_learned_first() -> None:
+    """Once a workload names another segment, its values are learned anew before anything is said of them."""
+    monitor = MovementMonitor()
+    for summary in stream(5_000, missing_on_web=0.3):
+        whole = tuple(one for one in summary.profiles if one.segment is None)
+        words = summary.words.model_copy(update={"segments": {}})
+        monitor.on_traffic(summary.model_copy(update={"profiles": whole, "words": words}))
+    assert monitor.status(_NO_LABELS).is_watching
+    later = list(stream(12_000, missing_on_web=0.3))
+    monitor.on_traffic(later[0])
+    assert not monitor.status(_NO_LABELS).is_watching
+    for summary in later[1:]:
+        monitor.on_traffic(summary)
+    assert Series("field:camera", "source", "web") in monitor.table.series
+    assert monitor.status(_NO_LABELS).movements == ()
+
+
+def test_another_domain_is_named_and_then_learned() -> None:
+    """Where most queries have mostly new words, that is said, and what is usual is learned from them."""
+    monitor, summaries = MovementMonitor(), list(stream(11_000, missing_on_web=0.3))
+    for summary in summaries[: SHIFT_AT // _A_SUMMARY]:
+        monitor.on_traffic(summary)
+    for summary in summaries[SHIFT_AT // _A_SUMMARY :]:
+        strange = tuple((3_000 + at, 3_500 + at) for at in range(len(summary.words.words)))
+        words = summary.words.model_copy(update={"words": strange})
+        monitor.on_traffic(summary.model_copy(update={"words": words}))
+    found = monitor.status(_NO_LABELS)
+    assert [one.traits[0].trait for one in found.movements] == ["words"]
+    assert found.sentence.startswith("queries of mostly rare or new words are more frequent")
+    assert not found.is_watching
+
+
 def test_hostile_counts_neither_overflow_nor_grow_the_state() -> None:
     """Counts as large as the contract takes, and names without end, leave numbers finite and the table bounded."""
     monitor = MovementMonitor()
