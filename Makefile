@@ -55,7 +55,7 @@ test-vllm: $(STAMP) ## the protocol's conformance suite against real vLLM server
 	$(BIN)/python -m pytest -q -m vllm tests/conformance
 
 test-label-studio: $(STAMP) ## label requests and labels against a real Label Studio (installs it, 1 GB)
-	$(BIN)/python -m pytest -q -m label_studio tests/deploy/label_studio
+	$(BIN)/python -m pytest -q -m label_studio tests/deploy/label_tools
 
 chaos: $(STAMP)  ## faults of every kind on a real broker, some 25 minutes; SEED=7 KINDS=kill,broker ROUNDS=2, or SOAK=10 minutes
 	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds "$(KINDS)") \

@@ -63,8 +63,9 @@ err = Console(stderr=True)
 
 
 @app.callback()
-def options(version: VersionOption = False) -> None:
+def options(_version: VersionOption = False) -> None:
     """Take the options that stand before a subcommand."""
+    configure_logging(LogFormat.CONSOLE)  # standard output is for the outcome
 
 
 @app.command()
@@ -444,7 +445,6 @@ def calibrate(
     from ucci_stream.offline.calibration_report import what_if as other_targets
     from ucci_stream.topics.admin import require_broker
 
-    configure_logging(LogFormat.CONSOLE)  # standard output is for the outcome
     settings, now, picture = settings_of(config), datetime.now(UTC), _picture(plot)
     require_models(settings)
     chosen = settings.workloads[workload_of(settings, workload)]

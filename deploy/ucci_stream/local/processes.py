@@ -18,6 +18,7 @@ import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
@@ -43,8 +44,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _die_with_parent() -> None:
-    """Run in the child before exec: ask the kernel to kill it when the parent goes (Linux only)."""
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+@contextmanager
+def _signals_held() -> Iterator[set[int]]:
+    """Hold the signals that end this process back until the block is left; gives the mask of before."""
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield {int(number) for number in former}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+
+
+def _begin_child(mask: set[int]) -> None:
+    """Run in the child before exec: take signals again, and ask the kernel to kill it with its parent (Linux only)."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -61,8 +76,7 @@ def unwound_by_signals() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    signals = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-    former = {number: signal.signal(number, leave) for number in signals}
+    former = {number: signal.signal(number, leave) for number in _ENDING}
     try:
         yield
     finally:
@@ -82,7 +96,11 @@ class RunsInBlock(ABC):
         """End it."""
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(
@@ -115,17 +133,26 @@ class ChildProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process, or start it again after it ended."""
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._argv,
-                env=self._environ,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  no threads hold locks that the one prctl call needs
-            )
+        """Start the process, or start it again after it ended.
+
+        A signal that ends this process meanwhile finds the child known, and ends it with all that it has started.
+        """
+        former, self._process = self._process, None
+        try:
+            with self.log_path.open("ab") as log, _signals_held() as mask:
+                self._process = subprocess.Popen(
+                    self._argv,
+                    env=self._environ,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=partial(_begin_child, mask),  # noqa: PLW1509  its two calls need no thread's lock
+                )
+        except BaseException:
+            self.kill()
+            self._process = self._process or former
+            raise
 
     @property
     def pid(self) -> int:

@@ -103,11 +103,11 @@ class Site:
         return [CalibrationVersion.from_json(value_of(message)) for message in messages]
 
     async def queue(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Ask for the label queue until it is as wanted."""
+        """Ask for the label queue until it is as wanted; an API that has not reached the broker yet says 503."""
         url = f"http://127.0.0.1:{self.port}/v1/label-requests/photo?limit=500"
         document: dict[str, Any] = {}
         async with aiohttp.ClientSession(headers={"X-Api-Key": READ_KEY}) as session, asyncio.timeout(DEADLINE_S):
-            while not (document and holds(document)):
+            while "open" not in document or not holds(document):
                 try:
                     async with session.get(url) as answer:
                         document = await answer.json()

@@ -25,6 +25,17 @@ with unwound_by_signals(), Worker("worker", sys.argv[2:], Path(sys.argv[1])):
     threading.Event().wait()
 """
 
+_SLOW_START = """
+import subprocess
+popen = subprocess.Popen
+def popen_then_wait(*args, **options):
+    child = popen(*args, **options)
+    print("up", flush=True)
+    sys.stdin.read(1)
+    return child
+subprocess.Popen = popen_then_wait
+"""
+
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Path:
@@ -50,6 +61,20 @@ def test_killing_a_child_ends_what_it_started(tmp_path: Path, pipe: Path) -> Non
     with pipe.open() as worker:
         assert worker.readline() == "up\n"
         child.kill()
+        assert worker.read() == ""
+
+
+def test_signal_while_a_child_starts_leaves_none_behind(tmp_path: Path, pipe: Path) -> None:
+    """The child is up before the call that starts it has returned: a parent that was ended then left it running."""
+    argv = [sys.executable, "-c", _SLOW_START + _PARENT, str(tmp_path / "log"), *_WORKER, str(pipe)]
+    parent = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    with pipe.open() as worker:
+        assert worker.readline() == "up\n"
+        assert parent.stdout.readline() == b"up\n"
+        parent.send_signal(signal.SIGHUP)
+        parent.communicate(b".")
+        assert parent.returncode == 128 + signal.SIGHUP
         assert worker.read() == ""
 
 

@@ -292,7 +292,9 @@ async def test_the_two_models_have_places_of_their_own() -> None:
     """A slow large model must not take the small one's places, nor the other way round."""
     async with bench(ESCALATES, small_max_concurrency=5, large_max_concurrency=2) as b:
         b.large.latency_s = b.small.latency_s = 0.005
-        await asyncio.gather(*(b.answer(f"q{n}") for n in range(30)))
+        async with asyncio.timeout(60.0):
+            while b.small.seen.most_concurrent < 5 or b.large.seen.most_concurrent < 2:
+                await asyncio.gather(*(b.answer(f"q{n}") for n in range(30)))
         assert b.small.seen.most_concurrent == 5
         assert b.large.seen.most_concurrent == 2
 
