@@ -26,10 +26,11 @@ class MovedTrait(Part):
     trait : str
         Such as ``field:camera``, ``words``, ``language`` or ``segment:source``.
     segment, value : str or None
-        The segment in which alone it was seen to move, or to which most of its change is due; null: in none more than
-        in others.
+        The segment to which most of its change is due; null: in none more than in others.
+    is_confined : bool
+        Whether it was seen to move in that segment alone; all figures are of the segment's queries then.
     categories : tuple of MovedCategory
-        The one that says it best first, then by how much they moved; in that segment where it moved there alone.
+        The one that says it best first, then by how much they moved.
     information : float
         By how much the categories tell a query after from one before: divergence in nats, by query of the workload.
     escalation_explained : float or None
@@ -42,6 +43,7 @@ class MovedTrait(Part):
     trait: TraitName
     segment: TraitName | None = None
     value: CategoryName | None = None
+    is_confined: Flag = False
     categories: Annotated[tuple[MovedCategory, ...], Field(min_length=1)]
     information: NonNegative
     escalation_explained: Real | None = None

@@ -126,6 +126,7 @@ def _trait(compared: Compared, at: int, telling: float, moved: set[str]) -> Move
         trait=series.trait,
         segment=segment,
         value=value,
+        is_confined=compared.series[at].segment is not None,
         categories=said,
         information=telling,
         escalation_explained=_explained(compared, at),

@@ -46,7 +46,7 @@ def decompose(size_before: Floats, hits_before: Floats, size_after: Floats, hits
 
     >>> effects = decompose(np.array([90.0, 10.0]), np.array([9.0, 8.0]), np.array([50.0, 50.0]), np.array([5.0, 40.0]))
     >>> round(effects.change, 3), effects.composition.round(3).tolist(), effects.within.round(3).tolist()
-    (0.28, [0.14, 0.14], [0.0, 0.0])
+    (0.28, [0.084, 0.196], [0.0, 0.0])
     """
     if size_before.sum() <= 0.0 or size_after.sum() <= 0.0:
         return Effects(np.zeros(len(size_before)), np.zeros(len(size_before)))

@@ -35,7 +35,7 @@ def log_bayes_factor(before: Floats, after: Floats) -> Floats:
     --------
     >>> before, after = np.array([[900.0, 100.0], [900.0, 100.0]]), np.array([[90.0, 10.0], [60.0, 40.0]])
     >>> log_bayes_factor(before, after).round(1).tolist()
-    [-2.1, 19.6]
+    [-2.5, 24.4]
     """
     known = (before + after) > 0.0
     prior = np.where(known, _PRIOR, 0.0)

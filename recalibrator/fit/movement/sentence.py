@@ -29,7 +29,7 @@ _CASES = {
 
 
 def say(traits: tuple[MovedTrait, ...], escalation: RateChange, since: datetime) -> str:
-    r"""Return the sentence.
+    """Return the sentence.
 
     Parameters
     ----------
@@ -48,11 +48,9 @@ def say(traits: tuple[MovedTrait, ...], escalation: RateChange, since: datetime)
     ...     value="web",
     ...     categories=(MovedCategory(category="missing", before=0.31, after=0.52),),
     ...     information=0.1,
-    ...     escalation_explained=0.7,
     ... )
     >>> say((moved,), RateChange(before=0.2, after=0.3), datetime(2026, 1, 31, 2, 10, tzinfo=UTC))
-    'camera is missing more often since 02:10 UTC on 31 Jan (31 % → 52 % of queries), mainly where source is web; \
-explains 70 % of the rise in escalation (20 % → 30 %).'
+    'camera is missing more often since 02:10 UTC on 31 Jan (31 % → 52 % of queries), mainly where source is web.'
     """
     first = traits[0]
     said = first.categories[0]
@@ -61,10 +59,11 @@ explains 70 % of the rise in escalation (20 % → 30 %).'
         # That fewer queries are of usual words alone is better said of the others.
         category, before, after = "any", 1.0 - before, 1.0 - after
     what = _subject(first.trait, category, more=after > before)
-    change = f"{_percent(before)} → {_percent(after)} {_unit(first.trait)}"
+    where = f"{first.segment} is {first.value}"
+    change = f"{_percent(before)} → {_percent(after)} {_unit(first.trait)}{' there' if first.is_confined else ''}"
     found = f"{what} since {since:%H:%M} UTC on {since:%d %b} ({change})"
     if first.segment is not None:
-        found += f", mainly where {first.segment} is {first.value}"
+        found += f", only where {where}" if first.is_confined else f", mainly where {where}"
     if first.escalation_explained is not None and first.escalation_explained >= _HARDLY:
         way = "rise" if escalation.after > escalation.before else "fall"
         share = "all" if first.escalation_explained >= 1.0 else _percent(first.escalation_explained)
