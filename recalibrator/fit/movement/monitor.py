@@ -39,7 +39,7 @@ WATCHED_VALUES = 8
 """Of a segment: the most frequent ones among the first queries; the others count as ``other``."""
 
 _LEAST_BLOCKS = 8
-_LEAST_BEFORE = 500
+_LEAST_BEFORE = 200
 _KEPT_MOVEMENTS = 5
 _TALLIED_VALUES = 100
 _STRANGE_QUERIES = 0.5
