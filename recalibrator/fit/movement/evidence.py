@@ -96,7 +96,7 @@ def detector(log_factors: Floats, allowed: Bools) -> Floats:
     if not log_factors.shape[1]:
         return np.full(len(log_factors), -np.inf)
     masked = np.where(allowed, log_factors, -np.inf)
-    some = allowed.any(axis=1)
+    some: Bools = np.asarray(allowed.any(axis=1))
     found: Floats = np.where(some, logsumexp(np.where(some[:, None], masked, 0.0), axis=1), -np.inf)
     return found
 
