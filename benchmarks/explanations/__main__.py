@@ -1,4 +1,4 @@
-"""Whether the monitors name what moved: recorded and synthetic shifts, quiet streams, river's detectors, cost.
+"""Whether the monitors name what moved: recorded and synthetic shifts, quiet streams, cost.
 
 Example: python -m benchmarks.explanations --out docs/results/explanations
          python -m benchmarks.explanations --quick --out bench-results/explanations

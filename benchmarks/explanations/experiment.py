@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.explanations.rivals import Fired, Rivals
 from benchmarks.explanations.scenarios import QUIET, RECORDED, SYNTHETIC, Scenario
 from benchmarks.explanations.stream import SETTINGS, START, Plan, events, routed
 from benchmarks.explanations.texts import asked
@@ -69,60 +68,28 @@ def run(seeds: Sequence[int], quiet_queries: int, told: Progress) -> dict[str, A
     Parameters
     ----------
     seeds : sequence of int
-        Of the streams of each scenario; the rivals see those of the first.
+        Of the streams of each scenario.
     quiet_queries : int
         In each of the quiet streams: one as drawn, and one in bursts.
     told : callable
         Called with what has been done.
     """
-    outcomes, fired = list[Outcome](), dict[str, list[Fired]]()
+    outcomes = list[Outcome]()
     for scenario in (*RECORDED, *SYNTHETIC):
-        for seed in seeds:
-            rivals = Rivals() if seed == seeds[0] else None
-            outcomes.append(one_stream(scenario, seed, rivals))
-            for name, found in ({} if rivals is None else rivals.fired).items():
-                after = [one for one in found if one.number >= SHIFT_AT]
-                fired.setdefault(name, []).append(_first(scenario, after))
+        outcomes += [one_stream(scenario, seed) for seed in seeds]
         told(scenario.name)
-    quiet, false = {}, dict[str, int]()
+    quiet = {}
     for title, in_bursts in (("as drawn", False), ("in bursts", True)):
-        rivals = None if in_bursts else Rivals()
-        quiet[title] = _quiet(quiet_queries, 1_000, rivals, in_bursts=in_bursts)
-        if rivals is not None:
-            false = {name: len(found) for name, found in rivals.fired.items()}
+        quiet[title] = _quiet(quiet_queries, 1_000, in_bursts=in_bursts)
         told(f"quiet, {title}")
-    return {
-        "outcomes": [asdict(one) for one in outcomes],
-        "quiet": quiet,
-        "rivals": {name: {**_summary(found), "quiet_alarms": false[name]} for name, found in fired.items()},
-        "cost": _cost(),
-    }
+    return {"outcomes": [asdict(one) for one in outcomes], "quiet": quiet, "cost": _cost()}
 
 
-def _first(scenario: Scenario, fired: Sequence[Fired]) -> Fired:
-    """Return the first block at which a rival fired after the shift, with the series of the cause alone."""
-    if not fired:
-        return Fired(-1, ())
-    return Fired(fired[0].number, tuple(one for one in fired[0].series if one.trait.startswith(scenario.cause)))
-
-
-def _summary(found: Sequence[Fired]) -> dict[str, Any]:
-    delays = [one.number + 1 - SHIFT_AT for one in found if one.number >= 0]
-    return {
-        "streams": len(found),
-        "found": len(delays),
-        "cause_among_first": sum(bool(one.series) for one in found),
-        "median_delay": float(np.median(delays)) if delays else None,
-    }
-
-
-def one_stream(scenario: Scenario, seed: int, rivals: Rivals | None = None) -> Outcome:
+def one_stream(scenario: Scenario, seed: int) -> Outcome:
     """Drive the monitors with one stream of a scenario."""
     monitor, noticed = MovementMonitor(), None
     for number, event in events(scenario, Plan(QUERIES, SHIFT_AT, seed)):
         _take(monitor, event)
-        if rivals is not None:
-            rivals.take(number, event)
         is_due = noticed is None and number >= SHIFT_AT and not isinstance(event, LabelledExample)
         if is_due and _since_query(monitor) is not None:
             noticed = number
@@ -164,13 +131,11 @@ def _since_query(monitor: MovementMonitor) -> float | None:
     return since if since is not None and since >= SHIFT_AT - _EARLIEST else None
 
 
-def _quiet(queries: int, seed: int, rivals: Rivals | None, *, in_bursts: bool) -> dict[str, Any]:
+def _quiet(queries: int, seed: int, *, in_bursts: bool) -> dict[str, Any]:
     monitor = MovementMonitor()
     seen: dict[str, str] = {}
     for number, event in events(QUIET, Plan(queries, queries, seed, in_bursts)):
         _take(monitor, event)
-        if rivals is not None:
-            rivals.take(number, event)
         if number % 1_000 == 0:
             seen |= {str(one.since): one.sentence for one in monitor.status(_NO_LABELS).movements}
     return {"queries": queries, "explanations": len(seen), "sentences": list(seen.values())}

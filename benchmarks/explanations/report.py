@@ -1,4 +1,4 @@
-"""The results as a page: a row a scenario, quiet streams, rivals and cost."""
+"""The results as a page: a row a scenario, quiet streams and cost."""
 
 from __future__ import annotations
 
@@ -54,8 +54,6 @@ def page(results: dict[str, Any], made: dict[str, Any]) -> str:
         ),
         "\nIn bursts, eight queries come one after another from one source and in one kind of text.\n",
         *[f"\n- {sentence}" for one in results["quiet"].values() for sentence in one["sentences"]],
-        "\n## River's detectors on the same series\n",
-        _rivals(results),
         "\n## Cost\n",
         _cost(results["cost"]),
         "\n## What was said\n",
@@ -84,43 +82,11 @@ def _scenarios(outcomes: Sequence[dict[str, Any]]) -> str:
     return "\n" + _table(heads, rows)
 
 
-def _rivals(results: dict[str, Any]) -> str:
-    outcomes = results["outcomes"]
-    seed = outcomes[0]["seed"]
-    ours = [one for one in outcomes if one["seed"] == seed]
-    found = [one for one in ours if one["named"]]
-    quiet = results["quiet"]["as drawn"]
-    rows: list[tuple[Any, ...]] = [
-        (
-            "ours",
-            f"{len(found)} of {len(ours)}",
-            sum(one["is_right"] for one in ours),
-            _median([one["delay"] for one in ours]),
-            quiet["explanations"],
-        )
-    ]
-    for name, one in results["rivals"].items():
-        delay = "–" if one["median_delay"] is None else f"{one['median_delay']:,.0f}"
-        rows.append((name, f"{one['found']} of {one['streams']}", one["cause_among_first"], delay, one["quiet_alarms"]))
-    heads = (
-        "detector",
-        "found",
-        "cause first",
-        "median queries until then",
-        f"alarms in {quiet['queries']:,} quiet ones",
-    )
-    note = (
-        "\nOf a rival it counts as first if the cause is among all series that fire together, in whichever segment. "
-        "Its alarms before the shift are not held against it here.\n"
-    )
-    return _table(heads, rows) + note
-
-
 def _cost(cost: dict[str, float]) -> str:
     rows = [
         ("the join's counts, a query (two segments)", f"{cost['join_us_by_query']:,.0f} µs of CPU"),
         (f"monitors, a summary of 50 queries ({cost['series']:.0f} series)", f"{cost['us_by_summary']:,.0f} µs of CPU"),
-        ("the status's part", f"{cost['status_us']:,.0f} µs of CPU"),
+        ("the status's part, where nothing moved", f"{cost['status_us']:,.0f} µs of CPU"),
         ("a summary's record", f"{cost['summary_bytes']:,.0f} bytes, {cost['of_them_profiles']:,.0f} of them profiles"),
         ("counts of 200 series", f"{cost['kilobytes_200_series']:,.0f} kB"),
         ("in the snapshot", f"{cost['snapshot_kilobytes']:,.0f} kB"),

@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.explanations import experiment, stream
 from benchmarks.explanations.report import write
-from benchmarks.explanations.rivals import Rivals
 from benchmarks.explanations.scenarios import QUIET, RECORDED, SYNTHETIC, Scenario
 from benchmarks.explanations.texts import Asked, Kind
 
@@ -28,14 +27,12 @@ def scripted_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_cause_of_a_shift_is_named_and_counted_right() -> None:
-    """A shift to capitals in one segment is right with its trait and its segment, and soon; the rivals see it too."""
+    """A shift to capitals in one segment is right with its trait and its segment, and soon."""
     scenario = Scenario("capitals", "letter_case", "capitals", 0.5, source="app")
-    rivals = Rivals()
-    found = experiment.one_stream(scenario, 5, rivals)
+    found = experiment.one_stream(scenario, 5)
     assert (found.named, found.segment, found.is_right, found.early) == ("letter_case", "app", True, 0)
     assert found.delay is not None
     assert 0 < found.delay <= 1_000
-    assert any(one.number >= experiment.SHIFT_AT for fired in rivals.fired.values() for one in fired)
 
 
 def test_a_stream_without_a_shift_is_called_quiet() -> None:
@@ -57,7 +54,7 @@ def test_every_scenario_has_a_name_and_a_cause_of_its_own() -> None:
 
 
 def test_the_page_counts_what_was_right(tmp_path: Path) -> None:
-    """The page gives the share of right explanations, the quiet streams, the rivals and the cost."""
+    """The page gives the share of right explanations, the quiet streams and the cost."""
     right = {"scenario": "capitals", "seed": 31, "early": 0, "named": "letter_case", "segment": "", "is_right": True}
     missed = {"scenario": "typos", "seed": 31, "early": 1, "named": "", "segment": "", "is_right": False}
     results = {
@@ -66,9 +63,6 @@ def test_the_page_counts_what_was_right(tmp_path: Path) -> None:
             {**missed, "delay": None, "explained": None, "sentence": ""},
         ],
         "quiet": {"as drawn": {"queries": 1_000, "explanations": 0, "sentences": []}},
-        "rivals": {
-            "ADWIN": {"streams": 2, "found": 0, "cause_among_first": 0, "median_delay": None, "quiet_alarms": 3}
-        },
         "cost": dict.fromkeys(
             (
                 "join_us_by_query",
@@ -88,5 +82,4 @@ def test_the_page_counts_what_was_right(tmp_path: Path) -> None:
     assert "**Right: 1 of 2 (50%).**" in page
     assert "| capitals | 1 of 1 | letter_case | 250 | 90% |" in page
     assert "| typos | 0 of 1 | nothing | – | – |" in page
-    assert "| ADWIN | 0 of 2 | 0 | – | 3 |" in page
     assert (tmp_path / "results.json").exists()
