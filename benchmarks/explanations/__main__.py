@@ -39,13 +39,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     streams, quiet = (1, 10_000) if options.quick else (options.streams, options.quiet_queries)
     seeds = list(range(options.seed, options.seed + streams))
-    results = experiment.run(seeds, quiet, lambda done: sys.stderr.write(f"{done}\n"))
+    results = experiment.run(seeds, quiet, _told)
     options.out.mkdir(parents=True, exist_ok=True)
     given = ["--seed", str(options.seed), "--streams", str(streams), "--quiet-queries", str(quiet)]
     command = ["-m", "benchmarks.explanations", *given, "--out", options.out.as_posix()]
     write(results, {**provenance(command), "seed": options.seed}, options.out)
     sys.stderr.write(f"written: {options.out}/README.md, results.json\n")
     return 0
+
+
+def _told(what: str) -> None:
+    sys.stderr.write(f"{what}\n")
 
 
 if __name__ == "__main__":
