@@ -13,7 +13,7 @@ ON_REQUEST := not vllm and not label_studio and not image and not ops_tools
 # One process a core; the tests of a file stay together, since they share brokers and services.
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadfile
 
-.PHONY: help setup demo demo-vllm up clean docs results bench lint format
+.PHONY: help setup demo demo-vllm up clean docs pictures results bench lint format
 .PHONY: test test-thorough test-fast test-browser test-vllm test-label-studio test-image test-ops chaos fuzz audit
 .PHONY: lock lock-side image chart
 .DEFAULT_GOAL := help
@@ -96,6 +96,10 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 	$(DRIFT) --seeds $$(seq 131 140) --policies ours --out docs/results/drift-current
 	$(DRIFT) --families ablations --seeds $$(seq 151 160) --policies ablations --out docs/results/ablations
 	$(DRIFT) --families messy --seeds 141 142 --queries 60000 --policies ours --out docs/results/messy
+	$(DRIFT).budget --queries 50000 --seeds 101 102 --late 0 2 --out docs/results/budget
+
+pictures: $(STAMP) ## take the pictures of the page in docs/page anew, in every state
+	$(BIN)/python -m tests.browser.pictures
 
 docs: $(STAMP)   ## write the generated documents anew
 	$(BIN)/python -m tools.docs.documents

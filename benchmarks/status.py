@@ -39,6 +39,7 @@ from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.core import Recalibrator
+from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationMap, CalibrationVersion
 from schemas.command import Command
@@ -161,6 +162,7 @@ def serve(pipe: Connection) -> None:
         cache,
         letters,
         StatusDocuments(configured, cache, letters),
+        LabelQueue.configured(configured),
         cast(Publisher, None),
         Metrics(),
         SystemClock(),

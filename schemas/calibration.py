@@ -18,7 +18,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from pydantic_core import PydanticCustomError
 
 from schemas.canonical import digest
-from schemas.costs import CostRate, ModelCosts
+from schemas.costs import CostRate, ModelCosts, Price
 from schemas.draws import uniform
 from schemas.event import (
     DEFAULT_SIGNAL,
@@ -137,23 +137,72 @@ class CalibrationMap(Part):
         return min(found, nextafter(knots[right], knot))
 
 
+CAP, BUDGET, QUALITY = "max_escalation", "cost", "micro_f1"
+"""What can bind, by the keys of the target; ``FIELD_PREFIX`` begins the name of a field."""
+
+FIELD_PREFIX = "fields."
+
+TargetShare = Annotated[Real, Field(gt=0.0, lt=1.0)]
+"""Of micro-F1, or of queries: what is promised lies strictly inside."""
+
+
+def _is_absent(value: object) -> bool:
+    """Whether a target leaves a key out: versions of earlier releases lack it, and must keep their digest."""
+    return not value
+
+
 class Target(Part):
-    """The promise: micro-F1 to hold, and the margin with which a threshold must meet it.
+    """The promise: what the served answers must reach or may cost, and the margin with which a threshold must do so.
+
+    Either a quality is held at the least cost (``micro_f1``, ``fields``, or both), or the best quality that a budget
+    buys (``cost``). ``max_escalation`` limits either.
 
     Parameters
     ----------
-    micro_f1 : float
+    micro_f1 : float, optional
         micro-F1 of the served answers.
     safety : float
         Standard errors by which the estimate must exceed the target.
     certified : float or None
         Confidence with which labels must prove that a threshold meets the target, before it is used; None: the
         estimate with its margin decides alone. Needs ``exploration_probability`` above 0, and thousands of labels.
+    max_escalation : float, optional
+        Largest share of queries that the large model may answer, exploration included: a cap for scarce servers, which
+        comes before the quality.
+    cost : float, optional
+        Budget: the mean sequential cost of a query, in the unit of the workload's ``cost``.
+    fields : table, optional
+        micro-F1 of single fields, each to be met beside ``micro_f1`` where both are given.
     """
 
-    micro_f1: Annotated[Real, Field(gt=0.0, lt=1.0)]
+    micro_f1: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
     safety: Annotated[Real, Field(ge=0.0, le=10.0)] = 0.5
     certified: Annotated[Real, Field(ge=0.5, lt=1.0)] | None = None
+    max_escalation: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
+    cost: Annotated[Price | None, Field(exclude_if=_is_absent)] = None
+    fields: Annotated[dict[str, TargetShare], Field(exclude_if=_is_absent)] = Field(default_factory=dict)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a micro-F1 is all that is promised."""
+        return self.cost is None and self.max_escalation is None and not self.fields
+
+    def __str__(self) -> str:
+        """Return what is promised, in the words of a sentence.
+
+        Examples
+        --------
+        >>> str(Target(micro_f1=0.91, fields={"camera": 0.9}, max_escalation=0.4))
+        'micro-F1 0.91 and camera 0.9, with at most 40 % escalated'
+        >>> str(Target(cost=1.7))
+        'a cost of 1.7 a query'
+        """
+        parts = [] if self.micro_f1 is None else [f"micro-F1 {self.micro_f1:g}"]
+        parts += [f"{name} {target:g}" for name, target in self.fields.items()]
+        if self.cost is not None:
+            parts.append(f"a cost of {self.cost:g} a query")
+        capped = "" if self.max_escalation is None else f", with at most {100.0 * self.max_escalation:g} % escalated"
+        return " and ".join(parts) + capped
 
 
 class Signal(Part):
@@ -170,6 +219,50 @@ class Interval(Part):
     estimate: Real
     lower: Real
     upper: Real
+
+
+class BudgetStanding(Part):
+    """How a budget is kept, in the unit of the workload's ``cost``.
+
+    Parameters
+    ----------
+    allowed : float
+        What the next queries may cost on average: the budget, and what was spent too little or too much before.
+    realised : float or None
+        Mean sequential cost of the latest queries that a version has decided.
+    queries : int
+        How many these are.
+    """
+
+    allowed: NonNegative
+    realised: NonNegative | None = None
+    queries: Count = 0
+
+
+class TargetStanding(Part):
+    """How a threshold stands to a target that is more than a micro-F1.
+
+    Parameters
+    ----------
+    binds : str or None
+        What keeps the threshold where it is: ``micro_f1``, a field's name after ``fields.``, ``max_escalation`` or
+        ``cost``; null where nothing does, since no query would have to escalate.
+    wanted_escalation : float or None
+        Share of queries that the large model would answer without the cap.
+    fields : dict
+        micro-F1 of each field with a target of its own, with the interval of ``micro_f1``.
+    budget : BudgetStanding or None
+    """
+
+    binds: str | None = None
+    wanted_escalation: Probability | None = None
+    fields: dict[str, Interval] = Field(default_factory=dict)
+    budget: BudgetStanding | None = None
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether the cap on escalation binds."""
+        return self.binds == CAP
 
 
 class Evidence(Part):
@@ -197,6 +290,8 @@ class Evidence(Part):
     drift_state : str or None
     details : dict
         Further numbers by name, for people and plots.
+    standing : TargetStanding or None
+        Absent where the target is a micro-F1 alone.
     """
 
     trigger: str
@@ -214,6 +309,7 @@ class Evidence(Part):
     best_micro_f1: Probability | None = None
     drift_state: str | None = None
     details: JsonObject = Field(default_factory=dict)
+    standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
 
 
 class CalibrationVersion(Event):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from schemas.entities import count_pairs, equal
 from schemas.event import (
@@ -76,7 +76,7 @@ class LabelledExample(Event):
     disputed : int
         Number of other labelers whose own label of this query, neither withdrawn nor skipped, differs from this one.
     per_field : dict, optional
-        Counts of the served answer by field, for the status page alone.
+        Counts of the served answer by field, for the status page and for targets of single fields.
     signal : str
         How u was measured, such as ``token_margin``; labels of another signal than the workload's do not count.
     handoff : str or None
@@ -84,6 +84,9 @@ class LabelledExample(Event):
         than that in force do not count.
     large_alone : OutcomeCounts or None
         Of the large model's answer without handoff, where the query was drawn to compare both.
+    small_per_field : dict, optional
+        Of the small model's answer by field, for the fields with a target of their own; absent where the small answer
+        was served, whose counts ``per_field`` has.
     """
 
     kind: Literal["labelled"] = "labelled"
@@ -113,6 +116,7 @@ class LabelledExample(Event):
     signal: SignalName = DEFAULT_SIGNAL
     handoff: HandoffName | None = None
     large_alone: OutcomeCounts | None = None
+    small_per_field: Annotated[dict[str, OutcomeCounts] | None, Field(exclude_if=lambda counts: counts is None)] = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -194,6 +198,22 @@ class LabelledExample(Event):
             handoff=None if routed.handoff is None else routed.handoff.name,
             large_alone=_outcome_alone(routed.large_alone, gold, wanted),
         )
+
+    def with_small_counts(self, routed: RoutedEvent, feedback: FeedbackEvent, fields: Collection[str]) -> Self:
+        """Return the example with the small answer's counts in some fields, where the large one was served.
+
+        Parameters
+        ----------
+        routed : RoutedEvent
+        feedback : FeedbackEvent
+            Of which the example was made.
+        fields : collection of str
+            Those with a target of their own.
+        """
+        if not fields or routed.answered_by == "small":
+            return self
+        counted = {field: _outcome(routed.small, feedback.entities or {}, (field,))[0] for field in fields}
+        return self.model_copy(update={"small_per_field": counted})
 
 
 def _outcome(

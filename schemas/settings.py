@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
+from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 from urllib.parse import unquote, urlsplit
 
@@ -30,6 +31,7 @@ from schemas.costs import ModelCosts
 from schemas.detectors import DEFAULT_DETECTORS, check_detector
 from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 from schemas.handoff import Granularity, Handoff
+from schemas.target_rules import contradictions, impossibilities
 from schemas.traffic import MAX_CATEGORY_CHARS
 
 TEXT_PLACEHOLDER = "{text}"
@@ -576,7 +578,7 @@ class WorkloadSettings(Section):
     small, large : table
         The two models' servers.
     target : table
-        The promise that the threshold must hold.
+        The promise that the threshold must hold: a quality at the least cost, or the best quality that a budget buys.
     sampling : table
         Exploration and labels.
     cost : table, optional
@@ -662,6 +664,14 @@ class WorkloadSettings(Section):
                 "target.certified needs sampling.exploration_probability above 0: without exploration nothing is known "
                 "of the large model's answers below the threshold"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _promises_what_it_can(self) -> Self:
+        explored = self.sampling.exploration_probability
+        faults = chain(contradictions(self.target), impossibilities(self.target, self.fields, self.cost, explored))
+        if (fault := next(faults, None)) is not None:
+            raise ValueError(fault)
         return self
 
     @property

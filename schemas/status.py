@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue
 
-from schemas.calibration import Interval, Target
+from schemas.calibration import Interval, Target, TargetStanding
 from schemas.command import Action
 from schemas.costs import CostRate
 from schemas.event import (
@@ -320,7 +320,8 @@ class WorkloadStatus(Event):
 
     ``version``, ``routers``, ``dead_letters``, ``labels.by_labeler``, ``lag.records`` and ``lag.seconds`` come from
     other topics than the rest: they are null or empty on ``status``, and filled in where the status is served.
-    ``commands`` holds the outcomes of the latest commands, oldest first.
+    ``commands`` holds the outcomes of the latest commands, oldest first. ``standing`` is how the version in force meets
+    a target that is more than a micro-F1, and what would bind a new one; absent otherwise.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -354,6 +355,7 @@ class WorkloadStatus(Event):
     commands: tuple[CommandOutcome, ...] = ()
     handoff: HandoffStatus | None = None
     moved: MovementStatus | None = None
+    standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
 
     @classmethod
     def cold_start(cls, workload: str, target: Target) -> Self:

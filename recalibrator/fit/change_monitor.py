@@ -282,7 +282,7 @@ class ChangeMonitor:
 
 def _certifier(settings: WorkloadSettings, cells: int) -> Certifier | None:
     target, sampling = settings.target, settings.sampling
-    if target.certified is None:
+    if target.certified is None or target.micro_f1 is None:
         return None
     least = min(sampling.exploration_probability, sampling.label_probability_kept, sampling.label_probability_escalated)
     return Certifier(cells + 1, target.micro_f1, len(settings.fields), least, target.certified)

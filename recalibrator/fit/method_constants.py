@@ -250,6 +250,33 @@ class PublishConstants:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetConstants:
+    """How a budget is paced.
+
+    Receipt: ``python -m benchmarks.drift.budget``; tests/recalibrator/fit/decide/test_pacer.py.
+
+    Parameters
+    ----------
+    pace_queries : int
+        Queries after which a threshold is chosen anew.
+    horizon_queries : float
+        Queries over which what is left over, or overdrawn, is spent or saved; more where corrections show late.
+    window_queries : int
+        Queries over which the budget is to be kept.
+    carried_share : float
+        Share of the budget of so many queries that is carried over at most, whatever was saved or overdrawn.
+    correction_most : float
+        Share of the budget by which what the next queries may cost differs from it at most.
+    """
+
+    pace_queries: int = 250
+    horizon_queries: float = 250.0
+    window_queries: int = 10_000
+    carried_share: float = 0.1
+    correction_most: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
 class AuditConstants:
     """How trusted answers decide about suspected labels.
 
@@ -308,6 +335,7 @@ class MethodConstants:
     refit: RefitConstants = field(default_factory=RefitConstants)
     publish: PublishConstants = field(default_factory=PublishConstants)
     audit: AuditConstants = field(default_factory=AuditConstants)
+    budget: BudgetConstants = field(default_factory=BudgetConstants)
 
 
 def with_constants(constants: MethodConstants, **changed: Any) -> MethodConstants:

@@ -7,7 +7,7 @@ it. The same events in the same order give byte-identical versions.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Self
 
 import numpy as np
@@ -20,21 +20,36 @@ from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
 from recalibrator.fit.data.traffic_window import TrafficWindow
-from recalibrator.fit.decide.publish_policy import Candidate, exploration_probability, reason_to_publish
-from recalibrator.fit.decide.threshold import Choice, Policies, choose, weigh
+from recalibrator.fit.decide.pacer import Pacer
+from recalibrator.fit.decide.promise import Affordable, choose_for, reference
+from recalibrator.fit.decide.publish_policy import (
+    Candidate,
+    FieldWeights,
+    exploration_probability,
+    reason_to_publish,
+)
+from recalibrator.fit.decide.threshold import Choice, Policies, weigh
 from recalibrator.fit.drift.handoff_watch import HandoffWatch
 from recalibrator.fit.estimate.agreement import inside, multiply_odds
 from recalibrator.fit.estimate.calibration_map import map_fitter
-from recalibrator.fit.estimate.estimate import Estimate, degraded, estimate_outcomes
+from recalibrator.fit.estimate.estimate import Circumstances, Estimate, degraded, estimate_outcomes
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.movement.monitor import MovementMonitor
-from recalibrator.fit.publish.evidence import costs, evidence
+from recalibrator.fit.publish.evidence import Z95, costs, evidence
+from recalibrator.fit.publish.standing import target_standing
 from recalibrator.fit.publish.trial import Trials
 from recalibrator.fit.publish.versions import Content, Holds, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
-from schemas.calibration import ESCALATE_ALL, HIGHEST_VERSION, CalibrationVersion
+from schemas.calibration import (
+    ESCALATE_ALL,
+    FIELD_PREFIX,
+    HIGHEST_VERSION,
+    QUALITY,
+    CalibrationVersion,
+    TargetStanding,
+)
 from schemas.command import Command
 from schemas.event import DEFAULT_SIGNAL, to_us
 from schemas.labelled import LabelledExample
@@ -105,31 +120,39 @@ class Recalibrator:
         self._grid, window = Grid(constants.grid), constants.window
         self._traffic = TrafficWindow(self._grid, window.window_queries)
         self._handoff = HandoffWatch(settings.handoff)
-        self._learn_anew()
-        self._map_fitter = map_fitter(settings.calibration_map, constants.map.map_prior_labels)
         self._published = VersionRegistry(settings, window.kept_versions)
         self._published.handoff = self._handoff.in_versions
+        self._learn_anew()
+        self._map_fitter = map_fitter(settings.calibration_map, constants.map.map_prior_labels)
+        budget = settings.target.cost
+        self._pacer = None if budget is None else Pacer(budget, constants.budget)
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._holds = Holds()
         self._trials = Trials()
         self._movements = MovementMonitor()
         self._counters = Counters()
         self._now_us = 0
-        self._queries_until_fit = float(constants.refit.refit_queries)
+        self._queries_until_fit = self._queries_between_fits
 
     def _learn_anew(self) -> None:
         """Know no label, and nothing that was concluded from any."""
         window = self.constants.window
         self._labels = LabelTable(
             self._grid,
-            self.settings.target.micro_f1,
+            reference(self.settings.target, self._published.current),
             self.settings.fields,
             window.window_labels,
             half_life=window.half_life_revisions,
+            by_model=bool(self.settings.target.fields),
         )
         self._sums = LabelSums(self._labels)
         self._monitor = ChangeMonitor(self.settings, self.constants, self._sums, self._traffic)
         self._labels_until_fit = self.constants.refit.refit_labels_least
+
+    @property
+    def _queries_between_fits(self) -> float:
+        most, pace = self.constants.refit.refit_queries, self.constants.budget.pace_queries
+        return float(most if self._pacer is None else min(most, pace))
 
     @property
     def current(self) -> CalibrationVersion | None:
@@ -217,6 +240,8 @@ class Recalibrator:
         self._trials.take_traffic(summary)
         self._handoff.on_traffic(summary.versions)
         self._movements.on_traffic(summary)
+        if self._pacer is not None:
+            self._pacer.on_traffic(summary.versions)
         batch = self._traffic.add(summary)
         self._now_us = max(self._now_us, batch.last_us)
         self._counters.on_traffic(batch.sums["labels_requested"])
@@ -243,18 +268,37 @@ class Recalibrator:
     def evaluate(self) -> Candidate:
         """Estimate and weigh everything as it stands, without deciding anything."""
         current, certifier = self.current, self._monitor.certifier
-        publish, target = self.constants.publish, self.settings.target
+        publish = self.constants.publish
         circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
         most, is_certified = self.settings.sampling.exploration_probability, certifier is not None
         exploration = exploration_probability(most, publish, is_quiet=circumstances.is_quiet, is_certified=is_certified)
         estimate = estimate_outcomes(
             self._sums, self._traffic, self._map_fitter, circumstances, self.constants.estimate
         )
-        policies = weigh(estimate, self._grid.edges, target.micro_f1, exploration)
-        choice = choose(policies, target.safety, publish.gain_least)
+        policies = weigh(estimate, self._grid.edges, self._labels.target, exploration)
+        fields = self._weigh_fields(circumstances, exploration)
+        promised = {QUALITY: policies} | {FIELD_PREFIX + name: one.policies for name, one in fields.items()}
+        choice = choose_for(self.settings.target, promised, self._affordable(), exploration, publish.gain_least)
         if certifier is not None:
             choice = certifier.cap(choice)
-        return Candidate(estimate, exploration, policies, self._spare_failing(choice, policies))
+        return Candidate(estimate, exploration, policies, self._spare_failing(choice, policies), fields)
+
+    def _weigh_fields(self, circumstances: Circumstances, exploration: float) -> dict[str, FieldWeights]:
+        """Weigh all thresholds for each field with a target of its own, as for all fields together."""
+        found = {}
+        for name, target in self.settings.target.fields.items():
+            sums = LabelSums(self._labels.of_field(name, target))
+            known = estimate_outcomes(sums, self._traffic, self._map_fitter, circumstances, self.constants.estimate)
+            found[name] = FieldWeights(weigh(known, self._grid.edges, target, exploration), known.support)
+        return found
+
+    def _affordable(self) -> Affordable | None:
+        """Return what share of queries the large model may answer within the budget; None where it is not known."""
+        budget, model_costs = self.settings.target.cost, costs(self.settings, self._traffic)
+        if budget is None or self._pacer is None or model_costs is None:
+            return None
+        now, ever = ((cost - model_costs.small) / model_costs.large for cost in (self._pacer.allowed, budget))
+        return Affordable(now, ever)
 
     def _spare_failing(self, choice: Choice, policies: Policies) -> Choice:
         """Return the choice, or the threshold in force where the choice would send a failing server more work.
@@ -266,8 +310,8 @@ class Recalibrator:
             return choice
         in_force = policies.index(self.current.uncertainty_threshold)
         if self._traffic.small_failures.is_out:
-            return Choice(in_force, choice.feasible)
-        return Choice(max(choice.index, in_force), choice.feasible) if self._traffic.large_failures.is_out else choice
+            return replace(choice, index=in_force)
+        return replace(choice, index=max(choice.index, in_force)) if self._traffic.large_failures.is_out else choice
 
     def _refit(
         self,
@@ -278,7 +322,7 @@ class Recalibrator:
     ) -> CalibrationVersion | None:
         """Fit, and publish when there is evidence and reason enough, or when commanded."""
         refit, needed = self.constants.refit, self.constants.support
-        self._queries_until_fit = float(refit.refit_queries)
+        self._queries_until_fit = self._queries_between_fits
         if not len(self._labels):
             return None
         # A first reference that rests on a handful of labels would be contradicted by the next ones.
@@ -338,7 +382,7 @@ class Recalibrator:
 
     def _trigger(self, candidate: Candidate, *, drifted: bool, news: str | None) -> str | None:
         support, current, needed = candidate.estimate.support, self.current, self.constants.support
-        if self._holds.any or support.effective_labels < needed.minimum_labels:
+        if self._holds.any or support.effective_labels < needed.minimum_labels or not self._knows_fields(candidate):
             return None
         if current is None:
             return "first_fit" if support.effective_pairs >= needed.minimum_pairs else None
@@ -357,24 +401,41 @@ class Recalibrator:
             drifted=drifted,
         )
 
+    def _knows_fields(self, candidate: Candidate) -> bool:
+        """Whether enough labels say what both models give in each field that has a target of its own."""
+        needed, known = self.constants.support, [one.support for one in candidate.fields.values()]
+        has_labels = all(one.effective_labels >= needed.minimum_labels for one in known)
+        return has_labels and all(one.effective_pairs >= needed.minimum_pairs for one in known)
+
     def _publish(self, candidate: Candidate, trigger: str) -> CalibrationVersion:
         model_costs = costs(self.settings, self._traffic)
         scores = calibration_error(self._sums, self.constants.estimate.decay.half_life_fast)
         drift = self._monitor.drift.worst
         found = evidence(trigger, candidate, scores, self.settings, model_costs, drift)
         found = found.model_copy(update={"details": {**found.details, **self._more(candidate)}})
+        standing = self._standing(candidate, candidate.choice.index, self.settings.target.safety)
+        if standing is not None:
+            found = found.model_copy(update={"standing": standing})
         content = Content(
             candidate.estimate.map,
             float(candidate.policies.thresholds[candidate.choice.index]),
             "active" if candidate.choice.feasible else "infeasible",
             found,
         )
-        return self._published.publish(self._now_us, content, model_costs, candidate.exploration, audit=self._audit)
+        version = self._published.publish(self._now_us, content, model_costs, candidate.exploration, audit=self._audit)
+        self._labels.retarget(reference(self.settings.target, version))
+        if self._pacer is not None:
+            self._pacer.on_published(version.version)
+        return version
+
+    def _standing(self, candidate: Candidate, index: int, errors: float) -> TargetStanding | None:
+        budget = None if self._pacer is None else self._pacer.standing
+        return target_standing(self.settings.target, candidate, index, errors, budget)
 
     def _more(self, candidate: Candidate) -> dict[str, JsonValue]:
-        """Return what the evidence says of another map, of a proof and of suspected labels, where there are any."""
+        """Return what was served so far, and what there is of another map, of a proof and of suspected labels."""
         certifier, quality = self._monitor.certifier, self._monitor.label_quality
-        more: dict[str, JsonValue] = {}
+        more: dict[str, JsonValue] = {"served": self._traffic.served()}
         if self._handoff.name is not None:
             more["handoff"] = self._handoff.name
         if self._map_fitter.name != _DEFAULT_MAP:
@@ -407,6 +468,7 @@ class Recalibrator:
         is_tried = act.deed == "try"
         model_costs = costs(self.settings, self._traffic)
         version = self._published.publish(self._now_us, content, model_costs, audit=self._audit, on_trial=is_tried)
+        self._labels.retarget(reference(self.settings.target, self.current))
         if is_tried:
             self._trials.begin(command, version, self._now_us)
         self._conclude(command, act.note)
@@ -430,13 +492,15 @@ class Recalibrator:
 
     def status(self) -> WorkloadStatus:
         """Return how the workload keeps its promise, as of the events seen; costs about a refit, changes nothing."""
-        support = served = None
+        support = served = standing = None
         if len(self._labels):
             candidate = self.evaluate()
             support, served = candidate.estimate.support, candidate.policies
+            in_force = 0 if self.current is None else served.index(self.current.uncertainty_threshold)
+            standing = self._standing(candidate, in_force, Z95)
             if (failing := self._traffic.large_failures.recent) > 0.0:
                 estimate = degraded(candidate.estimate, failing)
-                served = weigh(estimate, self._grid.edges, self.settings.target.micro_f1, candidate.exploration)
+                served = weigh(estimate, self._grid.edges, self._labels.target, candidate.exploration)
         facts = WorkloadFacts(
             self.settings,
             self.constants,
@@ -446,6 +510,7 @@ class Recalibrator:
             self._trials,
             self._handoff,
             self._now_us,
+            standing,
         )
         found = workload_status(facts, support, served, self._sums, self._traffic, self._monitor)
         return found.model_copy(update={"moved": self._movements.status(self._labels)})
@@ -468,6 +533,7 @@ class Recalibrator:
             "now_us": self._now_us,
             "labels_until_fit": self._labels_until_fit,
             "queries_until_fit": self._queries_until_fit,
+            **({} if self._pacer is None else {"pacer": self._pacer.state()}),
         }
         return json.dumps(state, separators=(",", ":"), allow_nan=False).encode()
 
@@ -507,6 +573,9 @@ class Recalibrator:
         core._traffic.load(state["traffic"])
         core._monitor.load(state)
         core._published.load(state["published"])
+        core._labels.retarget(reference(settings.target, core.current))
+        if core._pacer is not None and "pacer" in state:
+            core._pacer.load(state["pacer"])
         core._holds = Holds(**state["holds"])
         if "trials" in state:  # not in the snapshots of former releases
             core._trials.load(state["trials"])

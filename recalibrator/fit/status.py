@@ -23,7 +23,7 @@ from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.trial import Trials
 from recalibrator.fit.publish.versions import Holds
-from schemas.calibration import CalibrationVersion, Interval
+from schemas.calibration import CalibrationVersion, Interval, TargetStanding
 from schemas.costs import CostRate
 from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER, from_us
 from schemas.settings import WorkloadSettings
@@ -37,14 +37,13 @@ from schemas.status import (
     WorkloadState,
     WorkloadStatus,
 )
+from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 
 _Z95 = 1.959963984540054
 _LEAST_LABELS_TO_QUOTE = 50
 _LABELS_OF_RATE = 500
 _SECONDS_PER_HOUR = 3600.0
 _KEPT_COMMANDS = 8
-_TOLERANCE = 0.005
-"""Of micro-F1; an estimate so little below the target still counts as holding it."""
 
 
 @dataclass(slots=True)
@@ -119,6 +118,7 @@ class WorkloadFacts(NamedTuple):
     trials: Trials
     handoff: HandoffWatch
     now_us: int
+    standing: TargetStanding | None = None
 
 
 def workload_status(
@@ -157,13 +157,7 @@ def workload_status(
         calibration_error=calibration_error(sums, half_life),
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(facts.now_us) if facts.now_us else None,
-        details=counters.details()
-        | {
-            "label_audit": label_details(trust, labels),
-            "labelers_set_aside": monitor.labelers.details(labels),
-            "traffic_window": _traffic_window(traffic),
-        }
-        | ({} if settings.uncertainty == DEFAULT_SIGNAL else {"uncertainty_signal": settings.uncertainty}),
+        details=counters.details() | _details(settings, labels, monitor, traffic),
         saving=_saving(cost),
         uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
@@ -171,7 +165,19 @@ def workload_status(
         outage=outage,
         commands=tuple(CommandOutcome.model_validate(one) for one in counters.commands),
         handoff=facts.handoff.status(),
+        standing=facts.standing,
     )
+
+
+def _details(
+    settings: WorkloadSettings, labels: LabelTable, monitor: ChangeMonitor, traffic: TrafficWindow
+) -> dict[str, JsonValue]:
+    return {
+        "label_audit": label_details(monitor.label_quality, labels),
+        "labelers_set_aside": monitor.labelers.details(labels),
+        **_traffic(traffic),
+        **({} if settings.uncertainty == DEFAULT_SIGNAL else {"uncertainty_signal": settings.uncertainty}),
+    }
 
 
 def _in_force(current: CalibrationVersion | None) -> dict[str, Any]:
@@ -280,11 +286,12 @@ def _cost(settings: WorkloadSettings, traffic: TrafficWindow) -> CostRate | None
     )
 
 
-def _traffic_window(traffic: TrafficWindow) -> dict[str, JsonValue]:
-    """Return the span of what was realised lately: escalation, costs and saving are means over these queries."""
+def _traffic(traffic: TrafficWindow) -> dict[str, JsonValue]:
+    """Return whose answers were served so far, and the span of escalation, costs and saving: means of late queries."""
     begins_us = traffic.begins_us
     since = None if begins_us is None else from_us(begins_us).isoformat()
-    return {"queries": int(traffic.recent["queries"]), "since": since}
+    window: dict[str, JsonValue] = {"queries": int(traffic.recent["queries"]), "since": since}
+    return {"traffic_window": window, "served": traffic.served()}
 
 
 def _saving(cost: CostRate | None) -> Saving | None:
@@ -295,21 +302,39 @@ def _saving(cost: CostRate | None) -> Saving | None:
 
 def _sentence(state: WorkloadState, facts: WorkloadFacts, quality: Interval | None, effective: float) -> str:
     """Say in one plain sentence how it stands; nothing where labels are suspected, whose own sentence follows."""
-    current, target, minimum = facts.current, facts.settings.target.micro_f1, facts.constants.support.minimum_labels
-    goal = f"micro-F1 {target:g}"
-    now = "not yet known" if quality is None else f"{quality.estimate:.3f} ({quality.lower:.3f} to {quality.upper:.3f})"
+    current, minimum = facts.current, facts.constants.support.minimum_labels
+    goal = str(facts.settings.target)
+    now = "not yet known" if quality is None else estimated(quality)
     number = 0 if current is None else current.version
     need = max(0, round(minimum - effective))
     first = "new versions are paused" if facts.holds.paused else f"a first version needs about {need} labels more"
-    holding = quality is None or quality.estimate >= target - _TOLERANCE
     asked = round(facts.counters.requested_since_label)
     sentences = {
         "cold_start": f"Both models answer every query: {first}.",
         "paused": f"New versions are paused; version {number} decides, with an estimated micro-F1 of {now}.",
         "pinned": f"Version {number} is pinned, with an estimated micro-F1 of {now} for a target of {goal}.",
-        "infeasible": f"No threshold reaches {goal}: queries escalate where it helps, for an estimated {now}.",
+        "infeasible": f"No threshold {_short_of(goal, facts)}, for an estimated {now}.",
         "label_starved": f"{effective:.0f} effective labels are too few to move the threshold; {minimum:g} are needed.",
         "stale": f"No label has come in for the last {asked} requests; version {number} stays as it is.",
-        "active": f"Version {number} {'holds' if holding else 'is below'} its target of {goal}: estimated {now}.",
+        "active": _held(facts, quality, number, now),
     }
     return sentences.get(state, "")
+
+
+def _short_of(goal: str, facts: WorkloadFacts) -> str:
+    if facts.settings.target.cost is not None:
+        return f"keeps to {goal}: nothing escalates that need not"
+    return f"reaches {goal}: queries escalate where it helps"
+
+
+def _held(facts: WorkloadFacts, quality: Interval | None, number: int, now: str) -> str:
+    """Say how the version in force stands to the target, and what a cap, a budget or a field has to do with it."""
+    target, standing = facts.settings.target, facts.standing
+    if target.cost is not None:
+        remarks = (of_budget(target, standing), of_cap(target, quality, standing))
+        said = "; ".join(remark for remark in remarks if remark)
+        return f"Version {number} buys an estimated micro-F1 of {now}: {said}."
+    holding = is_held(target, quality, standing)
+    remarks = (of_fields(target, standing), of_cap(target, quality, standing))
+    said = "".join(f"; {remark}" for remark in remarks if remark)
+    return f"Version {number} {'holds' if holding else 'is below'} its target of {target}: estimated {now}{said}."

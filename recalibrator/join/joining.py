@@ -87,7 +87,7 @@ class Joining:
         self.topics = topics
         self._max_record_bytes = max_record_bytes
         self._rules = {
-            name: LabelRules(workload.fields, frozenset(workload.trusted_labelers))
+            name: LabelRules(workload.fields, frozenset(workload.trusted_labelers), tuple(workload.target.fields))
             for name, workload in workloads.items()
         }
 

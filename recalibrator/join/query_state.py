@@ -47,10 +47,13 @@ class LabelRules:
         Entities in others do not count.
     trusted_labelers : frozenset of str
         Those whose answers to an audit decide; empty where nobody is named.
+    target_fields : tuple of str
+        Those with a target of their own.
     """
 
     fields: tuple[str, ...]
     trusted_labelers: frozenset[str] = frozenset()
+    target_fields: tuple[str, ...] = ()
 
 
 Rules = Mapping[str, LabelRules]
@@ -309,11 +312,13 @@ def _example(
         labelled_at=withdrawn_at or opinion.labelled_at,
         retracted=withdrawn_at is not None,
     )
-    return LabelledExample.from_events(
-        comparable(state.routed),
+    routed = comparable(state.routed)
+    example = LabelledExample.from_events(
+        routed,
         feedback,
         fields=rules.fields,
         revision=state.received,
         trusted_labelers=rules.trusted_labelers,
         disputed=0 if withdrawn_at is not None else verdict.disputed,
     )
+    return example.with_small_counts(routed, feedback, rules.target_fields)

@@ -19,7 +19,6 @@ from rich.console import Console
 from schemas.query import QueryEvent
 from schemas.topics import QUERIES
 from tests.support.broker import unique_prefix
-from tests.support.chromium import ChromiumNotInstalled, open_chromium
 from ucci_demo.recorded.traffic import load_traffic
 from ucci_stream.demo.run import publish_offline
 from ucci_stream.demo.scenario import PlannedQuery, Scenario, offline_set, plan_stream
@@ -31,7 +30,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.broker]
 
 DEADLINE_S = 60.0
 QUERIES_SENT = 400
-PLOTS = 5
+PLOTS = 7
 
 
 @dataclass
@@ -96,15 +95,6 @@ class Live:
             with urllib.request.urlopen(f"{address}/v1/status") as answer:
                 found.append(json.load(answer)["versions"][WORKLOAD]["version"])
         return found
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    try:
-        with open_chromium() as browser:
-            yield browser
-    except ChromiumNotInstalled as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

@@ -195,3 +195,24 @@ def test_a_label_says_what_the_large_model_got_alone(handoff: Any, expected: int
     example = LabelledExample.from_events(routed("threshold", handoff=handoff), label, fields=GOLD)
     assert example.handoff == (handoff and handoff["name"])
     assert (example.large_alone and example.large_alone.true_positives) == expected
+
+
+@pytest.mark.parametrize("reason", CASES)
+def test_counts_of_the_small_answer_are_noted_by_field(reason: str) -> None:
+    """Where the large answer was served, the small one's counts in fields with targets are said beside it."""
+    result = routed(reason)
+    label = FeedbackEvent(query_id="q", entities=GOLD, labelled_at=ROUTED_AT)
+    plain = LabelledExample.from_events(result, label, fields=("iso", "lens"))
+    noted = plain.with_small_counts(result, label, ("iso",))
+    _, small, _, served, _ = CASES[reason]
+    assert plain.with_small_counts(result, label, ()) == plain
+    assert b"small_per_field" not in plain.to_json()
+    if served == "small":
+        assert noted == plain
+        return
+    assert noted.small_per_field is not None
+    counts = count_pairs(None if small == "failed" else small, GOLD, ("iso",))
+    found = noted.small_per_field["iso"]
+    assert (found.true_positives, found.predicted) == (counts.true_positives, counts.predicted)
+    assert list(noted.small_per_field) == ["iso"]
+    assert LabelledExample.from_json(noted.to_json()) == noted

@@ -71,12 +71,11 @@ def test_every_fault_is_told_at_once() -> None:
         "must not name a field twice: a",
         "must contain {text}",
         "workloads.w.target.micro_f2: unknown key; did you mean micro_f1?",
-        "workloads.w.target.micro_f1: is required and missing",
         "UCCI_ROUTER__LARGE_OUTAGE",
         "UCCI_RUOTER__HTTP_PORT: unknown key ruoter; did you mean router?",
     ):
         assert words in told
-    assert len(found) >= 10
+    assert len(found) >= 9
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -90,7 +90,7 @@ def make_settings(
 
 
 def make_api(
-    missing: tuple[str, ...] = (),
+    missing: Sequence[str] = (),
     workloads: tuple[str, ...] = (WORKLOAD,),
     workload: Mapping[str, Any] | None = None,
     **recalibrator: Any,

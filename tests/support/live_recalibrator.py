@@ -85,11 +85,17 @@ def new_cluster() -> MemoryCluster:
     return cluster
 
 
+def free_port() -> int:
+    """Return a port on which nothing listens now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
 def live_settings(state_dir: Path, recalibrator: Mapping[str, Any] | None = None, **tables: Any) -> Settings:
     """Return settings of one workload, with the API on a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    options = {"http_port": port, "state_dir": str(state_dir), "commit_interval_ms": 20} | dict(recalibrator or {})
+    options = {"http_port": free_port(), "state_dir": str(state_dir), "commit_interval_ms": 20} | dict(
+        recalibrator or {}
+    )
     return Settings.model_validate({"recalibrator": options, "workloads": {WORKLOAD: _FIELDS}} | tables)
 
 

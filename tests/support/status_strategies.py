@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from schemas.calibration import BudgetStanding, TargetStanding
 from schemas.routed import TrialMode
 from schemas.status import (
     CalibrationError,
@@ -85,6 +86,13 @@ trials = st.builds(
     trial=trial_arms,
     base=trial_arms,
 )
+standings = st.builds(
+    TargetStanding,
+    binds=optional(st.sampled_from(["micro_f1", "fields.camera", "max_escalation", "cost"])),
+    wanted_escalation=optional(probabilities),
+    fields=st.dictionaries(texts, intervals, max_size=2),
+    budget=optional(st.builds(BudgetStanding, allowed=amounts, realised=optional(amounts), queries=counts)),
+)
 workload_statuses = st.builds(
     WorkloadStatus,
     workload=names,
@@ -120,6 +128,7 @@ workload_statuses = st.builds(
         st.builds(CostQualityCurve, micro_f1=st.lists(reals, max_size=2).map(tuple), chosen=optional(counts))
     ),
     trial=optional(trials),
+    standing=optional(standings),
     routers=st.lists(
         st.builds(
             WorkloadRouter,

@@ -45,8 +45,14 @@ def increasing(values: st.SearchStrategy[Any], size: int) -> st.SearchStrategy[t
 
 intervals = st.builds(Interval, estimate=reals, lower=reals, upper=reals)
 cost_rates = st.builds(CostRate, sequential=amounts, paper=amounts, large_only=amounts)
+_inside = st.floats(0.0, 1.0, exclude_min=True, exclude_max=True)
 targets = st.builds(
-    Target, micro_f1=st.floats(0.0, 1.0, exclude_min=True, exclude_max=True), safety=st.floats(0.0, 10.0)
+    Target,
+    micro_f1=st.none() | _inside,
+    safety=st.floats(0.0, 10.0),
+    max_escalation=st.none() | _inside,
+    cost=st.none() | st.floats(0.0, float(MAX_INTEGER), exclude_min=True),
+    fields=st.dictionaries(texts, _inside, max_size=2),
 )
 signals = st.builds(Signal, small_model=texts, decoding=st.sampled_from(["free", "json_schema"]))
 model_costs = st.builds(

@@ -258,7 +258,8 @@ def _example(
         signal=workload.uncertainty,
     )
     label = FeedbackEvent(query_id=query.query_id, entities=query.line.entities, labelled_at=now, source=SOURCE)
-    return LabelledExample.from_events(routed, label, fields=workload.fields)
+    example = LabelledExample.from_events(routed, label, fields=workload.fields)
+    return example.with_small_counts(routed, label, workload.target.fields)
 
 
 def _write(path: Path, examples: Sequence[LabelledExample]) -> None:

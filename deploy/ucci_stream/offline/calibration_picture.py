@@ -98,10 +98,7 @@ def _draw_map(axes: Any, version: CalibrationVersion, examples: Sequence[Labelle
     axes.legend(frameon=False, loc="upper left", fontsize=9)
 
 
-def _draw_frontier(axes: Any, version: CalibrationVersion, frontier: CostQualityCurve) -> None:
-    across = frontier.sequential_cost or frontier.escalation_rate
-    axes.plot(across, frontier.micro_f1, color=MAIN, lw=2.0)
-    target = version.target.micro_f1
+def _draw_goal(axes: Any, target: float) -> None:
     axes.axhline(target, color=GOAL, lw=1.2, ls="--")
     axes.annotate(
         f"target {target:g}",
@@ -113,6 +110,13 @@ def _draw_frontier(axes: Any, version: CalibrationVersion, frontier: CostQuality
         color=GOAL,
         fontsize=9,
     )
+
+
+def _draw_frontier(axes: Any, version: CalibrationVersion, frontier: CostQualityCurve) -> None:
+    across = frontier.sequential_cost or frontier.escalation_rate
+    axes.plot(across, frontier.micro_f1, color=MAIN, lw=2.0)
+    if version.target.micro_f1 is not None:
+        _draw_goal(axes, version.target.micro_f1)
     if frontier.chosen is not None:
         interval, at = version.evidence.details["micro_f1_95"], frontier.chosen
         x, y = across[at], interval["estimate"]

@@ -11,16 +11,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from schemas.calibration import CalibrationVersion
+from schemas.calibration import CalibrationVersion, Target
 from schemas.costs import CostRate, ModelCosts, expected_cost
 from schemas.labelled import LabelledExample
 from schemas.settings import WorkloadSettings
+from schemas.target_words import of_cap, of_fields
 from ucci_stream.offline.bootstrap import first_version
 from ucci_stream.offline.calibrate import Calibrated
 
 _TARGET_STEPS = (-0.02, -0.01, 0.0, 0.01, 0.02)
 _COST_RATIOS = (2.0, 5.0, 10.0)
 _TARGETS = (0.01, 0.99)
+_BUDGET_FACTORS = (0.8, 0.9, 1.0, 1.1, 1.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,7 @@ class Promise:
 
     Parameters
     ----------
-    target : float
-        Of micro-F1.
+    target : Target
     state : str
         ``active`` or ``infeasible``.
     escalation_rate : float
@@ -40,25 +41,32 @@ class Promise:
         The highest that any threshold reaches, where none reaches the target.
     costs : tuple of (float, CostRate)
         By the cost of a large call, in small calls; none where no cost is known.
+    remark : str
+        What the target says of single fields, or what a cap costs; empty for a micro-F1 alone.
     """
 
-    target: float
+    target: Target
     state: str
     escalation_rate: float
     micro_f1: float
     margin: float
     best_micro_f1: float | None
     costs: tuple[tuple[float, CostRate], ...]
+    remark: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {
-            "target": self.target,
+            "target": self.target.micro_f1,
+            **({} if self.target.is_plain else self._in_full()),
             "state": self.state,
             "escalation_rate": self.escalation_rate,
             "micro_f1": {"estimate": self.micro_f1, "margin_95": self.margin, "best": self.best_micro_f1},
             "costs": [{"large": large, **rate.model_dump(mode="json")} for large, rate in self.costs],
         }
+
+    def _in_full(self) -> dict[str, Any]:
+        return {"promised": self.target.model_dump(mode="json"), "remark": self.remark}
 
 
 def promise_of(version: CalibrationVersion, ratios: Sequence[float]) -> Promise:
@@ -68,14 +76,21 @@ def promise_of(version: CalibrationVersion, ratios: Sequence[float]) -> Promise:
     rate = evidence.escalation_rate or 0.0
     explored = version.exploration_probability
     return Promise(
-        target=version.target.micro_f1,
+        target=version.target,
         state=version.state,
         escalation_rate=rate,
         micro_f1=0.0 if estimate is None else estimate.estimate,
         margin=(interval["upper"] - interval["lower"]) / 2.0,
         best_micro_f1=evidence.best_micro_f1,
         costs=tuple((large, expected_cost(ModelCosts(large=large), rate, explored)) for large in ratios),
+        remark=_remark(version),
     )
+
+
+def _remark(version: CalibrationVersion) -> str:
+    target, standing = version.target, version.evidence.standing
+    remarks = (of_fields(target, standing), of_cap(target, version.evidence.micro_f1, standing))
+    return "; ".join(remark for remark in remarks if remark)
 
 
 def cost_ratio(settings: WorkloadSettings) -> float | None:
@@ -89,18 +104,25 @@ def sentence(promise: Promise) -> str:
     Examples
     --------
     >>> costs = ((3.02, expected_cost(ModelCosts(large=3.02), 0.23)),)
-    >>> sentence(Promise(0.91, "active", 0.23, 0.9148, 0.0106, None, costs))
+    >>> sentence(Promise(Target(micro_f1=0.91), "active", 0.23, 0.9148, 0.0106, None, costs))
     'at target .91: escalate 23 %, cost 1.69 of 3.02 (paper 1.46), micro-F1 .915 ± .011'
     """
-    begin = f"at target {_share(promise.target, 2)}: "
-    if promise.best_micro_f1 is not None:
+    begin = f"at target {_goal(promise.target)}: "
+    if promise.target.cost is not None and promise.state == "infeasible":
+        begin += "out of reach, the small calls and exploration cost more; "
+    elif promise.best_micro_f1 is not None:
         begin += f"out of reach, any threshold is expected to give {_share(promise.best_micro_f1)} at most; "
     cost = ""
     if promise.costs:
         _, rate = promise.costs[0]
         cost = f"cost {rate.sequential:.2f} of {rate.large_only:.2f} (paper {rate.paper:.2f}), "
     quality = f"micro-F1 {_share(promise.micro_f1)} ± {_share(promise.margin)}"
-    return f"{begin}escalate {promise.escalation_rate:.0%}, {cost}{quality}".replace("%,", " %,")
+    said = f"{begin}escalate {promise.escalation_rate:.0%}, {cost}{quality}".replace("%,", " %,")
+    return f"{said}; {promise.remark}" if promise.remark else said
+
+
+def _goal(target: Target) -> str:
+    return _share(target.micro_f1, 2) if target.is_plain and target.micro_f1 is not None else str(target)
 
 
 def what_if(settings: WorkloadSettings, examples: Sequence[LabelledExample], made: CalibrationVersion) -> list[Promise]:
@@ -134,18 +156,26 @@ def _in_force(settings: WorkloadSettings) -> tuple[float, ...]:
 def _versions(
     settings: WorkloadSettings, examples: Sequence[LabelledExample], made: CalibrationVersion
 ) -> Iterator[CalibrationVersion]:
-    for step in _TARGET_STEPS:
-        target = round(settings.target.micro_f1 + step, 6)
-        if not _TARGETS[0] <= target <= _TARGETS[1]:
-            continue
-        if not step:
+    for target in _targets_around(settings.target):
+        if target == settings.target:
             yield made
-            continue
-        other = settings.model_copy(update={"target": settings.target.model_copy(update={"micro_f1": target})})
-        yield first_version(other, examples, made.created_at, "what-if")
+        else:
+            other = settings.model_copy(update={"target": target})
+            yield first_version(other, examples, made.created_at, "what-if")
 
 
-def what_if_table(promises: Sequence[Promise], in_force: float) -> Table:
+def _targets_around(target: Target) -> Iterator[Target]:
+    """Yield the targets to compare: other qualities, or other budgets; targets of fields alone stand alone."""
+    if target.micro_f1 is not None:
+        around = (round(target.micro_f1 + step, 6) for step in _TARGET_STEPS)
+        yield from (target.model_copy(update={"micro_f1": one}) for one in around if _TARGETS[0] <= one <= _TARGETS[1])
+    elif target.cost is not None:
+        yield from (target.model_copy(update={"cost": round(target.cost * factor, 6)}) for factor in _BUDGET_FACTORS)
+    else:
+        yield target
+
+
+def what_if_table(promises: Sequence[Promise], in_force: Target) -> Table:
     """Return the table for people; the row of the configured target is bold."""
     ratios = [large for large, _ in promises[0].costs]
     table = Table("target", "escalated", "micro-F1", title="cost of a query, sequential / paper, in small calls")
@@ -157,7 +187,7 @@ def what_if_table(promises: Sequence[Promise], in_force: float) -> Table:
             reached += ", out of reach"
         costs = [f"{rate.sequential:.2f} / {rate.paper:.2f}" for _, rate in promise.costs]
         style = "bold" if promise.target == in_force else None
-        table.add_row(_share(promise.target, 2), f"{promise.escalation_rate:.1%}", reached, *costs, style=style)
+        table.add_row(_goal(promise.target), f"{promise.escalation_rate:.1%}", reached, *costs, style=style)
     return table
 
 
@@ -197,7 +227,7 @@ def show(done: Calibrated, promises: Sequence[Promise], out: Console) -> None:
             soft_wrap=True,
         )
     if promises:
-        out.print(what_if_table(promises, done.settings.target.micro_f1))
+        out.print(what_if_table(promises, done.settings.target))
 
 
 def draw(done: Calibrated, path: Path) -> Path:

@@ -142,7 +142,7 @@ prompt = {_quoted(self.prompt)}
 fields = [{", ".join(map(_quoted, fields))}]
 api = {_quoted(given.api)}
 {ends}
-target = {{ micro_f1 = {given.target} }}
+target = {{ micro_f1 = {given.target} }}   # or cost = 1.7, fields = {{ NAME = 0.9 }}, max_escalation = 0.4
 # cost = {{ small = 1.0, large = 3.0 }}   # what one call costs you; by default the ratio of both latencies
 """
 

@@ -40,12 +40,13 @@ def plot_versions(versions: Sequence[tuple[int, CalibrationVersion]], path: Path
         top.step(lines, intervals[:, 1], where="post", color=MAIN, lw=1.8)
         rates = [np.nan if one.escalation_rate is None else one.escalation_rate for _, one in known]
         bottom.step(lines, rates, where="post", color=_SECOND, lw=1.8)
-    top.axhline(versions[-1][1].target.micro_f1, color=GOAL, lw=1.1, ls="--", label="target")
+    if (target := versions[-1][1].target.micro_f1) is not None:
+        top.axhline(target, color=GOAL, lw=1.1, ls="--", label="target")
+        top.legend(loc="upper right", frameon=False)
     for line, version in versions:
         bottom.axvline(line, ymax=0.06, color=GOAL if version.evidence.trigger == "drift" else INK, lw=1.1)
     top.set_ylabel("estimated micro-F1")
     top.set_title("Versions by line of the file; ticks are versions, red ones follow a drift alarm", loc="left")
-    top.legend(loc="upper right", frameon=False)
     bottom.set_ylabel("escalated")
     bottom.set_xlabel("line")
     bottom.set_ylim(bottom=0.0)

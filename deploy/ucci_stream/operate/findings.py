@@ -26,7 +26,7 @@ STARVED_QUERIES = 1_000
 """Queries after which some labels should have come."""
 
 _STATE_REMEDIES: Mapping[str, str] = {
-    "infeasible": "lower target.micro_f1, or improve the large model",
+    "infeasible": "lower the target (or raise target.cost), or improve the large model",
     "bad_labels_suspected": "answer the audits that `ucci-stream label-queue --reason audit` lists",
     "paused": "ucci-stream resume, once refits are wanted again",
 }

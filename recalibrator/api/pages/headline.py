@@ -13,7 +13,8 @@ from urllib.parse import quote
 from recalibrator.api.pages.spans import TrafficSpan, moment, traffic_span
 from recalibrator.api.read_model.status_documents import SILENT_AFTER
 from schemas.costs import CostRate
-from schemas.status import DeadLetterCount, RecalibratorStatus, WorkloadStatus
+from schemas.status import DeadLetterCount, RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 from schemas.topics import QUERIES
 
 Severity = Literal["bad", "warn", "calm", "good"]
@@ -27,8 +28,8 @@ ESCALATION_JUMP = 0.15
 FEW_LETTERS = 5
 """Fewer dead letters in an hour are a stray producer, not a trend."""
 
-SHORTFALL = 0.005
-"""Of micro-F1: an estimate so little below the target still counts as holding it, as in the fit's own sentence."""
+_DECIDING = ("active", "stale", "label_starved")
+"""States in which the estimate of the version in force is compared with the target."""
 
 _ORDER: tuple[Severity, ...] = ("bad", "warn", "calm", "good")
 _HOURS_A_DAY = 24.0
@@ -68,6 +69,11 @@ class Facts(NamedTuple):
         Since when the workload has been in its state.
     outage_since : datetime or None
         Since when, at the latest, the fit has named an outage.
+    routers : sequence of RouterStatus
+        All that have reported of this workload, those included that have been silent for so long that its status
+        leaves them out.
+    last_query_at : datetime or None
+        When the count of queries last grew, as far as the history goes back.
     letters_last_hour : int
         Dead letters of the last hour.
     expected_rate : float or None
@@ -82,6 +88,8 @@ class Facts(NamedTuple):
     recalibrators: Sequence[RecalibratorStatus] = ()
     state_since: datetime | None = None
     outage_since: datetime | None = None
+    routers: Sequence[RouterStatus] = ()
+    last_query_at: datetime | None = None
     letters_last_hour: int = 0
     expected_rate: float | None = None
     expected_cost: CostRate | None = None
@@ -145,18 +153,23 @@ def _silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 
 def _routers_silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    del facts
-    silent = [one for one in status.routers if one.silent]
+    """Speak of routers that no longer report: without traffic they go on reporting, so that they are gone."""
+    silent = [(one.instance_id, one.updated_at) for one in status.routers if one.silent]
+    if not status.routers:
+        # Routers that have been silent for long are in no status: that nobody sends would look the same.
+        silent = [(one.instance_id, one.updated_at) for one in facts.routers]
+        silent = [] if any(facts.now - at <= SILENT_AFTER for _, at in silent) else silent
     if not silent:
         return None
-    last, names = max(one.updated_at for one in silent), _listed([one.instance_id for one in silent])
+    last, names = max(at for _, at in silent), _listed([name for name, _ in silent])
     act = _section(status, "service", "Service")
-    if len(silent) == len(status.routers):
+    if len(silent) >= len(status.routers):
         waiting = f", and {count} queries wait" if (count := _waiting(status)) else ""
         sentence = f"No router has reported since {_at(last)} ({names}): no query is answered{waiting}."
         return Headline("routers_silent", "bad", sentence, "Start the routers again, or read their logs.", act)
     rest = len(status.routers) - len(silent)
-    sentence = f"{names} {_have(silent)} been silent since {_at(last)}; {rest} other {_routers(rest)} the queries."
+    others = _routers(rest, "answers", "answer")
+    sentence = f"{names} {_have(silent)} been silent since {_at(last)}; {rest} other {others} the queries."
     return Headline("router_silent", "warn", sentence, "Start it again, or read its log.", act)
 
 
@@ -183,6 +196,19 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
         effect = f"the large model answers every query{alone}"
     remedy = "Restore the model server: routers notice by themselves, and no refit is needed."
     return Headline("outage", "bad", f"{who} {how}{since}: {effect}.", remedy, _section(status, "service", "Service"))
+
+
+def _not_ready(status: WorkloadStatus, facts: Facts) -> Headline | None:
+    """Speak of routers that report, but answer nothing: none of them has what it needs."""
+    del facts
+    live = [one for one in status.routers if not one.silent]
+    if not live or any(one.ready for one in live):
+        return None
+    names = _listed([one.instance_id for one in live])
+    waiting = f", and {count} queries wait" if (count := _waiting(status)) else ""
+    sentence = f"No router is ready now ({names}): they report, but answer no query{waiting}."
+    remedy = "Ask a router's /readyz what is missing."
+    return Headline("routers_not_ready", "bad", sentence, remedy, _section(status, "service", "Service"))
 
 
 def _overload(status: WorkloadStatus, facts: Facts) -> Headline | None:
@@ -246,27 +272,38 @@ def _cheaper(status: WorkloadStatus, rate: float) -> tuple[str, Act]:
             remedy = f"If queries have not changed, {act[0].lower()}{act[1:]}, which escalated {before:.1%}."
             return remedy, Act(act, _confirm(workload, "activate", version.parent_version))
     if status.state == "infeasible":
-        return _LOWER.format(workload=workload), _section(status, "plots", "Quality for cost")
+        return _out_of_reach(status), _section(status, "plots", "Quality for cost")
     return "See what cheaper thresholds would give, or compare with an earlier version.", _section(
         status, "versions", "Versions"
     )
 
 
 _LOWER = "Lower workloads.{workload}.target.micro_f1 to what can be reached, or use a better large model."
+_LOWER_FIELDS = "Lower workloads.{workload}.target to what can be reached, or use a better large model."
+_RAISE = "Raise workloads.{workload}.target.cost, or lower sampling.exploration_probability, which is paid first."
+
+
+def _out_of_reach(status: WorkloadStatus) -> str:
+    target = status.target
+    remedy = _RAISE if target.cost is not None else _LOWER_FIELDS if target.fields else _LOWER
+    return remedy.format(workload=status.workload)
 
 
 def _infeasible(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state != "infeasible":
         return None
     best = max(status.frontier.micro_f1, default=None) if status.frontier is not None else None
+    if status.target.cost is not None or status.target.fields:
+        best = None
     reached = "" if best is None else f"; the best reaches {best:.3f}"
     since = f" since {_at(at)}" if (at := _state_since(status, facts)) is not None else ""
-    sentence = f"No threshold has reached micro-F1 {status.target.micro_f1:g}{since}{reached}{_price(status, facts)}."
+    missed = "kept to" if status.target.cost is not None else "reached"
+    sentence = f"No threshold has {missed} {status.target}{since}{reached}{_price(status, facts)}."
     return Headline(
         "infeasible",
         "bad",
         sentence,
-        _LOWER.format(workload=status.workload),
+        _out_of_reach(status),
         _section(status, "plots", "Quality for cost"),
     )
 
@@ -286,18 +323,24 @@ def _bad_labels(status: WorkloadStatus, facts: Facts) -> Headline | None:
     return Headline("bad_labels", "bad", sentence, remedy, _labelling(status, "Answer the audits", reason="audit"))
 
 
-def _below_target(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    quality, target = status.micro_f1, status.target.micro_f1
-    if (
-        status.state not in ("active", "stale", "label_starved")
-        or quality is None
-        or quality.estimate >= target - SHORTFALL
-    ):
+def _capped(status: WorkloadStatus, facts: Facts) -> Headline | None:
+    """Speak of a cap on escalation that binds: it was asked for, and what it costs in quality should be known."""
+    remark = of_cap(status.target, status.micro_f1, status.standing)
+    if not remark or status.state not in _DECIDING:
         return None
-    sentence = (
-        f"Version {status.calibration_version} is below its target: micro-F1 {quality.estimate:.3f} "
-        f"({quality.lower:.3f} to {quality.upper:.3f}) for a target of {target:g}{_price(status, facts)}."
-    )
+    sentence = f"Version {status.calibration_version} is held back: {remark}{_price(status, facts)}."
+    remedy = f"Give the large model more room and raise workloads.{status.workload}.target.max_escalation."
+    return Headline("capped", "warn", sentence, remedy, _section(status, "plots", "Quality for cost"))
+
+
+def _below_target(status: WorkloadStatus, facts: Facts) -> Headline | None:
+    quality, target = status.micro_f1, status.target
+    if status.state not in _DECIDING or quality is None or is_held(target, quality, status.standing):
+        return None
+    goal = "" if target.micro_f1 is None else f" for a target of {target.micro_f1:g}"
+    fields = of_fields(target, status.standing)
+    said = f"micro-F1 {estimated(quality)}{goal}{'; ' if fields else ''}{fields}"
+    sentence = f"Version {status.calibration_version} is below its target: {said}{_price(status, facts)}."
     remedy = "The next fit moves the threshold; a refit does so at once."
     return Headline("below_target", "warn", sentence, remedy, Act("Refit", _confirm(status.workload, "refit")))
 
@@ -346,8 +389,10 @@ def _cold_start(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if status.state != "cold_start":
         return None
     if not status.queries:
-        sentence = "No query has come in yet; until a first version is fitted, both models will answer every query."
-        remedy = "Send queries, or fit a first version offline: ucci-stream calibrate."
+        waits = "No query has come in yet" if facts.routers else "No router has reported yet, and no query has come in"
+        sentence = f"{waits}; until a first version is fitted, both models will answer every query."
+        begin = "Send queries" if facts.routers else "Start a router and send queries"
+        remedy = f"{begin}, or fit a first version offline: ucci-stream calibrate."
         return Headline("cold_start", "calm", sentence, remedy)
     since = "" if status.labels.since is None else f" since {_at(status.labels.since)}"
     sentence = (
@@ -391,31 +436,41 @@ def _moved(status: WorkloadStatus, facts: Facts) -> Headline | None:
 def _quiet(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if (quiet := _quiet_since(status, facts)) is None:
         return None
-    sentence = f"No query has come in since {_at(quiet)}; the service is up, and {_deciding(status)}."
+    ready = sum(one.ready and not one.silent for one in status.routers)
+    sentence = (
+        f"No query has come in since {_at(quiet)}; the service is up, {ready} {_routers(ready, 'waits', 'wait')} for "
+        f"queries, and {_deciding(status)}."
+    )
     return Headline("no_traffic", "calm", sentence, "If that is not intended, look at what sends the queries.")
 
 
 def _well(status: WorkloadStatus, facts: Facts) -> Headline:
-    quality = status.micro_f1
-    keeps = (
-        f"version {status.calibration_version} decides, and its micro-F1 is not known yet"
-        if quality is None
-        else f"version {status.calibration_version} holds micro-F1 {status.target.micro_f1:g}, at an estimated "
-        f"{quality.estimate:.3f} ({quality.lower:.3f} to {quality.upper:.3f})"
-    )
-    return Headline("well", "good", f"All is well: {keeps}{_price(status, facts)}.")
+    return Headline("well", "good", f"All is well: {_keeping(status)}{_price(status, facts)}.")
+
+
+def _keeping(status: WorkloadStatus) -> str:
+    quality, number, target = status.micro_f1, status.calibration_version, status.target
+    if quality is None:
+        return f"version {number} decides, and its micro-F1 is not known yet"
+    if target.cost is not None:
+        spent = of_budget(target, status.standing)
+        return f"version {number} buys an estimated micro-F1 of {estimated(quality)} at {spent}"
+    fields = of_fields(target, status.standing)
+    return f"version {number} holds {target}, at an estimated {estimated(quality)}{'; ' if fields else ''}{fields}"
 
 
 _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     _silent,
     _routers_silent,
     _outage,
+    _not_ready,
     _overload,
     _stuck,
     _dear,
     _infeasible,
     _bad_labels,
     _drift,
+    _capped,
     _below_target,
     _letters,
     _cold_start,
@@ -458,7 +513,8 @@ def _state_since(status: WorkloadStatus, facts: Facts) -> datetime | None:
 
 def _quiet_since(status: WorkloadStatus, facts: Facts) -> datetime | None:
     """Return when the last query was routed, where that is long ago."""
-    last = status.updated_at
+    # A status also comes with a label, long after the last query.
+    last = facts.last_query_at or status.updated_at
     return last if last is not None and status.queries and facts.now - last > QUIET_AFTER else None
 
 
@@ -486,8 +542,8 @@ def _have(some: Sequence[object]) -> str:
     return "has" if len(some) == 1 else "have"
 
 
-def _routers(count: int) -> str:
-    return "router answers" if count == 1 else "routers answer"
+def _routers(count: int, one: str, many: str) -> str:
+    return f"router {one}" if count == 1 else f"routers {many}"
 
 
 def _span(span: TrafficSpan | None) -> str:

@@ -9,6 +9,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from schemas.event import rfc3339
 
+_WHOLE_FROM = 10.0
+
 
 def environment(**values: object) -> Environment:
     """Return the templates' environment; ``values`` are known to each of them."""
@@ -21,9 +23,11 @@ def environment(**values: object) -> Environment:
     )
     made.filters |= {
         "time": _time,
+        "minute": _minute,
         "iso": _iso,
         "percent": percent,
         "number": number,
+        "rate": rate,
         "words": words,
         "segment": _segment,
     }
@@ -46,6 +50,17 @@ def number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+def rate(value: float) -> str:
+    """Return queries a second, short: whole numbers from ten on.
+
+    Examples
+    --------
+    >>> rate(12.6), rate(1.26), rate(0.0126), rate(0.0)
+    ('13', '1.3', '0.013', '0')
+    """
+    return f"{value:,.0f}" if value >= _WHOLE_FROM else f"{value:.2g}"
+
+
 def _segment(name: str) -> str:
     """Encode a name for a segment of a path: a slash within it would end the segment."""
     return quote(name, safe="")
@@ -53,6 +68,10 @@ def _segment(name: str) -> str:
 
 def _time(moment: datetime | None) -> str:
     return "–" if moment is None else moment.strftime("%d %b %H:%M:%S")
+
+
+def _minute(moment: datetime | None) -> str:
+    return "–" if moment is None else moment.strftime("%d %b %H:%M")
 
 
 def _iso(moment: datetime | None) -> str:

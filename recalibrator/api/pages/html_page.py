@@ -11,6 +11,8 @@ from recalibrator.api.pages.headline import Facts, Headline, InForce, headline, 
 from recalibrator.api.pages.html_environment import environment, number, percent, words
 from recalibrator.api.pages.spans import TrafficSpan, traffic_span
 from recalibrator.api.pages.svg_figures import Figures, FigureStore
+from recalibrator.api.pages.time_range import RANGES, TimeRange
+from recalibrator.api.pages.traffic import Traffic, last_growth, traffic
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.history import begun
 from recalibrator.api.read_model.status_documents import StatusDocuments
@@ -88,6 +90,8 @@ class WorkloadPanel:
     versions: Sequence[VersionGroup]
     hidden_versions: int
     figures: Figures
+    shown: TimeRange
+    traffic: Traffic
     letters: Sequence[LetterGroup]
     queue: QueuePage
     budget: LabelBudget
@@ -119,16 +123,23 @@ class Page:
         self._documents = documents
         self._queue = queue
         self._figures = FigureStore(cache)
-        self._environment = environment(tones=TONES, actions=ACTIONS, until_refit=UNTIL_REFIT, changed=_changed)
+        self._environment = environment(
+            tones=TONES,
+            actions=ACTIONS,
+            until_refit=UNTIL_REFIT,
+            changed=_changed,
+            ranges=[TimeRange(name) for name in RANGES],
+        )
 
-    def overview(self, now: datetime) -> str:
-        """Return the page of all workloads; that of the workload where there is but one."""
+    def overview(self, now: datetime, shown: TimeRange) -> str:
+        """Return the page of all workloads; that of the workload, with its charts, where there is but one."""
         if len(self._cache.workloads) == 1:
-            return self.workload(self._cache.workloads[0], now)
+            return self.workload(self._cache.workloads[0], now, shown)
         statuses = [self._documents.workload(name, now) for name in self._cache.workloads]
         facts = [self._facts(status, now) for status in statuses]
         rows = [
-            (one, headline(one, around), in_force(one, around)) for one, around in zip(statuses, facts, strict=True)
+            (one, headline(one, around), in_force(one, around), traffic(self._cache.points(one.workload), now))
+            for one, around in zip(statuses, facts, strict=True)
         ]
         rows.sort(key=lambda row: urgency(row[1]))
         return self._render(
@@ -139,17 +150,22 @@ class Page:
             letters=letter_groups(self._letters.status(None, now), self._letters.latest(None, MOST_KEPT)),
         )
 
-    def workload(self, workload: str, now: datetime, asked: str = "", version: int | None = None) -> str:
+    def workload(
+        self, workload: str, now: datetime, shown: TimeRange, asked: str = "", version: int | None = None
+    ) -> str:
         """Return the page of one workload.
 
         Parameters
         ----------
+        shown : TimeRange
+            Of the charts.
         asked : str
             The act that was just requested, to be confirmed on the page.
         version : int, optional
             Its version.
         """
-        return self._render("workload.html", now, panel=self._panel(workload, now), asked=asked, asked_version=version)
+        panel = self._panel(workload, now, shown)
+        return self._render("workload.html", now, panel=panel, asked=asked, asked_version=version)
 
     def confirmation(
         self, workload: str, action: str, version: int | None, now: datetime, *, needs_key: bool, problem: str
@@ -179,7 +195,7 @@ class Page:
             **content,
         )
 
-    def _panel(self, workload: str, now: datetime) -> WorkloadPanel:
+    def _panel(self, workload: str, now: datetime, shown: TimeRange) -> WorkloadPanel:
         status = self._documents.workload(workload, now)
         facts = self._facts(status, now)
         first, tone = headline(status, facts), TONES[status.state]
@@ -197,7 +213,9 @@ class Page:
             tone="calm" if tone == "good" != first.severity else tone,
             versions=groups,
             hidden_versions=len(lines) - sum(len(group.rows) for group in groups),
-            figures=self._figures.of(status),
+            figures=self._figures.of(status, shown, now),
+            shown=shown,
+            traffic=traffic(self._cache.points(workload), now),
             letters=letter_groups(status.dead_letters, self._letters.latest(workload, MOST_KEPT)),
             queue=self._queue.page(workload, now, SHOWN_REQUESTS),
             budget=label_budget(status),
@@ -212,6 +230,8 @@ class Page:
             recalibrators=[one.status for one in self._cache.recalibrators()],
             state_since=begun(points, lambda point: point.state == status.state),
             outage_since=begun(points, lambda point: point.has_outage),
+            routers=[one.status for one in self._cache.routers() if workload in one.status.versions],
+            last_query_at=last_growth(points),
             letters_last_hour=self._letters.count_since(workload, now - _HOUR),
             expected_rate=None if line is None else line.escalation_rate,
             expected_cost=None if line is None else line.cost,

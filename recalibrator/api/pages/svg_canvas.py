@@ -74,6 +74,11 @@ _MOST_TICKS = 5
 _LOCK = Lock()
 
 
+def goal(target: float | None) -> tuple[float, ...]:
+    """Return what an axis must have room for besides the data: the target, where there is one."""
+    return () if target is None else (target,)
+
+
 def drawn(size: tuple[float, float], description: str, draw: Callable[[Sequence[Any]], None], rows: int = 1) -> Markup:
     """Return a drawing as markup.
 
@@ -100,7 +105,7 @@ def drawn(size: tuple[float, float], description: str, draw: Callable[[Sequence[
 
 
 def time_axis(axes: Any, first: datetime, last: datetime) -> None:
-    """Label an axis of times, in UTC, with at most six round ones."""
+    """Show a stretch of time, in UTC, with at most six round times beside it."""
     span_s = max((last - first).total_seconds(), 1.0)
     step_s = next((step for step in _STEPS_S if span_s / step <= _MOST_TICKS), span_s / _MOST_TICKS)
     begin = math.ceil(first.timestamp() / step_s) * step_s
@@ -116,7 +121,7 @@ def time_axis(axes: Any, first: datetime, last: datetime) -> None:
             for text, tick, day in zip(texts, shown, days, strict=False)
         ]
     axes.set_xticks(shown, texts)
-    axes.margins(x=0.01)
+    axes.set_xlim(first, last)
 
 
 def nothing_yet(width: float, description: str, what: str) -> Markup:

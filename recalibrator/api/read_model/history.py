@@ -7,28 +7,53 @@ evidence takes its place, so that the history never begins at the last restart.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
+from recalibrator.api.read_model.aging import MAX_POINTS, aged, latter
 from schemas.calibration import CalibrationVersion, Interval
 from schemas.costs import CostRate
 from schemas.event import rfc3339
 from schemas.status import WorkloadStatus
-
-MAX_POINTS = 720
-"""Points of either source; when they are full, every second one goes."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS = 32_503_679_999_999
 """The last millisecond of the year 2999."""
 
 Source = Literal["status", "version"]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Whose answers were served to all queries up to some time, and the calls behind them.
+
+    Parameters
+    ----------
+    small, large, degraded : int
+        Queries; ``degraded`` ones got the small answer where the large model was to answer.
+    small_calls, large_calls : int
+    small_latency_s, large_latency_s : float
+        Sums over calls, in seconds.
+    """
+
+    small: int
+    large: int
+    degraded: int
+    small_calls: int
+    large_calls: int
+    small_latency_s: float
+    large_latency_s: float
+
+    @property
+    def queries(self) -> int:
+        """All of them."""
+        return self.small + self.large + self.degraded
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +75,9 @@ class HistoryPoint:
     drift : str
     has_outage : bool
         Whether a model server failed more calls than usual.
+    served : Served or None
+        Null where a former release wrote the status or the version, and for versions whose evidence is older than
+        they are.
     encoded : bytes
         The same as JSON: a history is asked for oftener than it changes.
     """
@@ -63,6 +91,7 @@ class HistoryPoint:
     cost: CostRate | None
     drift: str
     has_outage: bool = False
+    served: Served | None = None
     encoded: bytes = field(default=b"", compare=False, repr=False)
 
 
@@ -90,10 +119,11 @@ class History:
                     cost=status.cost,
                     drift=status.drift.state,
                     has_outage=status.outage is not None,
+                    served=_served(status.details),
                 )
             )
         )
-        _thin(self._statuses)
+        self._statuses = _bounded(self._statuses)
 
     def add_version(self, version: CalibrationVersion, published_at: datetime) -> None:
         """Take a version's evidence, as of when it was published."""
@@ -107,9 +137,10 @@ class History:
             escalation_rate=evidence.escalation_rate,
             cost=evidence.expected_cost,
             drift=evidence.drift_state or "ok",
+            served=None if _has_former_evidence(version) else _served(evidence.details),
         )
         insort(self._versions, _encoded(point), key=lambda known: (known.at, known.version or 0))
-        _thin(self._versions)
+        self._versions = _bounded(self._versions)
 
     def points(self) -> tuple[HistoryPoint, ...]:
         """Return all points, oldest first: versions up to the first status, statuses from there on."""
@@ -130,6 +161,7 @@ def _encoded(point: HistoryPoint) -> HistoryPoint:
         "cost": point.cost,
         "drift": point.drift,
         "source": point.source,
+        "served": point.served,
     }
     return replace(point, encoded=to_json(content))
 
@@ -142,10 +174,23 @@ def _interval(version: CalibrationVersion) -> Interval | None:
         return version.evidence.micro_f1
 
 
-def _thin(points: list[HistoryPoint]) -> None:
-    """Drop every second point of a full list, never the newest."""
-    if len(points) > MAX_POINTS:
-        points[:-1] = points[:-1:2]
+def _has_former_evidence(version: CalibrationVersion) -> bool:
+    """Return whether a version was published with the evidence of an earlier one."""
+    return "content_of" in version.evidence.details or version.evidence.trigger == "handoff_off"
+
+
+def _served(details: Mapping[str, JsonValue]) -> Served | None:
+    found = details.get("served")
+    if not isinstance(found, dict):
+        return None
+    values = [found.get(one.name) for one in fields(Served)]
+    if not all(isinstance(value, int | float) and value >= 0 for value in values):
+        return None
+    return Served(*values)  # type: ignore[arg-type]  # just checked; counts are whole, since JSON keeps integers
+
+
+def _bounded(points: list[HistoryPoint]) -> list[HistoryPoint]:
+    return points if len(points) <= MAX_POINTS else aged(points, latter)
 
 
 def from_ms(timestamp_ms: int) -> datetime:

@@ -13,7 +13,7 @@ from typing import NamedTuple, get_args
 
 from pydantic import JsonValue
 
-from schemas.calibration import Interval
+from schemas.calibration import BUDGET, CAP, FIELD_PREFIX, QUALITY, Interval
 from schemas.status import DriftState, ModelHealth, WorkloadState, WorkloadStatus
 from schemas.topics import TOPICS
 
@@ -48,7 +48,7 @@ class Sample(NamedTuple):
 def workload_samples(status: WorkloadStatus) -> Iterator[Sample]:
     """Yield what a workload's status says; what is not known has no sample."""
     yield from _one_of("state", (), status.state, get_args(WorkloadState))
-    yield Sample("micro_f1_target", (), status.target.micro_f1)
+    yield from _target(status)
     yield from _interval("micro_f1", status.micro_f1)
     for field, value in status.per_field.items():
         yield Sample("field_micro_f1", (field,), value)
@@ -68,6 +68,23 @@ def workload_samples(status: WorkloadStatus) -> Iterator[Sample]:
     outage = status.outage
     yield Sample("model_failing", ("small",), 0.0 if outage is None else outage.small_failing)
     yield Sample("model_failing", ("large",), 0.0 if outage is None else outage.large_failing)
+
+
+def _target(status: WorkloadStatus) -> Iterator[Sample]:
+    """Yield what is promised, and what binds where that is more than a micro-F1."""
+    target, standing = status.target, status.standing
+    yield from _known("micro_f1_target", target.micro_f1)
+    yield from _known("escalation_cap", target.max_escalation)
+    yield from _known("cost_target", target.cost)
+    for field, wanted in target.fields.items():
+        yield Sample("field_micro_f1_target", (field,), wanted)
+    if standing is None:
+        return
+    yield from _known("escalation_wanted", standing.wanted_escalation)
+    if standing.budget is not None:
+        yield from _known("cost_realised", standing.budget.realised)
+    limits = (QUALITY, CAP, BUDGET, *(FIELD_PREFIX + field for field in target.fields))
+    yield from _one_of("target_binds", (), standing.binds or "", limits)
 
 
 def backlog_samples(lag: Mapping[str, JsonValue] | None) -> Iterator[Sample]:

@@ -38,7 +38,7 @@ class VersionLine:
     trigger: str
     uncertainty_threshold: float
     threshold: float | None
-    target: float
+    target: float | None
     micro_f1: Interval | None
     escalation_rate: float | None
     exploration: float

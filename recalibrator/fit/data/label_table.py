@@ -27,6 +27,7 @@ from recalibrator.fit.data.label_columns import (
     NOBODY,
     OTHERS,
     OUTCOMES,
+    PAIR,
     REVISION,
     ROUTED_US,
     SERIAL,
@@ -37,11 +38,11 @@ from recalibrator.fit.data.label_columns import (
     STANDING,
     Standing,
 )
-from recalibrator.fit.data.overruled import Contribution, Overruled
+from recalibrator.fit.data.overruled import Contribution, Overruled, with_counts
 from recalibrator.fit.data.revisions import Revisions
 from recalibrator.grid import Grid
 from schemas.event import to_us
-from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
+from schemas.labelled import LabelledExample, OutcomeCounts
 
 Change = Literal["added", "corrected", "withdrawn", "duplicate", "too_late", "overruled"]
 Span = tuple[int, int | None]
@@ -61,6 +62,11 @@ _SAID = [*range(OUTCOMES), GROUP, STANDING, LABELER]
 
 _RELATIONS = 4
 """Agreement unknown, disagreeing, agreeing; and queries without u."""
+
+_SERVED, _OF_SMALL = 3, 2
+"""Counts of a field: TP, predicted and gold of the served answer; then TP and predicted of the small one."""
+
+_NOT_KNOWN = (-1, -1)
 
 _NO_LABELERS: Floats = np.zeros(0)
 _ROW = struct.Struct(f"{COLUMNS}d")
@@ -107,6 +113,8 @@ class LabelTable:
         label constant.
     half_life : float
         In labels: how long corrections are remembered.
+    by_model : bool
+        Whether the small answer's counts by field are kept beside those of the served one, for :meth:`of_field`.
 
     Notes
     -----
@@ -123,6 +131,7 @@ class LabelTable:
         capacity: int,
         *,
         half_life: float = 1e9,
+        by_model: bool = False,
     ) -> None:
         self.grid, self.target, self.fields, self.capacity = grid, target, fields, capacity
         self.groups = 3 * grid.cells + 1
@@ -130,9 +139,10 @@ class LabelTable:
         # Rows are written as bytes: one label costs a fraction of what an assignment to an array does.
         self._table = np.zeros((self.room, COLUMNS))
         self._table_bytes = self._table.data.cast("B")
-        self._per_field = np.zeros((self.room, len(fields), 3), dtype=np.int32)
+        self._counts_of_field = _SERVED + (_OF_SMALL if by_model else 0)
+        self._per_field = np.zeros((self.room, len(fields), self._counts_of_field), dtype=np.int32)
         self._per_field_bytes = self._per_field.data.cast("B")
-        self._field_row = struct.Struct(f"{3 * len(fields)}i")
+        self._field_row = struct.Struct(f"{self._counts_of_field * len(fields)}i")
         self._ids: list[str] = []
         self._slots: dict[str, int] = {}
         self.counting = 0
@@ -141,7 +151,7 @@ class LabelTable:
         self.changes = Changes()
         self._labelers: dict[str, int] = {}
         self._distrusted: frozenset[int] = frozenset()
-        self.overruled = Overruled(len(fields))
+        self.overruled = Overruled(len(fields), self._counts_of_field)
         self.revisions = Revisions(_RELATIONS, half_life)
 
     def __len__(self) -> int:
@@ -155,7 +165,28 @@ class LabelTable:
     @property
     def per_field(self) -> NDArray[np.int32]:
         """TP, predicted and gold of the served answer, shape (contributions, fields, 3)."""
-        return self._per_field[: len(self._ids)]
+        return self._per_field[: len(self._ids), :, :_SERVED]
+
+    def of_field(self, name: str, target: float) -> LabelTable:
+        """Return the same labels with the outcomes of one field, scored by its target; as of now.
+
+        Labels that do not say what both models gave in this field, as those of earlier releases, do not count. Where
+        both ran it is the small model's answer that they lack, and whether both ran is drawn at any u: what is left is
+        a fair sample of either model's answers.
+        """
+        found, place = LabelTable(self.grid, target, (name,), max(1, len(self))), self.fields.index(name)
+        found._ids = self._ids  # read, never written
+        table, counts = found.table, self._per_field[: len(self), place].astype(np.float64).T
+        table[:] = self.table
+        hits, predicted, gold, small_hits, small_predicted = counts
+        is_pair = table[:, PAIR] > 0.0
+        table[:, HITS_SMALL], table[:, SIZE_SMALL] = 2.0 * small_hits, small_predicted + gold
+        table[:, HITS_LARGE] = np.where(is_pair, 2.0 * hits, 0.0)
+        table[:, SIZE_LARGE] = np.where(is_pair, predicted + gold, 0.0)
+        table[small_hits < 0.0, STANDING] = Standing.UNREQUESTED
+        found._score_anew()
+        found._rearranged()
+        return found
 
     def offer(self, example: LabelledExample) -> Change:
         """Take one example in; O(1) amortised.
@@ -436,8 +467,8 @@ class LabelTable:
             example.label_probability,
             *(labeler, error, self.revisions.serial),
         )
-        if example.per_field is not None:
-            self._write_fields(slot, example.per_field)
+        if example.per_field is not None or self._counts_of_field > _SERVED:
+            self._write_fields(slot, example, is_pair=pair > 0.0)
         return group, counts
 
     def _standing_of(self, example: LabelledExample, routed_us: int, labeler: float) -> Standing:
@@ -455,11 +486,18 @@ class LabelTable:
             return Standing.ANSWERED
         return Standing.SET_ASIDE if self._sets_aside(routed_us) else Standing.COUNTED
 
-    def _write_fields(self, slot: int, per_field: dict[str, FieldCounts]) -> None:
+    def _write_fields(self, slot: int, example: LabelledExample, *, is_pair: bool) -> None:
         counts: list[int] = []
         for name in self.fields:
-            found = per_field.get(name)
+            found = None if example.per_field is None else example.per_field.get(name)
             counts += (0, 0, 0) if found is None else (found.true_positives, found.predicted, found.gold)
+            if self._counts_of_field > _SERVED:
+                # Of a pair the large answer was served; without one the small answer was.
+                small = found if not is_pair else (example.small_per_field or {}).get(name)
+                if found is None or small is None:
+                    counts += _NOT_KNOWN
+                else:
+                    counts += (small.true_positives, small.predicted)
         if max(counts) > _COUNT_MOST:
             counts = [min(count, _COUNT_MOST) for count in counts]
         self._field_row.pack_into(self._per_field_bytes, slot * self._field_row.size, *counts)
@@ -476,6 +514,18 @@ class LabelTable:
         self.overruled.keep_only(self._slots)
         self._rearranged()
 
+    def retarget(self, target: float) -> None:
+        """Score all answers by another τ from now on."""
+        if target != self.target:
+            self.target = target
+            self._score_anew()
+            self._rearranged()
+
+    def _score_anew(self) -> None:
+        table = self.table
+        for square, hits, size in ((SQUARE_SMALL, HITS_SMALL, SIZE_SMALL), (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE)):
+            table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
+
     def _rearranged(self) -> None:
         """Note that every row may have changed."""
         self.counting = int(np.count_nonzero(self.table[:, STANDING] > 0.0))
@@ -488,7 +538,8 @@ class LabelTable:
             "floor_us": self._floor_us,
             "outcomes": pack(self.table[:, :OUTCOMES]),
             "facts": pack(self.table[:, OUTCOMES:]),
-            "per_field": pack(self.per_field),
+            "per_field": pack(self._per_field[: len(self._ids)]),
+            **({} if self._counts_of_field == _SERVED else {"counts_of_field": self._counts_of_field}),
             "spans": [list(span) for span in self._spans],
             "labelers": list(self._labelers),
             "distrusted": sorted(self._distrusted),
@@ -504,13 +555,14 @@ class LabelTable:
         table = self.table
         table[:, :OUTCOMES] = unpack(state["outcomes"], table[:, :OUTCOMES])
         table[:, OUTCOMES:] = unpack(state["facts"], table[:, OUTCOMES:])
-        self.per_field[:] = unpack(state["per_field"], self.per_field)
-        for square, hits, size in ((SQUARE_SMALL, HITS_SMALL, SIZE_SMALL), (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE)):
-            table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
+        self._per_field[: len(self._ids)] = with_counts(
+            state["per_field"], state.get("counts_of_field", _SERVED), self._per_field[: len(self._ids)]
+        )
+        self._score_anew()
         self._spans = tuple((begins_us, ends_us) for begins_us, ends_us in state["spans"])
         self._labelers = {name: number for number, name in enumerate(state["labelers"], start=1)}
         self._distrusted = frozenset(state["distrusted"])
-        self.overruled.load(state["overruled"])
+        self.overruled.load(state["overruled"], state.get("counts_of_field", _SERVED))
         self.revisions.load(state["revisions"])
         self._rearranged()
 

@@ -15,6 +15,25 @@ from recalibrator.fit.arrays import Floats, pack, unpack
 from recalibrator.fit.data.label_columns import COLUMNS, LABELER, REVISION
 
 
+def with_counts(packed: str, counts: int, like: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return packed counts by field in the shape of ``like``; those that the snapshot lacks are -1, not known.
+
+    Parameters
+    ----------
+    packed : str
+        From :func:`~recalibrator.fit.arrays.pack`.
+    counts : int
+        Of each field in it.
+    like : ndarray of int, shape (labels, fields, counts)
+    """
+    labels, fields, wanted = like.shape
+    held = unpack(packed, np.zeros((labels, fields, counts), dtype=np.int32))
+    found = np.full_like(like, -1)
+    kept = min(counts, wanted)
+    found[:, :, :kept] = held[:, :, :kept]
+    return found
+
+
 class Contribution(NamedTuple):
     """One label as the window keeps it: its row of the table, and its counts by field."""
 
@@ -39,10 +58,12 @@ class Overruled:
     ----------
     fields : int
         Of the workload.
+    counts : int
+        Of each field.
     """
 
-    def __init__(self, fields: int) -> None:
-        self._fields = fields
+    def __init__(self, fields: int, counts: int = 3) -> None:
+        self._fields, self._counts = fields, counts
         self._by_query: dict[str, Contribution] = {}
 
     def put(self, query_id: str, label: Contribution) -> None:
@@ -83,12 +104,15 @@ class Overruled:
         return {
             "ids": list(self._by_query),
             "rows": pack(self.rows()),
-            "per_field": pack(np.stack(per_field) if per_field else np.zeros((0, self._fields, 3), dtype=np.int32)),
+            "per_field": pack(np.stack(per_field) if per_field else self._blank(0)),
         }
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back."""
+    def _blank(self, labels: int) -> NDArray[np.int32]:
+        return np.zeros((labels, self._fields, self._counts), dtype=np.int32)
+
+    def load(self, state: dict[str, Any], counts: int = 3) -> None:
+        """Take a former :meth:`state` back, which held so many counts of each field."""
         ids = state["ids"]
         rows = unpack(state["rows"], np.zeros((len(ids), COLUMNS)))
-        per_field = unpack(state["per_field"], np.zeros((len(ids), self._fields, 3), dtype=np.int32))
+        per_field = with_counts(state["per_field"], counts, self._blank(len(ids)))
         self._by_query = {one: Contribution(*kept) for one, *kept in zip(ids, rows, per_field, strict=True)}

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
 from recalibrator.fit.arrays import Floats, Ints
 from recalibrator.fit.data.call_failures import CallFailures
 from recalibrator.grid import Grid
 from schemas.costs import TokenUse
-from schemas.event import to_us
+from schemas.event import MAX_INTEGER, to_us
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 
 COUNT, PAIRS, AGREEING = range(3)
@@ -48,6 +49,9 @@ _SUMS = (
     "lost_tokens",
     "lost_prompt_tokens",
 )
+
+_SERVED = ("queries", "escalated", "degraded", "small_calls", "large_calls")
+_DIGITS = 3
 
 _sums_of = attrgetter(*_SUMS)
 
@@ -179,6 +183,24 @@ class TrafficWindow:
 
     def _share(self, part: str, whole: str) -> float:
         return min(1.0, max(0.0, self.recent[part] / self.recent[whole])) if self.recent[whole] > 0.0 else 0.0
+
+    def served(self) -> dict[str, JsonValue]:
+        """Return whose answers were served to all queries so far, and the calls behind them, as JSON values.
+
+        ``small``, ``large`` and ``degraded`` (the small answer where the large model was to answer) add up to all
+        queries; latencies are sums over calls, in seconds.
+        """
+        whole = {name: min(MAX_INTEGER, int(self.total[name])) for name in _SERVED}
+        large = max(0, whole["escalated"] - whole["degraded"])
+        return {
+            "small": max(0, whole["queries"] - whole["escalated"]),
+            "large": large,
+            "degraded": whole["degraded"],
+            "small_calls": whole["small_calls"],
+            "large_calls": whole["large_calls"],
+            "small_latency_s": round(self.total["small_latency_s"], _DIGITS),
+            "large_latency_s": round(self.total["large_latency_s"], _DIGITS),
+        }
 
     def mean_latency_s(self) -> tuple[float, float] | None:
         """Return the mean latencies of a small and a large call over all traffic; None until both were called."""

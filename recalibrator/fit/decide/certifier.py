@@ -13,7 +13,7 @@ It begins anew when a detector finds that outcomes have changed: no proof about 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -212,7 +212,7 @@ class Certifier:
 
     def cap(self, choice: Choice) -> Choice:
         """Return the choice, or the largest proven threshold below it; escalate all where nothing is proven."""
-        return Choice(min(choice.index, self.limit or 0), choice.feasible)
+        return replace(choice, index=min(choice.index, self.limit or 0))
 
     def _outcomes(self, example: LabelledExample) -> tuple[float, float]:
         """Return z of the query when kept and when escalated, weighted to be unbiased and no worse than the bound."""

@@ -6,24 +6,36 @@ matter are kept back. Waiting for larger ones, or for those beyond their noise, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from recalibrator.fit.decide.threshold import Choice, Policies
-from recalibrator.fit.estimate.estimate import Estimate
+from recalibrator.fit.estimate.estimate import Estimate, Support
 from recalibrator.fit.method_constants import PublishConstants
 from schemas.calibration import CalibrationVersion
 
 _DRIFT_SHARE = 0.25
 
 
+class FieldWeights(NamedTuple):
+    """One field's policies, for its own target, and the evidence behind them."""
+
+    policies: Policies
+    support: Support
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What a version made now would rest on: the estimate, the exploration, all policies, and the one chosen."""
+    """What a version made now would rest on: the estimate, the exploration, all policies, and the one chosen.
+
+    ``fields`` holds the same for each field with a target of its own: its evidence, and the policies weighed for it.
+    """
 
     estimate: Estimate
     exploration: float
     policies: Policies
     choice: Choice
+    fields: dict[str, FieldWeights] = field(default_factory=dict)
 
 
 def exploration_probability(most: float, constants: PublishConstants, *, is_quiet: bool, is_certified: bool) -> float:

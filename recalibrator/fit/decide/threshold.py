@@ -55,10 +55,16 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The policy chosen: its index, and whether it is expected to meet the target at all."""
+    """The policy chosen: its index, and whether it is expected to meet the target at all.
+
+    ``binds`` names what keeps it from being cheaper, or dearer under a limit; ``wanted`` is the index that the target
+    would take without the cap, where that binds.
+    """
 
     index: int
     feasible: bool
+    binds: str | None = None
+    wanted: int | None = None
 
 
 def weigh(estimate: Estimate, edges: Floats, target: float, exploration: float = 0.0) -> Policies:

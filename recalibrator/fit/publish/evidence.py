@@ -15,7 +15,7 @@ from schemas.event import from_us
 from schemas.settings import WorkloadSettings
 from schemas.status import CalibrationError, CostQualityCurve, UncertaintyHistogram
 
-_Z95 = 1.959963984540054
+Z95 = 1.959963984540054
 _FRONTIER_POINTS = 48
 _BINS = 64
 _DIGITS, _DIGITS_OF_U = 5, 6
@@ -84,7 +84,7 @@ def evidence(
             "failed_share": estimate.failed.share,
             "agreement_tilt": [estimate.tilt.level, estimate.tilt.slope],
             "error_given_agreement": estimate.support.error_given_agreement,
-            "micro_f1_95": micro_f1_interval(policies, choice.index, _Z95).model_dump(),
+            "micro_f1_95": micro_f1_interval(policies, choice.index, Z95).model_dump(),
             "frontier": frontier(policies, choice.index, model_costs, exploration).model_dump(mode="json"),
             "uncertainty": uncertainty_histogram(estimate.traffic, policies.thresholds[1:-1]).model_dump(mode="json"),
         },

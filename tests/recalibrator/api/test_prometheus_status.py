@@ -157,3 +157,25 @@ def test_hostile_dead_letters_make_no_series_of_their_own(api: Api) -> None:
     letters = {labels: count for (name, labels), count in found.items() if name == "ucci_workload_dead_letters"}
     assert len(letters) <= 21
     assert sum(letters.values()) == 300.0
+
+
+def test_metrics_say_what_was_promised_and_what_binds(api: Api) -> None:
+    """A cap, a budget and fields with targets of their own have series; a target without micro_f1 has none of that."""
+    promised = {"micro_f1": 0.9, "max_escalation": 0.4, "fields": {"camera": 0.8}}
+    standing = {"binds": "max_escalation", "wanted_escalation": 0.52, "fields": {"camera": INTERVAL}}
+    changed = WorkloadStatus.model_validate(STATUS | {"target": promised, "standing": standing})
+    api.cache.take("ucci.status", WORKLOAD.encode(), changed.to_json())
+    found = scraped(api)
+    assert value(found, "escalation_cap") == 0.4
+    assert value(found, "escalation_wanted") == 0.52
+    assert value(found, "field_micro_f1_target", field="camera") == 0.8
+    binds = {limit: value(found, "target_binds", limit=limit) for limit in ("micro_f1", "max_escalation", "cost")}
+    assert binds == {"micro_f1": 0.0, "max_escalation": 1.0, "cost": 0.0}
+    assert value(found, "target_binds", limit="fields.camera") == 0.0
+
+    spent = {"binds": "cost", "budget": {"allowed": 1.71, "realised": 1.698, "queries": 10_000}}
+    changed = WorkloadStatus.model_validate(STATUS | {"target": {"cost": 1.7}, "standing": spent})
+    api.cache.take("ucci.status", WORKLOAD.encode(), changed.to_json())
+    found = scraped(api)
+    assert (value(found, "cost_target"), value(found, "cost_realised")) == (1.7, 1.698)
+    assert not any(name == "ucci_workload_micro_f1_target" for name, _ in found)

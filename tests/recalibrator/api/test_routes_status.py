@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from recalibrator.api.pages.html_page import TONES
-from recalibrator.api.read_model.history import MAX_POINTS
+from recalibrator.api.read_model.aging import MAX_POINTS
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
 from schemas.command import Command
 from schemas.event import rfc3339
@@ -188,7 +188,7 @@ def test_the_page_says_the_state_and_loads_nothing_foreign(api: Api, state: str)
 
     assert answer.status_code == 200
     assert f"It is &lt;{state}&gt;." in answer.text
-    assert answer.text.count("<svg ") == 5
+    assert answer.text.count("<svg ") == 7
     assert not re.findall(r"""(?:src|href|action)=["'](?:https?:)?//""", answer.text)
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 

@@ -52,6 +52,22 @@ def test_a_label_ends_the_request_and_gives_an_example() -> None:
     assert found.traffic is None
 
 
+def _small_errs(number: int) -> bool:
+    small, large = routed(number).small, routed(number).large
+    return small is not None and large is not None and small.entities != large.entities
+
+
+def test_fields_with_targets_are_counted_for_both_models() -> None:
+    """Where the large answer was served, an example says what the small one gave in fields with targets alone."""
+    target = {"target": PHOTO.target.model_copy(update={"fields": {"lens": 0.9}})}
+    joining = Joining({"photo": PHOTO.model_copy(update=target)}, TOPICS, MAX_RECORD_BYTES)
+    small_errs = next(number for number in range(50) if _small_errs(number))
+    for rules, noted in ((JOINING, None), (joining, {"lens": {"true_positives": 0, "predicted": 1}})):
+        state = follow(NOTHING_KNOWN, routed(small_errs), joining=rules).state
+        (example,) = (one for one in follow(state, feedback(small_errs), joining=rules).outputs if one.value)
+        assert json.loads(example.value or b"").get("small_per_field") == noted
+
+
 def test_catching_up_changes_the_state_alike_and_sends_nothing() -> None:
     """Outputs and counts are held back; the labelers' counts are stored with the row."""
     state = follow(NOTHING_KNOWN, routed(1)).state

@@ -32,7 +32,7 @@ async function refresh() {
   if (busy) { again = true; return; }
   busy = true;
   try {
-    const answer = await fetch(location.pathname, {headers: {Accept: "text/html"}});
+    const answer = await fetch(location.pathname + location.search, {headers: {Accept: "text/html"}});
     if (answer.ok) replaceSections(new DOMParser().parseFromString(await answer.text(), "text/html"));
   } catch {
     // The stream reports when the service is back.

@@ -2,131 +2,46 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from datetime import timedelta
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 
 from recalibrator.api.pages.headline import Facts, Headline, headline, in_force
-from schemas.calibration import Interval, Target
-from schemas.costs import CostRate, ModelCosts, expected_cost
+from schemas.calibration import BudgetStanding, Interval, Target, TargetStanding
+from schemas.costs import CostRate, expected_cost
 from schemas.status import (
-    CommandOutcome,
-    CostQualityCurve,
     DeadLetterCount,
     DeadLetterStatus,
-    DetectorStatus,
-    DriftStatus,
-    LabelStatus,
-    ModelHealth,
     OutageStatus,
-    RecalibratorStatus,
-    Saving,
-    StageStatus,
-    VersionSummary,
-    WorkloadRouter,
     WorkloadState,
     WorkloadStatus,
 )
 from tests.support.status_strategies import workload_statuses
-
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-BEGAN = NOW - timedelta(hours=2)
-COSTS = ModelCosts(small=1.0, large=3.0)
-
-
-def curve(rate: float, micro_f1: float = 0.91) -> CostQualityCurve:
-    """What thresholds give, the one in force escalating this share of queries."""
-    cost = expected_cost(COSTS, rate).sequential
-    return CostQualityCurve(
-        threshold=(-1.0, 0.3, 1.0),
-        escalation_rate=(1.0, rate, 0.0),
-        micro_f1=(0.93, micro_f1, 0.7),
-        sequential_cost=(4.0, cost, 1.0),
-        chosen=1,
-    )
-
-
-def router(name: str = "router-1", *, silent: bool = False, **models: ModelHealth) -> WorkloadRouter:
-    """A router as a workload's status shows it."""
-    heard = BEGAN if silent else NOW
-    return WorkloadRouter(
-        instance_id=name,
-        ready=not silent,
-        silent=silent,
-        version=7,
-        models=models,
-        updated_at=heard,
-    )
-
-
-def status(**changes: Any) -> WorkloadStatus:
-    """A workload that holds its target, with these parts changed."""
-    content = {
-        "workload": "photo",
-        "state": "active",
-        "sentence": "It holds.",
-        "calibration_version": 7,
-        "target": Target(micro_f1=0.91),
-        "micro_f1": Interval(estimate=0.913, lower=0.902, upper=0.924),
-        "escalation_rate": 0.15,
-        "cost": CostRate(sequential=1.45, paper=1.3, large_only=3.0),
-        "saving": Saving(sequential=1 - 1.45 / 3, paper=1 - 1.3 / 3),
-        "labels": LabelStatus(received=900, requested=1_000, pending=100, effective=800.0, since=BEGAN),
-        "drift": DriftStatus(state="ok"),
-        "queries": 20_000,
-        "updated_at": NOW,
-        "frontier": curve(0.15),
-        "version": VersionSummary(version=7, created_at=BEGAN, trigger="threshold_moved", parent_version=6),
-        "routers": (router(),),
-        "details": {"traffic_window": {"queries": 5_000, "since": "2026-03-01T11:00:00+00:00"}},
-    }
-    return WorkloadStatus(**(content | changes))
-
-
-def recalibrator(heard: datetime = NOW, *stages: str) -> RecalibratorStatus:
-    """A recalibrator that was last heard then; of both stages unless some are named."""
-    held = {stage: StageStatus(ready=True) for stage in stages or ("join", "fit")}
-    return RecalibratorStatus(instance_id="recalibrator-1", started_at=BEGAN, updated_at=heard, stages=held)
-
-
-def facts(**changes: Any) -> Facts:
-    """All is quiet beside the status, but for these."""
-    return Facts(now=NOW, recalibrators=(recalibrator(),), state_since=BEGAN)._replace(**changes)
-
-
-def held(action: str) -> tuple[CommandOutcome, ...]:
-    return (
-        CommandOutcome(action=action, note="so", issued_by="ada", issued_at=BEGAN),
-        CommandOutcome(action=action, note="no", issued_by="bob", issued_at=NOW, is_refused=True),
-    )
-
+from tests.support.workload_statuses import (
+    BEGAN,
+    BUSY,
+    COSTS,
+    DEAR,
+    DOWN,
+    DRIFTED,
+    NOW,
+    UP,
+    curve,
+    facts,
+    held,
+    recalibrator,
+    router,
+    router_status,
+    status,
+)
 
 LETTERS = DeadLetterStatus(
     since=NOW - timedelta(days=1),
     total=40,
     by_reason=(DeadLetterCount(stage="router", reason="models_failed", count=40, last_at=NOW),),
 )
-DRIFTED = DriftStatus(
-    state="drifted",
-    detectors=(
-        DetectorStatus(
-            name="uncertainty",
-            watches="the mix of u",
-            needs_labels=False,
-            state="drifted",
-            statistic=9.0,
-            bound=4.0,
-            since=BEGAN,
-        ),
-    ),
-)
-DEAR = VersionSummary(
-    version=7, created_at=BEGAN, trigger="drift", parent_version=6, changed={"escalation_rate": (0.31, 0.994)}
-)
-DOWN, BUSY = ModelHealth(state="down"), ModelHealth(state="up", overloaded=True, queued=42, latency_s={"p99": 7.5})
-UP = ModelHealth(state="up")
 
 
 class Case(NamedTuple):
@@ -170,6 +85,29 @@ CASES = {
         ("No query has come in since 01 Mar 10:00 UTC", "the service is up"),
         "",
         status(updated_at=BEGAN),
+    ),
+    "no traffic, though labels came": Case(
+        "no_traffic",
+        "calm",
+        ("No query has come in since 01 Mar 10:00 UTC", "1 router waits for queries"),
+        "",
+        status(),
+        facts(last_query_at=BEGAN),
+    ),
+    "routers gone for hours": Case(
+        "routers_silent",
+        "bad",
+        ("No router has reported since 01 Mar 10:00 UTC (router-1): no query is answered",),
+        "/workloads/photo#service",
+        status(routers=(), updated_at=BEGAN),
+        facts(routers=(router_status(heard=BEGAN),)),
+    ),
+    "no router ready": Case(
+        "routers_not_ready",
+        "bad",
+        ("No router is ready now (router-1): they report, but answer no query",),
+        "/workloads/photo#service",
+        status(routers=(router().model_copy(update={"ready": False}),)),
     ),
     "stuck": Case(
         "stuck",
@@ -270,6 +208,51 @@ CASES = {
         "/confirm?workload=photo&action=refit",
         status(micro_f1=Interval(estimate=0.88, lower=0.86, upper=0.9)),
     ),
+    "capped": Case(
+        "capped",
+        "warn",
+        ("held back: the cap of 40 % escalated costs 0.030 of micro-F1 (0.010 to 0.050): the target would take 52 %",),
+        "/workloads/photo#plots",
+        status(
+            target=Target(micro_f1=0.91, max_escalation=0.4),
+            micro_f1=Interval(estimate=0.88, lower=0.86, upper=0.9),
+            standing=TargetStanding(binds="max_escalation", wanted_escalation=0.52),
+        ),
+    ),
+    "field below its target": Case(
+        "below_target",
+        "warn",
+        ("micro-F1 0.913 (0.902 to 0.924) for a target of 0.9; iso 0.880 (0.860 to 0.900) for 0.9; iso binds",),
+        "/confirm?workload=photo&action=refit",
+        status(
+            target=Target(micro_f1=0.9, fields={"iso": 0.9}),
+            standing=TargetStanding(binds="fields.iso", fields={"iso": Interval(estimate=0.88, lower=0.86, upper=0.9)}),
+        ),
+    ),
+    "fields out of reach": Case(
+        "infeasible",
+        "bad",
+        ("No threshold has reached iso 0.99 since",),
+        "/workloads/photo#plots",
+        status(state="infeasible", target=Target(fields={"iso": 0.99}), standing=TargetStanding(binds="fields.iso")),
+    ),
+    "budget out of reach": Case(
+        "infeasible",
+        "bad",
+        ("No threshold has kept to a cost of 1.1 a query since",),
+        "/workloads/photo#plots",
+        status(state="infeasible", target=Target(cost=1.1), standing=TargetStanding(binds="cost")),
+    ),
+    "budget kept": Case(
+        "well",
+        "good",
+        ("buys an estimated micro-F1 of 0.913 (0.902 to 0.924) at 1.448 a query over the last 10,000, for a",),
+        "",
+        status(
+            target=Target(cost=1.45),
+            standing=TargetStanding(binds="cost", budget=BudgetStanding(allowed=1.46, realised=1.448, queries=10_000)),
+        ),
+    ),
     "dead letters rise": Case(
         "dead_letters",
         "warn",
@@ -298,6 +281,14 @@ CASES = {
         "",
         WorkloadStatus.cold_start("photo", Target(micro_f1=0.9)),
         facts(recalibrators=()),
+    ),
+    "nothing yet, no router": Case(
+        "cold_start",
+        "calm",
+        ("No router has reported yet, and no query has come in",),
+        "",
+        WorkloadStatus.cold_start("photo", Target(micro_f1=0.9)),
+        facts(recalibrators=(), routers=()),
     ),
     "label starved": Case(
         "label_starvation",

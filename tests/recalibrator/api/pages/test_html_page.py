@@ -12,10 +12,12 @@ import pytest
 import recalibrator.api.pages
 from recalibrator.api.pages.html_page import ACTIONS
 from schemas.command import Action
+from schemas.status import DriftState, WorkloadState, WorkloadStatus
 from tests.support.api import KEY, WORKLOAD, make_api
 
 PACKAGE = Path(recalibrator.api.pages.__file__).parent
 CSS = (PACKAGE / "static" / "page.css").read_text(encoding="utf-8")
+GLOSSARY = Path(__file__).parents[4] / "docs" / "glossary.md"
 LEAST_CONTRAST = 4.5
 """Of text (WCAG 2.2, success criterion 1.4.3)."""
 
@@ -52,6 +54,15 @@ def test_both_palettes_name_the_same_colours() -> None:
 
 def test_every_act_has_its_words() -> None:
     assert set(ACTIONS) == set(get_args(Action)) - {"bootstrap"}
+
+
+def test_states_and_acts_are_in_the_glossary() -> None:
+    """A person who does not know a word of the page finds it in the one list of words."""
+    glossary = GLOSSARY.read_text(encoding="utf-8")
+    for state in (*get_args(WorkloadState), *get_args(DriftState)):
+        assert f"`{state}`" in glossary, state
+    known = {word.strip() for row in re.findall(r"^\| (.*?) \|", glossary, re.MULTILINE) for word in row.split(",")}
+    assert {title.lower() for title, _ in ACTIONS.values()} <= known
 
 
 class Structure(HTMLParser):
@@ -99,6 +110,49 @@ def test_several_workloads_are_listed_and_each_has_its_page() -> None:
     assert '<a href="/workloads/video%20%26%20more">video &amp; more</a>' in overview
     assert "video &amp; more</h1>" in api.client.get("/workloads/video%20%26%20more").text
     assert api.client.get("/workloads/other").status_code == 404
+
+
+TARGETS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
+    "micro-F1": ({"micro_f1": 0.9}, ("target 0.9</dd>", "--v:0.9500;--t:0.9", "the tick is the target of all")),
+    "cap": (
+        {"micro_f1": 0.9, "max_escalation": 0.4},
+        ("target: micro-F1 0.9, with at most 40 % escalated", "--v:0.9500;--t:0.9"),
+    ),
+    "field": (
+        {"micro_f1": 0.9, "fields": {"camera": 0.97}},
+        (
+            "target: micro-F1 0.9 and camera 0.97",
+            'bar low" style="--v:0.9500;--t:0.97"',
+            "own target, else that of all",
+        ),
+    ),
+    "budget": ({"cost": 1.7}, ("target: a cost of 1.7 a query", 'style="--v:0.9500"', "no field has a target")),
+}
+
+
+@pytest.mark.parametrize(("target", "shown"), TARGETS.values(), ids=TARGETS)
+def test_the_page_states_the_target_in_its_form(target: dict[str, object], shown: tuple[str, ...]) -> None:
+    """Whatever is promised stands under the estimate and beside the fields; no line is drawn where there is no τ."""
+    api = make_api()
+    points = {"threshold": [-1.0, 0.3, 1.0], "escalation_rate": [1.0, 0.3, 0.0], "micro_f1": [0.93, 0.91, 0.7]}
+    known = {"estimate": 0.91, "lower": 0.9, "upper": 0.92}
+    status = WorkloadStatus.model_validate(
+        {
+            "workload": WORKLOAD,
+            "state": "active",
+            "sentence": "Fine.",
+            "target": target,
+            "micro_f1": known,
+            "per_field": {"camera": 0.95},
+            "drift": {"state": "ok"},
+            "frontier": {**points, "chosen": 1},
+        }
+    )
+    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
+    page = api.client.get(f"/workloads/{WORKLOAD}").text
+    for words in shown:
+        assert words in page
+    assert api.client.get("/").status_code == 200
 
 
 def test_a_browser_sends_the_origin_with_the_forms() -> None:

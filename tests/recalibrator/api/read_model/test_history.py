@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.api.pages.svg_plots import escalation_plot, quality_plot
-from recalibrator.api.read_model.history import MAX_POINTS, History, since
+from recalibrator.api.pages.svg_over_time import escalation_plot, quality_plot
+from recalibrator.api.pages.time_range import Window
+from recalibrator.api.read_model.aging import MAX_POINTS
+from recalibrator.api.read_model.history import History, since
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Interval, Target
 from schemas.costs import CostRate
 from schemas.status import DriftStatus, WorkloadStatus
@@ -122,9 +124,9 @@ def test_the_past_is_drawn_over_any_span_of_time(begin: datetime, span_s: float)
     history = History()
     for share in (0.0, 0.3, 1.0):
         history.add_status(status(0).model_copy(update={"updated_at": begin + timedelta(seconds=share * span_s)}))
-    points = history.points()
+    points, whole = history.points(), Window(begin, begin + timedelta(seconds=span_s))
 
-    for drawing in (quality_plot(points, 0.9), escalation_plot(points)):
+    for drawing in (quality_plot(points, 0.9, whole), escalation_plot(points, whole)):
         assert drawing.count("<svg ") == 1
         assert "yet" not in drawing
 
@@ -135,4 +137,43 @@ def test_an_empty_past_is_said_to_be_empty(count: int) -> None:
     for second in range(count):
         history.add_status(status(second))
 
-    assert "not enough labels yet" in quality_plot(history.points(), 0.9)
+    hour = Window(START - timedelta(hours=1), START)
+    assert "not enough labels yet" in quality_plot(history.points(), 0.9, hour)
+
+
+def served(queries: int, **counts: float) -> dict[str, Any]:
+    """The details of a status after so many queries, all answered by the small model but for these."""
+    others = {"large": 0, "degraded": 0, "small_calls": queries, "large_calls": 0}
+    latency = {"small_latency_s": 0.05 * queries, "large_latency_s": 0.0}
+    return {"served": {**others, **latency, "small": queries - int(sum(counts.values())), **counts}}
+
+
+def test_every_range_of_a_week_has_its_points() -> None:
+    """A status every 20 s for 8 days: each range that the page offers still has a line to draw."""
+    history = History()
+    for second in range(0, 8 * 86_400, 20):
+        history.add_status(status(second))
+    points = history.points()
+    latest = points[-1].at
+
+    assert len(points) <= MAX_POINTS
+    for hours in (1, 6, 24, 7 * 24):
+        assert len(since(points, latest - timedelta(hours=hours))) >= 100, hours
+
+
+def test_what_was_served_survives_a_restart_in_versions() -> None:
+    """Versions carry the counts as of when they were fitted; one with a former version's evidence does not."""
+    history = History()
+    history.add_version(version(1, **served(600)), START)
+    history.add_version(version(2, **served(600), content_of=1), START + timedelta(minutes=5))
+    history.add_status(status(600, details=served(1_800, large=300)))
+
+    counts = [point.served and (point.served.queries, point.served.large) for point in history.points()]
+    assert counts == [(600, 0), None, (1_800, 300)]
+
+
+@pytest.mark.parametrize("broken", [{"served": 7}, {"served": {"small": "many"}}, {"served": {"small": -1}}, {}])
+def test_counts_that_are_none_are_left_out(broken: dict[str, Any]) -> None:
+    history = History()
+    history.add_status(status(0, details=broken))
+    assert history.points()[0].served is None

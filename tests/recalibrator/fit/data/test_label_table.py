@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from recalibrator.fit.data.decayed_sums import LabelSums
-from recalibrator.fit.data.label_columns import STANDING
+from recalibrator.fit.data.label_columns import HITS_LARGE, HITS_SMALL, SIZE_LARGE, SIZE_SMALL, STANDING
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import weights
 from recalibrator.fit.data.traffic_window import TrafficWindow
@@ -19,7 +19,7 @@ from recalibrator.fit.estimate.calibration_map import IsotonicMap
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, estimate_outcomes
 from recalibrator.fit.method_constants import DEFAULT
 from recalibrator.grid import Grid
-from schemas import FieldCounts, LabelledExample
+from schemas import FieldCounts, LabelledExample, OutcomeCounts
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, example, typo_world
 
@@ -179,3 +179,90 @@ def test_an_overruled_label_returns_with_distrust() -> None:
     labels.distrust(frozenset())
     alone.offer(label(1, draw=300, labeler="ann", revision=3))
     same(estimate(labels), estimate(alone))
+
+
+def of_lens(number: int, *, draw: int | None = None, **changed: object) -> LabelledExample:
+    """Return a label that says what both models gave in the field lens; pairs by turns say nothing of the small one."""
+    made = label(number, draw=draw, **changed)
+    small, large = number % 2, (number // 2) % 2
+    served = small if made.large is None else large
+    counts = {"lens": FieldCounts(true_positives=served, predicted=1, gold=1)}
+    says = made.large is not None and number % 5
+    noted = {"lens": OutcomeCounts(true_positives=small, predicted=1)} if says else None
+    return made.model_copy(update={"per_field": counts, "small_per_field": noted})
+
+
+def by_model(capacity: int = 1_000) -> LabelTable:
+    return LabelTable(GRID, 0.93, FIELDS, capacity, by_model=True)
+
+
+def counted(labels: LabelTable) -> list[tuple[float, ...]]:
+    """Return what counts of the field lens, in any order."""
+    table = labels.of_field("lens", 0.8).table
+    rows = table[table[:, STANDING] > 0.0][:, [HITS_SMALL, SIZE_SMALL, HITS_LARGE, SIZE_LARGE]]
+    return sorted(map(tuple, rows.tolist()))
+
+
+def expected(labels: list[LabelledExample]) -> list[tuple[float, ...]]:
+    """Return the same counted one by one."""
+    rows = []
+    for one in labels:
+        assert one.per_field is not None
+        served = one.per_field["lens"]
+        if one.large is None:
+            rows.append((2.0 * served.true_positives, 2.0, 0.0, 0.0))
+        elif one.small_per_field is not None:
+            small = one.small_per_field["lens"]
+            rows.append((2.0 * small.true_positives, 2.0, 2.0 * served.true_positives, 2.0))
+    return sorted(rows)
+
+
+def test_one_field_is_a_table_of_its_own() -> None:
+    """Its outcomes are those of the field, scored by its target; pairs that do not say all of it do not count."""
+    kept = {"large": None, "agree": None, "small_per_field": None}
+    given_labels = [of_lens(number).model_copy(update=kept if number % 3 else {}) for number in range(60)]
+    labels = by_model()
+    for one in given_labels:
+        labels.offer(one)
+    assert counted(labels) == expected(given_labels)
+    assert labels.of_field("lens", 0.8).counting == len(expected(given_labels))
+    assert labels.counting == 60
+    assert counted(by_model()) == []
+
+
+def test_one_field_follows_corrections_and_the_window() -> None:
+    """A correction replaces the field's counts, a withdrawal takes them out, and what leaves the window is gone."""
+    labels = by_model(capacity=40)
+    for number in range(60):
+        labels.offer(of_lens(number))
+    labels.offer(of_lens(55, draw=1, revision=2).model_copy(update={"per_field": None}))
+    labels.offer(of_lens(56, revision=2, retracted=True))
+    standing = [of_lens(number) for number in range(60 - len(labels), 60) if number not in (55, 56)]
+    assert counted(labels) == expected(standing)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("after", [True, False])
+def test_fields_of_both_models_may_come_and_go(before: bool, after: bool) -> None:
+    """A snapshot of a release, or of settings, that kept fewer or more counts by field is read all the same."""
+    former = LabelTable(GRID, 0.93, FIELDS, 1_000, by_model=before)
+    for number in range(30):
+        former.offer(of_lens(number, labeler="ada"))
+        former.offer(of_lens(number, labeler="bob", revision=2))
+    labels = LabelTable(GRID, 0.93, FIELDS, 1_000, by_model=after)
+    labels.load(former.state())
+    np.testing.assert_array_equal(labels.per_field, former.per_field)
+    labels.distrust(frozenset({2}))
+    assert labels.counting == former.counting
+    if after:
+        assert counted(labels) == (expected([of_lens(number) for number in range(30)]) if before else [])
+
+
+def test_another_target_scores_all_answers_anew() -> None:
+    """Squares of scores, on which standard errors rest, are those that a table with that target would have had."""
+    one, other = window(), LabelTable(GRID, 0.8, FIELDS, 1_000)
+    for number in range(40):
+        one.offer(label(number))
+        other.offer(label(number))
+    one.retarget(0.8)
+    np.testing.assert_array_equal(one.table, other.table)

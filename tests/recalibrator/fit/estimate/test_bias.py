@@ -90,7 +90,7 @@ def window(seed: int) -> Policies:
     estimate = estimate_outcomes(
         core._sums, core._traffic, core._map_fitter, Circumstances(SERVING), core.constants.estimate
     )
-    return weigh(estimate, core._grid.edges, core.settings.target.micro_f1, EXPLORED)
+    return weigh(estimate, core._grid.edges, core._labels.target, EXPLORED)
 
 
 @pytest.mark.thorough

@@ -1,0 +1,126 @@
+"""The pacer of a budget: what the next queries may cost, by what those before have really cost.
+
+A threshold is chosen for an expected cost, and two things keep the realised one away from it. What escalates is drawn,
+which moves the mean cost of n queries by about c_l·√(r(1-r)/n); and an expectation is late when queries change. So what
+queries have really cost is fed back: what was left over or overdrawn is spent or saved by the queries of the next
+horizon. Exploration, handoff guards, repeated calls and whatever else is paid are in the realised cost, and so are paid
+out of the budget without a model of them.
+
+A correction is seen in the cost only once queries that it decided are reported. Were the next ones made before then,
+the same error would be corrected several times over, and the cost would swing: an integrator fed back after a delay D
+with the rate 1/h is damped for h ≥ e·D. Hence the horizon is no shorter than the delay asks for, which is measured:
+the queries of older versions that are reported after a new one was published. What an outage has left over or cost is
+neither spent in a rush nor does it starve the time after it: both the balance and a correction are bounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from recalibrator.fit.method_constants import BudgetConstants
+from schemas.calibration import BudgetStanding
+from schemas.traffic import VersionTraffic
+
+_LAGS_AVERAGED = 4.0
+
+
+class Pacer:
+    """The account of one workload's budget.
+
+    Parameters
+    ----------
+    budget : float
+        Mean sequential cost of a query, in the unit of the workload's costs.
+    constants : BudgetConstants
+
+    Examples
+    --------
+    >>> pacer = Pacer(1.5, BudgetConstants(horizon_queries=1_000.0))
+    >>> pacer.on_traffic([VersionTraffic(calibration_version=1, queries=200, cost_sequential=350.0)])
+    >>> pacer.allowed
+    1.45
+    """
+
+    def __init__(self, budget: float, constants: BudgetConstants) -> None:
+        self._budget, self._constants = budget, constants
+        self._balance, self._lag = 0.0, 0.0
+        self._awaited: int | None = None
+        self._unseen = 0
+        self._recent: deque[tuple[int, float]] = deque()
+        self._queries, self._cost = 0, 0.0
+
+    def on_traffic(self, parts: Iterable[VersionTraffic]) -> None:
+        """Book what queries have cost; those of a cold start, which no version decided, are outside the budget."""
+        decided = [part for part in parts if part.calibration_version is not None]
+        queries = sum(part.queries for part in decided)
+        if not queries:
+            return
+        self._time(decided)
+        cost = sum(part.cost_sequential for part in decided)
+        window = self._constants.window_queries
+        most = self._constants.carried_share * self._budget * window
+        self._balance = min(most, max(-most, self._balance + self._budget * queries - cost))
+        self._recent.append((queries, cost))
+        self._queries, self._cost = self._queries + queries, self._cost + cost
+        while self._queries - self._recent[0][0] >= window:
+            self._drop()
+
+    def on_published(self, version: int) -> None:
+        """Note that a version was published: how many queries pass until it shows is what a correction takes."""
+        if self._awaited is None:
+            self._awaited, self._unseen = version, 0
+
+    def _time(self, decided: list[VersionTraffic]) -> None:
+        """Measure the delay of a correction, in queries, where the one that is awaited shows."""
+        if self._awaited is None:
+            return
+        awaited = self._awaited
+        self._unseen += sum(part.queries for part in decided if (part.calibration_version or 0) < awaited)
+        if any((part.calibration_version or 0) >= awaited for part in decided):
+            self._lag += (self._unseen - self._lag) / _LAGS_AVERAGED
+            self._awaited = None
+
+    @property
+    def horizon(self) -> float:
+        """Queries over which what is left over, or overdrawn, is spent or saved."""
+        a_summary = self._queries / len(self._recent) if self._recent else 0.0
+        return max(self._constants.horizon_queries, a_summary, math.e * self._lag)
+
+    def _drop(self) -> None:
+        self._recent.popleft()
+        # Added up anew: what is taken out of a running sum leaves its rounding behind.
+        self._queries = sum(queries for queries, _ in self._recent)
+        self._cost = sum(cost for _, cost in self._recent)
+
+    @property
+    def allowed(self) -> float:
+        """What the next queries may cost on average."""
+        most = self._constants.correction_most * self._budget
+        return self._budget + min(most, max(-most, self._balance / self.horizon))
+
+    @property
+    def standing(self) -> BudgetStanding:
+        """How the budget is kept."""
+        realised = self._cost / self._queries if self._queries else None
+        return BudgetStanding(allowed=self.allowed, realised=realised, queries=self._queries)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything as JSON values, exact."""
+        return {
+            "budget": self._budget,
+            "balance": self._balance,
+            "recent": [list(one) for one in self._recent],
+            "lag": [self._lag, self._awaited, self._unseen],
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take a former :meth:`state` back; of another budget nothing is carried over but what queries have cost."""
+        if state["budget"] == self._budget:
+            self._balance = state["balance"]
+        self._lag, self._awaited, self._unseen = state["lag"]
+        self._recent = deque((queries, cost) for queries, cost in state["recent"])
+        self._queries = sum(queries for queries, _ in self._recent)
+        self._cost = sum(cost for _, cost in self._recent)

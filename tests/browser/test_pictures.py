@@ -1,0 +1,23 @@
+"""The gallery in the documents: each state has its pictures, small ones, and the sentence that its page begins with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.pictures import FOLDER, GALLERY, LOOKS, MOST_BYTES, STATES, gallery
+
+
+def test_the_gallery_quotes_what_the_pages_say() -> None:
+    """Where a sentence changes, ``python -m tests.browser.pictures`` writes the gallery and its pictures anew."""
+    assert GALLERY.read_text(encoding="utf-8") == gallery()
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_has_its_pictures_and_they_are_small(state: str) -> None:
+    for look in LOOKS:
+        assert 0 < (FOLDER / f"{state}-{look}.png").stat().st_size <= MOST_BYTES
+
+
+def test_no_picture_is_left_over() -> None:
+    shown = {f"{state}-{look}.png" for state in STATES for look in LOOKS}
+    assert {one.name for one in FOLDER.glob("*.png")} == shown

@@ -1,0 +1,54 @@
+"""The sums over all traffic: whose answers were served, exact over restarts and whatever the window has dropped."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from recalibrator.fit.data.traffic_window import TrafficWindow
+from recalibrator.grid import Grid
+from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def summary(second: int, *parts: VersionTraffic) -> TrafficSummary:
+    at = START + timedelta(seconds=second)
+    return TrafficSummary(workload="photo", first_routed_at=at, last_routed_at=at, grid=GridSpec(), versions=parts)
+
+
+def version(number: int | None, queries: int, escalated: int, degraded: int = 0) -> VersionTraffic:
+    return VersionTraffic(
+        calibration_version=number,
+        queries=queries,
+        escalated=escalated,
+        degraded=degraded,
+        small_calls=queries,
+        large_calls=escalated,
+        small_latency_s=0.05 * queries,
+        large_latency_s=0.5 * escalated,
+    )
+
+
+def test_what_was_served_adds_up_to_all_queries() -> None:
+    """Over two versions and a window that holds the latest alone: each query counts once, by whose answer it got."""
+    traffic = TrafficWindow(Grid(GridSpec()), queries=10)
+    traffic.add(summary(0, version(None, 40, 40)))
+    traffic.add(summary(1, version(1, 60, 20, degraded=5), version(2, 100, 10)))
+
+    assert traffic.served() == {
+        "small": 130,
+        "large": 65,
+        "degraded": 5,
+        "small_calls": 200,
+        "large_calls": 70,
+        "small_latency_s": 10.0,
+        "large_latency_s": 35.0,
+    }
+
+
+def test_what_was_served_is_there_after_a_restart() -> None:
+    traffic, restarted = (TrafficWindow(Grid(GridSpec()), queries=10) for _ in range(2))
+    traffic.add(summary(0, version(1, 60, 20, degraded=5)))
+    restarted.load(traffic.state())
+
+    assert restarted.served() == traffic.served()

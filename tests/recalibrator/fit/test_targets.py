@@ -1,0 +1,170 @@
+"""Targets that are more than a micro-F1, in streams that the core's own versions route."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recalibrator.core import Recalibrator
+from schemas.calibration import CalibrationVersion
+from schemas.draws import uniform
+from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
+from tests.support.cascade_stream import FIELDS, World, drive, settings, typo_world
+
+QUERIES = 6_000
+WORLD = typo_world(2 * QUERIES, 2 * QUERIES)
+
+
+def right(query_id: str, model: str, hits: int) -> int:
+    """Return whether a model has field a right, which is harder than the others: P = (hits / fields)²."""
+    return int(uniform(query_id, f"a:{model}") < (hits / FIELDS) ** 2)
+
+
+def with_fields(number: int, label: LabelledExample) -> LabelledExample:
+    """Say what the answers were in field a, as the join does."""
+    small, large = (right(label.query_id, name, int(hits)) for name, hits in _hits(number))
+    served = small if label.large is None else large
+    counts = {"per_field": {"a": FieldCounts(true_positives=served, predicted=1, gold=1)}}
+    of_small = {} if label.large is None else {"a": OutcomeCounts(true_positives=small, predicted=1)}
+    return label.model_copy(update=counts | {"small_per_field": of_small or None})
+
+
+def _hits(number: int) -> tuple[tuple[str, int], tuple[str, int]]:
+    return ("small", WORLD.small[number]), ("large", WORLD.large[number])
+
+
+def expected_of_field(world: World, threshold: float) -> float:
+    """Return micro-F1 of field a in expectation: E[(k/n)²] of a binomial k is p² + p(1-p)/n."""
+    chance = np.where(world.uncertainty > threshold, world.large_right, world.small_right)
+    return float((chance**2 + chance * (1.0 - chance) / FIELDS).mean())
+
+
+def run(
+    target: dict[str, Any], queries: int = QUERIES, **options: Any
+) -> tuple[Recalibrator, list[CalibrationVersion]]:
+    core = Recalibrator(settings(target=target))
+    done = drive(core, WORLD.draw, queries, **options)
+    return core, [version for _, version in done.versions]
+
+
+def rate(version: CalibrationVersion) -> float:
+    """Return the share of queries that the large model answers under a version, in truth."""
+    above = float((WORLD.uncertainty > version.uncertainty_threshold).mean())
+    return above + (1.0 - above) * version.exploration_probability
+
+
+def expected_rate(version: CalibrationVersion) -> float:
+    """Return the same as the version expected it of the traffic at its time."""
+    above = version.evidence.escalation_rate or 0.0
+    return above + (1.0 - above) * version.exploration_probability
+
+
+def test_a_cap_comes_before_the_target() -> None:
+    """No version escalates more than the cap, and all say what the target would take and what the cap costs."""
+    free, _ = run({"micro_f1": 0.95})
+    core, versions = run({"micro_f1": 0.95, "max_escalation": 0.25})
+    assert free.current is not None
+    assert rate(free.current) > 0.4
+    assert max(map(expected_rate, versions)) <= 0.25
+    assert rate(versions[-1]) == pytest.approx(0.25, abs=0.02)
+    last = versions[-1].evidence
+    assert last.standing is not None
+    assert last.standing.is_capped
+    assert last.standing.wanted_escalation == pytest.approx(rate(free.current), abs=0.1)
+    status = core.status()
+    assert status.state == "active"
+    assert "the cap of 25 % escalated costs 0.0" in status.sentence
+    assert "is below its target of micro-F1 0.95, with at most 25 % escalated" in status.sentence
+
+
+def test_a_cap_that_is_wide_enough_changes_nothing() -> None:
+    """Thresholds under a cap that never binds are those without one."""
+    _, free = run({"micro_f1": 0.93})
+    core, versions = run({"micro_f1": 0.93, "max_escalation": 0.95})
+    assert [one.uncertainty_threshold for one in versions] == [one.uncertainty_threshold for one in free]
+    assert "cap" not in core.status().sentence
+
+
+def test_a_field_with_a_target_of_its_own_is_held() -> None:
+    """Where a field is harder than all fields together, its target takes more escalation, and the status says so."""
+    _, plain = run({"micro_f1": 0.93})
+    core, versions = run({"micro_f1": 0.93, "fields": {"a": 0.9}}, tell=with_fields)
+    held = expected_of_field(WORLD, versions[-1].uncertainty_threshold)
+    assert expected_of_field(WORLD, plain[-1].uncertainty_threshold) < 0.895 < held
+    assert held < 0.92
+    standing = versions[-1].evidence.standing
+    assert standing is not None
+    assert standing.binds == "fields.a"
+    assert standing.fields["a"].estimate == pytest.approx(held, abs=0.02)
+    assert "; a 0.9" in core.status().sentence
+    assert core.status().sentence.endswith("for 0.9; a binds.")
+
+
+def test_an_easy_field_leaves_the_threshold_alone() -> None:
+    """A field's target that is met anyway does not bind."""
+    _, plain = run({"micro_f1": 0.93})
+    core, versions = run({"micro_f1": 0.93, "fields": {"a": 0.5}}, tell=with_fields)
+    assert versions[-1].uncertainty_threshold == plain[-1].uncertainty_threshold
+    assert core.status().sentence.endswith("for 0.5; micro-F1 binds.")
+
+
+def test_a_field_may_be_the_whole_target() -> None:
+    """Without a micro_f1 the field alone decides, and micro-F1 is estimated all the same."""
+    core, versions = run({"fields": {"a": 0.9}}, tell=with_fields)
+    assert 0.895 < expected_of_field(WORLD, versions[-1].uncertainty_threshold) < 0.92
+    status = core.status()
+    assert status.micro_f1 is not None
+    truth = WORLD.expected_micro_f1(versions[-1].uncertainty_threshold, slice(None))
+    assert status.micro_f1.lower < truth < status.micro_f1.upper
+
+
+def test_nothing_is_published_for_a_field_that_is_not_known() -> None:
+    """Labels of a release that did not say what the small model gave in a field make no version for its target."""
+    _, versions = run({"micro_f1": 0.93, "fields": {"a": 0.9}}, queries=3_000)
+    assert versions == []
+
+
+def test_a_budget_is_spent_and_not_exceeded() -> None:
+    """What queries have really cost keeps to the budget, exploration included, and buys more than less would."""
+    core = Recalibrator(settings(target={"cost": 1.9}))
+    done = drive(core, WORLD.draw, 2 * QUERIES, batch=50)
+    first = done.versions[0][0]
+    called = np.array(done.large_called[first + 1 :])
+    assert 1.0 + 3.02 * float(called[:10_000].mean()) == pytest.approx(1.9, rel=0.01)
+    standing = core.status().standing
+    assert standing is not None
+    assert standing.budget is not None
+    assert standing.budget.realised == pytest.approx(1.9, rel=0.01)
+    assert "a query over the last" in core.status().sentence
+    assert {version.state for _, version in done.versions} == {"active"}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [{"cost": 1.9}, {"micro_f1": 0.93, "fields": {"a": 0.9}}, {"micro_f1": 0.95, "max_escalation": 0.3}],
+    ids=["cost", "fields", "cap"],
+)
+def test_a_restart_changes_no_version(target: dict[str, Any]) -> None:
+    """A core that goes on from its snapshot publishes the same bytes as one that never stopped."""
+    whole, versions = run(target, 4_000, tell=with_fields)
+    half, before = run(target, 2_500, tell=with_fields)
+    again = Recalibrator.restore(half.settings, half.snapshot())
+    assert again.snapshot() == half.snapshot()
+    assert again.status() == half.status()
+    assert [one.to_json() for one in versions[: len(before)]] == [one.to_json() for one in before]
+    assert whole.status().standing is not None
+
+
+def test_a_target_of_a_field_may_come_later() -> None:
+    """Labels from before the setting count in all else; the field's target waits for labels that know the field."""
+    former, _ = run({"micro_f1": 0.93}, 2_500, tell=with_fields)
+    core = Recalibrator.restore(settings(target={"micro_f1": 0.93, "fields": {"a": 0.9}}), former.snapshot())
+    assert core.status().standing is not None
+    done = drive(core, WORLD.draw, 5_000, first=2_500, tell=with_fields)
+    assert done.versions
+    assert done.versions[-1][1].evidence.standing is not None
+    assert done.versions[-1][1].evidence.standing.binds == "fields.a"
+    back = Recalibrator.restore(settings(target={"micro_f1": 0.93}), core.snapshot())
+    assert back.status().standing is None

@@ -1,0 +1,127 @@
+"""Statuses of made-up workloads, one for each thing that a page has to say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from recalibrator.api.pages.headline import Facts
+from schemas.calibration import Interval, Target
+from schemas.costs import CostRate, ModelCosts, expected_cost
+from schemas.status import (
+    CommandOutcome,
+    CostQualityCurve,
+    DetectorStatus,
+    DriftStatus,
+    LabelStatus,
+    ModelHealth,
+    RecalibratorStatus,
+    RouterStatus,
+    Saving,
+    StageStatus,
+    VersionInUse,
+    VersionSummary,
+    WorkloadRouter,
+    WorkloadStatus,
+)
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+BEGAN = NOW - timedelta(hours=2)
+COSTS = ModelCosts(small=1.0, large=3.0)
+
+
+def curve(rate: float, micro_f1: float = 0.91) -> CostQualityCurve:
+    """What thresholds give, the one in force escalating this share of queries."""
+    cost = expected_cost(COSTS, rate).sequential
+    return CostQualityCurve(
+        threshold=(-1.0, 0.3, 1.0),
+        escalation_rate=(1.0, rate, 0.0),
+        micro_f1=(0.93, micro_f1, 0.7),
+        sequential_cost=(4.0, cost, 1.0),
+        chosen=1,
+    )
+
+
+def router(name: str = "router-1", *, silent: bool = False, **models: ModelHealth) -> WorkloadRouter:
+    """A router as a workload's status shows it."""
+    heard = BEGAN if silent else NOW
+    return WorkloadRouter(
+        instance_id=name,
+        ready=not silent,
+        silent=silent,
+        version=7,
+        models=models,
+        updated_at=heard,
+    )
+
+
+def status(**changes: Any) -> WorkloadStatus:
+    """A workload that holds its target, with these parts changed."""
+    content = {
+        "workload": "photo",
+        "state": "active",
+        "sentence": "It holds.",
+        "calibration_version": 7,
+        "target": Target(micro_f1=0.91),
+        "micro_f1": Interval(estimate=0.913, lower=0.902, upper=0.924),
+        "escalation_rate": 0.15,
+        "cost": CostRate(sequential=1.45, paper=1.3, large_only=3.0),
+        "saving": Saving(sequential=1 - 1.45 / 3, paper=1 - 1.3 / 3),
+        "labels": LabelStatus(received=900, requested=1_000, pending=100, effective=800.0, since=BEGAN),
+        "drift": DriftStatus(state="ok"),
+        "queries": 20_000,
+        "updated_at": NOW,
+        "frontier": curve(0.15),
+        "version": VersionSummary(version=7, created_at=BEGAN, trigger="threshold_moved", parent_version=6),
+        "routers": (router(),),
+        "details": {"traffic_window": {"queries": 5_000, "since": "2026-03-01T11:00:00+00:00"}},
+    }
+    return WorkloadStatus(**(content | changes))
+
+
+def recalibrator(heard: datetime = NOW, *stages: str) -> RecalibratorStatus:
+    """A recalibrator that was last heard then; of both stages unless some are named."""
+    held = {stage: StageStatus(ready=True) for stage in stages or ("join", "fit")}
+    return RecalibratorStatus(instance_id="recalibrator-1", started_at=BEGAN, updated_at=heard, stages=held)
+
+
+def router_status(name: str = "router-1", heard: datetime = NOW) -> RouterStatus:
+    """A router as it reports itself."""
+    return RouterStatus(
+        instance_id=name, started_at=BEGAN, updated_at=heard, ready=True, versions={"photo": VersionInUse(version=7)}
+    )
+
+
+def facts(**changes: Any) -> Facts:
+    """All is quiet beside the status, but for these."""
+    quiet = Facts(now=NOW, recalibrators=(recalibrator(),), state_since=BEGAN, routers=(router_status(),))
+    return quiet._replace(**changes)
+
+
+def held(action: str) -> tuple[CommandOutcome, ...]:
+    """A hold by one person, and another's that was refused."""
+    return (
+        CommandOutcome(action=action, note="so", issued_by="ada", issued_at=BEGAN),
+        CommandOutcome(action=action, note="no", issued_by="bob", issued_at=NOW, is_refused=True),
+    )
+
+
+DRIFTED = DriftStatus(
+    state="drifted",
+    detectors=(
+        DetectorStatus(
+            name="uncertainty",
+            watches="the mix of u",
+            needs_labels=False,
+            state="drifted",
+            statistic=9.0,
+            bound=4.0,
+            since=BEGAN,
+        ),
+    ),
+)
+DEAR = VersionSummary(
+    version=7, created_at=BEGAN, trigger="drift", parent_version=6, changed={"escalation_rate": (0.31, 0.994)}
+)
+DOWN, BUSY = ModelHealth(state="down"), ModelHealth(state="up", overloaded=True, queued=42, latency_s={"p99": 7.5})
+UP = ModelHealth(state="up")
