@@ -93,6 +93,7 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 	$(BIN)/python -m benchmarks.recorded --seed 11
 	$(BIN)/python -m benchmarks.handoff --queries 1000 --seed 17
 	$(BIN)/python -m benchmarks.early_stop --queries 2000 --seed 17
+	$(BIN)/python -m benchmarks.explanations
 	$(DRIFT) --seeds $$(seq 111 120) --policies plain frontier ours-no-margin --out docs/results/drift
 	$(DRIFT) --seeds $$(seq 131 140) --policies ours --out docs/results/drift-current
 	$(DRIFT) --families ablations --seeds $$(seq 151 160) --policies ablations --out docs/results/ablations

@@ -35,6 +35,7 @@ from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 from schemas.handoff import Granularity, Handoff
 from schemas.schema_registry import checked_registry, schema_id
 from schemas.target_rules import contradictions, impossibilities
+from schemas.traffic import MAX_CATEGORY_CHARS
 
 TEXT_PLACEHOLDER = "{text}"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -139,6 +140,7 @@ _HASHES_OF_NOTHING = frozenset(sha256(text).hexdigest() for text in (b"", b"\n")
 
 KeyName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Detector = Annotated[str, AfterValidator(check_detector)]
+SegmentName = Annotated[str, Field(min_length=1, max_length=MAX_CATEGORY_CHARS)]
 Speaker = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
@@ -697,6 +699,9 @@ class WorkloadSettings(Section):
     early_stop : table or bool, optional
         Has small calls streamed, and stopped as soon as u must end above the threshold; ``true`` takes the defaults of
         the table. Excludes ``target.certified``.
+    segments : list of str
+        Keys of the queries' ``metadata`` by whose values traffic is counted apart, such as ``source``, so that the
+        status says in which of them something moved; at most 3. The most frequent values are told apart, and shown.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -716,6 +721,7 @@ class WorkloadSettings(Section):
     calibration_map: Literal["isotonic", "platt"] = "isotonic"
     handoff: HandoffSettings | None = None
     early_stop: Annotated[EarlyStopSettings | None, BeforeValidator(_early_stop_table)] = None
+    segments: Annotated[tuple[SegmentName, ...], Field(max_length=3)] = ()
 
     @field_validator("prompt")
     @classmethod
@@ -732,12 +738,12 @@ class WorkloadSettings(Section):
             raise ValueError(f"must not name a field twice: {', '.join(twice)}")
         return value
 
-    @field_validator("detectors")
+    @field_validator("detectors", "segments")
     @classmethod
-    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _each_once(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         twice = sorted({name for name in value if value.count(name) > 1})
         if twice:
-            raise ValueError(f"must not name a detector twice: {', '.join(twice)}")
+            raise ValueError(f"must not name a {str(info.field_name)[:-1]} twice: {', '.join(twice)}")
         return value
 
     @model_validator(mode="after")

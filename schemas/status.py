@@ -27,6 +27,7 @@ from schemas.event import (
     Uncertainty,
     WorkloadName,
 )
+from schemas.movement import MovementStatus
 from schemas.trial import TrialStatus
 
 WorkloadState = Literal[
@@ -381,6 +382,7 @@ class WorkloadStatus(Event):
     commands: tuple[CommandOutcome, ...] = ()
     handoff: HandoffStatus | None = None
     early_stop: EarlyStopStatus | None = None
+    moved: MovementStatus | None = None
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
 
     @classmethod

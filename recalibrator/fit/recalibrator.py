@@ -36,6 +36,7 @@ from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, degraded, estimate_outcomes
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
+from recalibrator.fit.movement.monitor import MovementMonitor
 from recalibrator.fit.publish.early_stopping import EarlyStopping
 from recalibrator.fit.publish.evidence import Z95, costs, evidence
 from recalibrator.fit.publish.standing import target_standing
@@ -147,6 +148,7 @@ class Recalibrator:
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._holds = Holds()
         self._trials = Trials()
+        self._movements = MovementMonitor()
         self._counters = Counters()
         self._now_us = 0
         self._queries_until_fit = self._queries_between_fits
@@ -244,6 +246,7 @@ class Recalibrator:
         self._labels_until_fit -= standing.counts or change == "withdrawn"
         reaction = Reaction(refit_now=False)
         if change == "added":
+            self._movements.on_label(example)
             reaction = self._monitor.on_label(example, standing, routed_us, self._now_us, may_ask=self._may_ask)
         elif change != "overruled":
             self._monitor.on_correction(example, standing, routed_us, self._now_us)
@@ -259,6 +262,7 @@ class Recalibrator:
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:
         self._trials.take_traffic(summary)
         self._handoff.on_traffic(summary.versions)
+        self._movements.on_traffic(summary)
         if self._pacer is not None:
             self._pacer.on_traffic(summary.versions)
         batch = self._traffic.add(summary)
@@ -543,7 +547,8 @@ class Recalibrator:
             self._now_us,
             standing,
         )
-        return workload_status(facts, support, served, self._sums, self._traffic, self._monitor)
+        found = workload_status(facts, support, served, self._sums, self._traffic, self._monitor)
+        return found.model_copy(update={"moved": self._movements.status(self._labels)})
 
     def snapshot(self) -> bytes:
         """Return everything as JSON; :meth:`restore` continues from it exactly."""
@@ -558,6 +563,7 @@ class Recalibrator:
             "published": self._published.state(),
             "holds": asdict(self._holds),
             "trials": self._trials.state(),
+            "movements": self._movements.state(),
             "counters": asdict(self._counters),
             "handoff": self._handoff.state(),
             "now_us": self._now_us,
@@ -612,6 +618,8 @@ class Recalibrator:
         core._holds = Holds(**state["holds"])
         if "trials" in state:  # not in the snapshots of former releases
             core._trials.load(state["trials"])
+        if "movements" in state:
+            core._movements.load(state["movements"])
         core._counters = Counters(**state["counters"])
         core._now_us = state["now_us"]
         core._labels_until_fit = state["labels_until_fit"]

@@ -1,0 +1,364 @@
+"""The monitors of one workload: they learn what is usual, test for what moves, and say it in the status.
+
+The first queries teach which words and values of segments are usual. Then every 250 queries make a block, and after
+each block all series are tested for a change that began with one of the latest blocks. What is found is compared before
+and after until enough is known; then the time after it is what later blocks are compared with. Deterministic, no clock:
+equal events give equal states, across restarts too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from recalibrator.fit.arrays import Floats, pack, unpack
+from recalibrator.fit.data.label_table import LabelTable
+from recalibrator.fit.movement.causes import SEGMENT, Compared, escalation, information, material, moved_traits
+from recalibrator.fit.movement.evidence import detector, discoveries, dispersion, log_bayes_factor
+from recalibrator.fit.movement.examples import Samples
+from recalibrator.fit.movement.field_scores import micro_f1_change
+from recalibrator.fit.movement.sentence import say
+from recalibrator.fit.movement.series_table import OTHER, RECENT_BLOCKS, Counts, Series, SeriesTable
+from recalibrator.fit.movement.vocabulary import Vocabulary
+from schemas.event import from_us, to_us
+from schemas.labelled import LabelledExample
+from schemas.movement import Movement, MovementStatus
+from schemas.traffic import SampledWords, TrafficProfile, TrafficSummary
+
+ALPHA = 1e-4
+"""False share of discoveries by block of 250 queries: .04 by 100,000 queries."""
+
+BLOCK_QUERIES = 250
+SETTLED_QUERIES = 5_000
+"""After a movement; then its figures are final."""
+
+WATCHED_VALUES = 8
+"""Of a segment: the most frequent ones among the first queries; the others count as ``other``."""
+
+_LEAST_BLOCKS = 8
+_LEAST_BEFORE = 200
+_KEPT_MOVEMENTS = 5
+_TALLIED_VALUES = 100
+_STRANGE_QUERIES = 0.5
+"""Share of queries with mostly rare words after a movement from which all is learned anew."""
+
+_WORDS = Series("words")
+_MOST = "most"
+_LONGEST_DELAY_S = 1 << 24
+_COUNT_MOST = 2**31
+_QUIET = "Nothing that is monitored has moved."
+_LEARNING = "The monitors do not know enough queries yet to say what moves."
+
+
+@dataclass(slots=True)
+class _Open:
+    """A movement whose figures still grow.
+
+    Parameters
+    ----------
+    since_us, noticed_us : int
+    before, after : ndarray, shape (series, categories, 2)
+    spread : ndarray, shape (series,)
+    whole, escalated : ndarray, shape (2,)
+        Queries before and after, and those that escalated.
+    """
+
+    since_us: int
+    noticed_us: int
+    before: Counts
+    after: Counts
+    spread: Floats
+    whole: Floats
+    escalated: Floats
+
+
+@dataclass(slots=True)
+class _Block:
+    """When the queries of a block were routed, how many they are, and how many escalated."""
+
+    first_us: int = 0
+    last_us: int = 0
+    queries: int = 0
+    escalated: int = 0
+
+
+@dataclass(slots=True)
+class _Learned:
+    """What the first queries teach: usual words, and the frequent values of each segment."""
+
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    tallies: dict[str, Counter[str]] = field(default_factory=dict)
+    _watched: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def learn(self, summary: TrafficSummary) -> None:
+        self.vocabulary.learn(summary.words.words)
+        for profile in summary.profiles:
+            if profile.segment is not None and profile.value is not None:
+                tally = self.tallies.setdefault(profile.segment, Counter())
+                if profile.value in tally or len(tally) < _TALLIED_VALUES:
+                    tally[profile.value] += profile.queries
+
+    def lacks(self, summary: TrafficSummary) -> bool:
+        """Return whether a summary has a segment of which nothing was learned."""
+        return any(one.segment is not None and one.segment not in self.tallies for one in summary.profiles)
+
+    def watched(self, segment: str) -> frozenset[str]:
+        """Return the values of a segment that are told apart; asked once all is learned."""
+        if segment not in self._watched:
+            tally = self.tallies.get(segment, Counter())
+            ranked = sorted(tally, key=lambda value: (-tally[value], value))
+            self._watched[segment] = frozenset(ranked[:WATCHED_VALUES])
+        return self._watched[segment]
+
+
+class MovementMonitor:
+    """Watches one workload's traffic and labels for what moves.
+
+    Parameters
+    ----------
+    alpha : float, optional
+        False share of discoveries by block.
+    """
+
+    def __init__(self, alpha: float = ALPHA) -> None:
+        self._alpha = alpha
+        self._begin()
+        self._moved: _Open | None = None
+        self._samples = Samples()
+        self._settled: list[dict[str, Any]] = []
+
+    def _begin(self) -> None:
+        self._learned = _Learned()
+        self._table = SeriesTable()
+        self._blocks: list[_Block] = []
+        self._block = _Block()
+        self._older = _Block()
+
+    @property
+    def table(self) -> SeriesTable:
+        """The counts under watch."""
+        return self._table
+
+    def on_traffic(self, summary: TrafficSummary) -> None:
+        """Take one summary in."""
+        whole = next((one for one in summary.profiles if one.segment is None), None)
+        if whole is None:
+            return
+        if self._learned.vocabulary.is_known and self._learned.lacks(summary):
+            # A segment that the workload names from now on: nothing is known of its values.
+            self._begin()
+            self._moved = None
+        if not self._learned.vocabulary.is_known:
+            self._learned.learn(summary)
+            return
+        for profile in summary.profiles:
+            self._count(profile)
+        self._count_words(summary.words)
+        block = self._block
+        block.queries += min(whole.queries, _COUNT_MOST)
+        block.escalated += min(whole.escalated, whole.queries, _COUNT_MOST)
+        first, last = to_us(summary.first_routed_at), to_us(summary.last_routed_at)
+        block.first_us = min(block.first_us, first) if block.first_us else first
+        block.last_us = max(block.last_us, last)
+        self._samples.take(summary.samples, last, self._learned.vocabulary)
+        if block.queries >= BLOCK_QUERIES:
+            self._close_block()
+
+    def on_label(self, example: LabelledExample) -> None:
+        """Take the first label of a query in."""
+        if not self._learned.vocabulary.is_known:
+            return
+        self._table.add(Series("labeler"), (example.labeler or "unnamed")[:64], 1, 0)
+        delay_s = max(0, to_us(example.labelled_at) - to_us(example.routed_at)) // 1_000_000
+        delay = 1 << max(0, min(delay_s, _LONGEST_DELAY_S) - 1).bit_length()
+        self._table.add(Series("label_delay"), str(delay), 1, 0)
+
+    def _count(self, profile: TrafficProfile) -> None:
+        segment, value, table = profile.segment, profile.value, self._table
+        if segment is not None:
+            # A value that comes up later still has a name among the categories, while there is room.
+            table.add(Series(SEGMENT + segment), value or OTHER, profile.queries, profile.escalated)
+            value = self._watched(segment, value)
+        for trait, categories in profile.traits.items():
+            series = Series(trait, segment, value)
+            for category, (queries, escalated) in categories.items():
+                table.add(series, category, queries, escalated)
+
+    def _count_words(self, sampled: SampledWords) -> None:
+        """Count sampled queries by how strange their words are."""
+        strange = [self._learned.vocabulary.strangeness(words) for words in sampled.words]
+        escalated = sampled.escalated
+        columns = [(None, ("",) * len(strange)), *sampled.segments.items()]
+        for segment, values in columns:
+            seen = Counter(zip(values, strange, strict=True))
+            risen = Counter(one for one, did in zip(zip(values, strange, strict=True), escalated, strict=True) if did)
+            for (value, category), queries in sorted(seen.items()):
+                series = _WORDS if segment is None else Series("words", segment, self._watched(segment, value))
+                self._table.add(series, category, queries, risen[value, category])
+
+    def _watched(self, segment: str, value: str | None) -> str:
+        return value if value is not None and value in self._learned.watched(segment) else OTHER
+
+    def _close_block(self) -> None:
+        if len(self._blocks) == RECENT_BLOCKS:
+            oldest = self._blocks.pop(0)
+            self._older.queries += oldest.queries
+            self._older.escalated += oldest.escalated
+        self._table.close_block()
+        self._blocks.append(self._block)
+        self._block = _Block()
+        if self._moved is None:
+            self._test()
+        else:
+            self._grow(self._moved)
+
+    def _test(self) -> None:
+        """Look for a change that began with one of the latest blocks."""
+        table = self._table
+        if table.filled < _LEAST_BLOCKS:
+            return
+        before, after = table.splits()
+        spread = dispersion(table.recent[..., 0].astype(np.float64))
+        factors = log_bayes_factor(before, after) / spread[:, None]
+        allowed = (before.sum(axis=-1) >= _LEAST_BEFORE) & material(before, after)
+        flagged = discoveries(detector(factors, allowed), self._alpha)
+        if not flagged.any():
+            return
+        began = np.where(allowed, factors, -np.inf).argmax(axis=1)
+        best, telling = 0, -1.0
+        for at in np.flatnonzero(flagged).tolist():
+            found = float(information(self._compared(int(began[at]), spread))[at])
+            best, telling = (at, found) if found > telling else (best, telling)
+        self._begin_movement(int(began[best]), spread)
+
+    def _compared(self, block: int, spread: Floats) -> Compared:
+        before, after = self._table.part(block)
+        late = self._blocks[block:]
+        early = [self._older, *self._blocks[:block]]
+        whole = np.array([sum(one.queries for one in part) for part in (early, late)], dtype=np.float64)
+        escalated = np.array([sum(one.escalated for one in part) for part in (early, late)], dtype=np.float64)
+        return Compared(self._table.series, self._table.categories, before, after, spread, whole, escalated)
+
+    def _begin_movement(self, block: int, spread: Floats) -> None:
+        found = self._compared(block, spread)
+        since_us = self._blocks[block].first_us
+        noticed_us = self._blocks[-1].last_us
+        self._moved = _Open(since_us, noticed_us, found.before, found.after, spread, found.whole, found.escalated)
+        self._samples.split(since_us)
+
+    def _grow(self, moved: _Open) -> None:
+        size, block = len(moved.after), self._blocks[-1]
+        moved.after = moved.after + self._table.recent[:size, -1]
+        moved.whole[1] += block.queries
+        moved.escalated[1] += block.escalated
+        if moved.whole[1] >= SETTLED_QUERIES:
+            self._settle(moved)
+
+    def _settle(self, moved: _Open) -> None:
+        found = self._movement(moved, is_settled=True)
+        if found is not None:
+            self._settled = [found.model_dump(mode="json"), *self._settled][:_KEPT_MOVEMENTS]
+        self._moved = None
+        self._samples.join()
+        words = self._table.series.index(_WORDS) if _WORDS in self._table.series else None
+        if words is not None and words < len(moved.after) and self._is_strange(words, moved.after):
+            self._begin()
+            return
+        self._table.begin_with(moved.after)
+        self._blocks = []
+        self._older = _Block(queries=int(moved.whole[1]), escalated=int(moved.escalated[1]))
+
+    def _is_strange(self, words: int, after: Counts) -> bool:
+        names = self._table.categories[words]
+        rare = int(after[words, names.index(_MOST), 0]) if _MOST in names else 0
+        return rare > _STRANGE_QUERIES * max(1, int(after[words, :, 0].sum()))
+
+    def _movement(self, moved: _Open, *, is_settled: bool) -> Movement | None:
+        size = len(moved.after)
+        compared = Compared(
+            self._table.series[:size],
+            self._table.categories[:size],
+            moved.before,
+            moved.after,
+            moved.spread,
+            moved.whole,
+            moved.escalated,
+        )
+        traits = tuple(moved_traits(compared, self._alpha))
+        if not traits:
+            return None
+        rates, since = escalation(compared), from_us(moved.since_us)
+        before, after = self._samples.examples(traits[0])
+        return Movement(
+            sentence=say(traits, rates, since),
+            since=since,
+            noticed_at=from_us(moved.noticed_us),
+            is_settled=is_settled,
+            queries_before=int(moved.whole[0]),
+            queries_after=int(moved.whole[1]),
+            traits=traits,
+            escalation=rates,
+            examples_before=before,
+            examples_after=after,
+        )
+
+    def status(self, labels: LabelTable) -> MovementStatus:
+        """Return what moved, newest first; micro-F1 of the newest by the labels that are known now."""
+        movements = [Movement.model_validate(one) for one in self._settled]
+        growing = None if self._moved is None else self._movement(self._moved, is_settled=False)
+        if growing is not None:
+            movements = [growing, *movements][:_KEPT_MOVEMENTS]
+        if movements:
+            change = micro_f1_change(labels, to_us(movements[0].since))
+            movements[0] = movements[0].model_copy(update={"micro_f1": change})
+        is_watching = self._learned.vocabulary.is_known and self._table.filled + bool(self._older.queries) > 0
+        sentence = movements[0].sentence if movements else _QUIET if is_watching else _LEARNING
+        return MovementStatus(
+            sentence=sentence, series=len(self._table), is_watching=is_watching, movements=tuple(movements)
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return everything as JSON values, exact."""
+        moved = self._moved
+        return {
+            "vocabulary": self._learned.vocabulary.state(),
+            "tallies": {name: dict(tally) for name, tally in self._learned.tallies.items()},
+            "table": self._table.state(),
+            "blocks": [_numbers(one) for one in (*self._blocks, self._block, self._older)],
+            "samples": self._samples.state(),
+            "settled": self._settled,
+            "moved": None
+            if moved is None
+            else {
+                "times": [moved.since_us, moved.noticed_us],
+                "size": len(moved.after),
+                "counts": pack(np.stack([moved.before, moved.after])),
+                "spread": pack(moved.spread),
+                "rates": pack(np.stack([moved.whole, moved.escalated])),
+            },
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take a former :meth:`state` back."""
+        self._learned.vocabulary.load(state["vocabulary"])
+        self._learned.tallies = {name: Counter(tally) for name, tally in state["tallies"].items()}
+        self._table.load(state["table"])
+        *self._blocks, self._block, self._older = (_Block(*numbers) for numbers in state["blocks"])
+        self._samples.load(state["samples"])
+        self._settled = list(state["settled"])
+        moved = state["moved"]
+        if moved is not None:
+            size = moved["size"]
+            like = np.zeros((2, size, *self._table.recent.shape[2:]), dtype=np.int64)
+            before, after = unpack(moved["counts"], like)
+            whole, escalated = unpack(moved["rates"], np.zeros((2, 2)))
+            spread = unpack(moved["spread"], np.zeros(size))
+            since_us, noticed_us = moved["times"]
+            self._moved = _Open(since_us, noticed_us, before, after, spread, whole.copy(), escalated.copy())
+
+
+def _numbers(block: _Block) -> list[int]:
+    return [block.first_us, block.last_us, block.queries, block.escalated]
