@@ -136,12 +136,13 @@ def frontier_plot(
 ) -> Markup:
     """Draw micro-F1 against sequential cost, or escalation while the costs are unknown."""
     description = (
-        "Expected micro-F1 of every threshold against its cost; the dot is the threshold in force, "
-        "the dashed line the target."
+        "Expected micro-F1 of every threshold against its cost; the dot is the threshold in force"
+        f"{'' if target is None else ', the dashed line the target'}."
     )
     if now is None or len(now.micro_f1) < _LEAST_POINTS:
         return nothing_yet(SQUARE[0], description, "not enough labels yet")
-    description = f"{description} The best reaches {max(now.micro_f1):.3f} for a target of {target:g}."
+    wanted = "" if target is None else f" for a target of {target:g}"
+    description = f"{description} The best reaches {max(now.micro_f1):.3f}{wanted}."
 
     def draw(rows: Sequence[Any]) -> None:
         axes = rows[0]
