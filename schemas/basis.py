@@ -35,8 +35,8 @@ class Basis(Part):
     fields : tuple of str
     api, decoding, uncertainty : str
     max_tokens : int
-    small_model, large_model : str or None
-        As their servers know them; None where none is configured.
+    small_model, large_model : str
+        As their servers know them.
     """
 
     prompt: str
@@ -45,8 +45,8 @@ class Basis(Part):
     decoding: str
     uncertainty: str
     max_tokens: Count
-    small_model: str | None = None
-    large_model: str | None = None
+    small_model: str
+    large_model: str
 
     @property
     def mark(self) -> str:
@@ -60,9 +60,7 @@ def prompt_digest(prompt: str) -> str:
 
 
 @lru_cache(maxsize=_KEPT)
-def basis_of(
-    prompt: str, fields: tuple[str, ...], form: tuple[str, str, str, int], models: tuple[str | None, str | None]
-) -> Basis:
+def basis_of(prompt: str, fields: tuple[str, ...], form: tuple[str, str, str, int], models: tuple[str, str]) -> Basis:
     """Return the basis of a workload's settings.
 
     Parameters
@@ -93,12 +91,14 @@ def _mark(basis: Basis) -> str:
     return digest(basis.model_dump(mode="json"))[:_MARK_CHARS]
 
 
-def is_of_basis(mark: str | None, configured: str) -> bool:
-    """Whether a label, or traffic, of this mark counts; records of earlier releases carry none, and count.
+def is_of_basis(mark: str | None, configured: str | None) -> bool:
+    """Whether a label, or traffic, of this mark counts.
+
+    Records of earlier releases carry none, and count; where no models are configured, all count.
 
     Examples
     --------
-    >>> is_of_basis("a1", "a1"), is_of_basis("b2", "a1"), is_of_basis(None, "a1")
-    (True, False, True)
+    >>> is_of_basis("a1", "a1"), is_of_basis("b2", "a1"), is_of_basis(None, "a1"), is_of_basis("b2", None)
+    (True, False, True, True)
     """
-    return mark is None or mark == configured
+    return mark is None or configured is None or mark == configured

@@ -815,11 +815,17 @@ class WorkloadSettings(Section):
         return Signal(kind=self.uncertainty, small_model=small_model, decoding=self.decoding)
 
     @property
-    def basis(self) -> Basis:
-        """What the answers under these settings rest on."""
-        small, large = (None if endpoint is None else endpoint.model for endpoint in (self.small, self.large))
+    def basis(self) -> Basis | None:
+        """What the answers under these settings rest on; None where no models are named, as a recalibrator's may do."""
+        if self.small is None or self.large is None:
+            return None
         form = self.api, self.decoding, self.uncertainty, self.max_tokens
-        return basis_of(self.prompt, self.fields, form, (small, large))
+        return basis_of(self.prompt, self.fields, form, (self.small.model, self.large.model))
+
+    @property
+    def basis_mark(self) -> str | None:
+        """What results, labels and traffic are marked with; None where no models are named."""
+        return None if self.basis is None else self.basis.mark
 
     @property
     def offered_handoff(self) -> Handoff | None:

@@ -72,7 +72,7 @@ def of_signal(event: LabelledExample | TrafficSummary, signal: str) -> LabelledE
     return _restricted(event, lambda part: part.signal == signal)
 
 
-def of_basis(event: LabelledExample | TrafficSummary, mark: str) -> LabelledExample | TrafficSummary | None:
+def of_basis(event: LabelledExample | TrafficSummary, mark: str | None) -> LabelledExample | TrafficSummary | None:
     """Return what an event says of answers that rest on what is configured, or None where it says nothing."""
     return _restricted(event, lambda part: is_of_basis(part.basis, mark))
 
@@ -134,7 +134,7 @@ class Recalibrator:
 
     def __init__(self, settings: WorkloadSettings, constants: MethodConstants = DEFAULT) -> None:
         self.settings, self.constants = settings, constants
-        self._basis_mark = settings.basis.mark
+        self._basis_mark = settings.basis_mark
         self._grid, window = Grid(constants.grid), constants.window
         self._traffic = TrafficWindow(self._grid, window.window_queries)
         self._handoff = HandoffWatch(settings.handoff)

@@ -412,7 +412,7 @@ class QueryCascade:
             metadata=self.query.metadata,
             signal=self._workload.uncertainty,
             handoff=self._handoff(),
-            basis=self._workload.basis.mark,
+            basis=self._workload.basis_mark,
             early_stop=self._stopped_or_not(),
         )
 

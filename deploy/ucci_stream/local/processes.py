@@ -98,7 +98,8 @@ class RunsInBlock(ABC):
     def __enter__(self) -> Self:
         try:
             self.start()
-        except BaseException:
+        except (SystemExit, KeyboardInterrupt):
+            # A start that fails leaves nothing behind; one that a signal interrupts may.
             self.stop()
             raise
         return self

@@ -205,7 +205,7 @@ def bootstrap(settings: Settings, path: Path, workload: str, issued_at: datetime
 
 def _events(ours: WorkloadSettings, path: Path, issued_at: datetime) -> Iterator[LabelledExample | Command]:
     handoff = handoff_name(ours.offered_handoff)
-    return bootstrap_events(path, ours.name, ours.uncertainty, issued_at, handoff, ours.basis.mark)
+    return bootstrap_events(path, ours.name, ours.uncertainty, issued_at, handoff, ours.basis_mark)
 
 
 def send_events(settings: Settings, workload: str, events: Iterable[LabelledExample | Command]) -> Bootstrapped:

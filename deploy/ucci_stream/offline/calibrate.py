@@ -256,7 +256,7 @@ def _example(
         routed_at=now,
         routed_by=SOURCE,
         signal=workload.uncertainty,
-        basis=workload.basis.mark,
+        basis=workload.basis_mark,
     )
     label = FeedbackEvent(query_id=query.query_id, entities=query.line.entities, labelled_at=now, source=SOURCE)
     example = LabelledExample.from_events(routed, label, fields=workload.fields)

@@ -11,7 +11,6 @@ found by alpha times the blocks seen, under any dependence (Dandapanthula and Ra
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
 
 from recalibrator.fit.arrays import Bools, Floats
 
@@ -45,6 +44,8 @@ def log_bayes_factor(before: Floats, after: Floats) -> Floats:
 
 def _log_marginal(counts: Floats, known: Bools, prior: Floats) -> Floats:
     """Return the log probability of counts in their order, under Jeffreys' prior over the known categories."""
+    from scipy.special import gammaln
+
     total = prior.sum(axis=-1)
     # One category alone is certain; gammaln(0) of none at all is kept out as well.
     whole = np.where(total > 0.0, total, 1.0)
@@ -93,6 +94,8 @@ def detector(log_factors: Floats, allowed: Bools) -> Floats:
     log_factors, allowed : ndarray, shape (series, beginnings)
         Where enough is known from before.
     """
+    from scipy.special import logsumexp
+
     if not log_factors.shape[1]:
         return np.full(len(log_factors), -np.inf)
     masked = np.where(allowed, log_factors, -np.inf)

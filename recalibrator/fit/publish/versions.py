@@ -66,8 +66,8 @@ class VersionRegistry:
         return self._settings.uncertainty
 
     @property
-    def basis(self) -> Basis:
-        """What the answers behind these versions rest on."""
+    def basis(self) -> Basis | None:
+        """What the answers behind these versions rest on, where models are named."""
         return self._settings.basis
 
     def find(self, version: int) -> CalibrationVersion | None:
@@ -113,7 +113,7 @@ class VersionRegistry:
             evidence=content.evidence,
             parent_version=None if parent is None else parent.version,
             **({} if self.handoff is None else {"handoff": self.handoff}),
-            basis=self._settings.basis,
+            **({} if self.basis is None else {"basis": self.basis}),
             **({} if self.early_stop is None else {"early_stop": self.early_stop}),
         )
         if not on_trial:
@@ -230,7 +230,7 @@ def interpret(command: Command, registry: VersionRegistry, holds: Holds, on_tria
     if command.map is not None and command.signal != registry.signal:
         because = f"its map is of the uncertainty signal {command.signal}, configured is {registry.signal}"
         return _refused(command, holds, because)
-    if command.map is not None and command.basis is not None and command.basis != registry.basis:
+    if command.map is not None and None not in (command.basis, registry.basis) and command.basis != registry.basis:
         because = "its map was made with another prompt, other fields or another model than configured"
         return _refused(command, holds, because)
     return _interpret(command, registry, holds, on_trial)

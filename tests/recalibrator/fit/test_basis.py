@@ -12,16 +12,26 @@ from recalibrator.decoding import Observation
 from recalibrator.join.traffic_counter import TrafficSummarizer
 from schemas import CalibrationMap, CalibrationVersion, Command, LabelledExample, Target, TrafficSummary
 from schemas.costs import ModelCosts
-from tests.support.cascade_stream import START, drive, settings, typo_world
+from schemas.settings import WorkloadSettings
+from tests.support import cascade_stream
+from tests.support.cascade_stream import START, drive, typo_world
 from tests.support.recalibrator_events import routed
 
 QUERIES = 2_000
 WORLD = typo_world(2 * QUERIES, drift_at=10 * QUERIES)
+
+
+def settings(**changed: object) -> WorkloadSettings:
+    """Return settings that name both models."""
+    models = {role: {"base_url": "http://m/v1", "model": role} for role in ("small", "large")}
+    return cascade_stream.settings(**models | changed)
+
+
 OURS = settings()
 REPHRASED = settings(prompt="Name what {text} says of cameras.")
 
 
-def marked(event: Observation, mark: str) -> Observation:
+def marked(event: Observation, mark: str | None) -> Observation:
     """Return an event as if its answers rested on something else."""
     if isinstance(event, LabelledExample):
         return event.model_copy(update={"basis": mark})
@@ -35,7 +45,7 @@ class RephrasedCore(Recalibrator):
     """A core whose stream comes from routers with the other prompt."""
 
     def observe(self, event: Observation) -> CalibrationVersion | None:
-        return super().observe(marked(event, REPHRASED.basis.mark))
+        return super().observe(marked(event, REPHRASED.basis_mark))
 
 
 class MixedCore(RephrasedCore):
@@ -45,9 +55,9 @@ class MixedCore(RephrasedCore):
         version = super().observe(event)
         if isinstance(event, LabelledExample) and event.uncertainty is not None:
             turned = {"uncertainty": 1.0 - event.uncertainty, "query_id": f"{event.query_id} of old"}
-            assert Recalibrator.observe(self, marked(event.model_copy(update=turned), OURS.basis.mark)) is None
+            assert Recalibrator.observe(self, marked(event.model_copy(update=turned), OURS.basis_mark)) is None
         elif isinstance(event, TrafficSummary):
-            assert Recalibrator.observe(self, marked(event, OURS.basis.mark)) is None
+            assert Recalibrator.observe(self, marked(event, OURS.basis_mark)) is None
         return version
 
 
@@ -66,7 +76,7 @@ def test_of_a_mixed_summary_only_the_configured_prompt_counts() -> None:
     ours, other = settings(name="photo"), settings(name="photo", prompt="Else: {text}")
     summarizer = TrafficSummarizer(ours)
     for number in range(40):
-        summarizer.add(routed(number, basis=(other if number % 4 == 0 else ours).basis.mark))
+        summarizer.add(routed(number, basis=(other if number % 4 == 0 else ours).basis_mark))
     summary = summarizer.take()
     assert summary is not None
     for configured, queries in ((other, 10), (ours, 30)):
@@ -104,6 +114,15 @@ def test_a_core_restored_under_another_prompt_starts_cold(learned: Recalibrator)
 )
 def test_whatever_changes_the_answers_starts_cold(learned: Recalibrator, changed: dict[str, Any]) -> None:
     assert Recalibrator.restore(settings(**changed), learned.snapshot()).current is None
+
+
+def test_a_file_that_names_no_models_takes_all_labels(learned: Recalibrator) -> None:
+    """A recalibrator may do without; it cannot know what answers rest on, and its versions do not say."""
+    core = Recalibrator.restore(cascade_stream.settings(), learned.snapshot())
+    assert core.current == learned.current is not None
+    versions = drive(RephrasedCore(cascade_stream.settings()), WORLD.draw, QUERIES).versions
+    assert {version.basis for _, version in versions} == {None}
+    assert all(b'"basis"' not in version.to_json() for _, version in versions)
 
 
 def test_a_snapshot_of_a_former_release_goes_on(learned: Recalibrator) -> None:
