@@ -103,7 +103,7 @@ class GatewayApi:
     ) -> None:
         self._options = settings.gateway
         self._workloads = Workloads(frozenset(settings.workloads), settings.workload_of_unnamed)
-        self._topics = GatewayTopics.of(settings.topics.prefix)
+        self._topics = GatewayTopics.of(settings.topics.prefix, settings.results_schema_id)
         self._answerer = answerer
         self._admission = admission
         self._metrics = metrics

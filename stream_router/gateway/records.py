@@ -8,6 +8,7 @@ from typing import NamedTuple
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from schemas.topics import DEAD_LETTERS, QUERIES, RESULTS
+from schemas.wire_format import framed
 from ucci_runtime.broker import dead_letters
 from ucci_runtime.broker.records import Header, Input, OutputRecord, Record
 
@@ -17,16 +18,20 @@ NOWHERE = -1
 
 
 class GatewayTopics(NamedTuple):
-    """The topics by full name; ``queries`` is where a dead letter would be replayed to."""
+    """The topics by full name, and the schema id in front of results, if there is one.
+
+    ``queries`` is where a dead letter would be replayed to.
+    """
 
     results: str
     dead_letters: str
     queries: str
+    schema_id: int | None = None
 
     @classmethod
-    def of(cls, prefix: str) -> GatewayTopics:
+    def of(cls, prefix: str, schema_id: int | None = None) -> GatewayTopics:
         """Return the topics of a prefix."""
-        return cls(RESULTS.name(prefix), DEAD_LETTERS.name(prefix), QUERIES.name(prefix))
+        return cls(RESULTS.name(prefix), DEAD_LETTERS.name(prefix), QUERIES.name(prefix), schema_id)
 
     def result(self, query: QueryEvent, routed: RoutedEvent, trace: tuple[Header, ...] = ()) -> OutputRecord:
         """Return the result's record, keyed by query_id as a router's is, so that it meets its label in the join.
@@ -34,6 +39,8 @@ class GatewayTopics(NamedTuple):
         One that is too large for its topic becomes a dead letter.
         """
         value = routed.to_json()
+        if self.schema_id is not None:
+            value = framed(self.schema_id, value)
         instead = partial(self._too_large, query, len(value))
         return OutputRecord(self.results, routed.query_id.encode(), value, trace, instead)
 

@@ -86,6 +86,18 @@ async def test_an_answer_is_the_result_that_was_written(path: str) -> None:
     assert found.headers["X-Query-Id"] == found.headers["X-Request-ID"] == found.json["id"] == "q-1"
 
 
+async def test_results_carry_a_schema_id_as_a_routers_do() -> None:
+    """A consumer that reads by the registry must not care which way a query came."""
+    topics = cluster()
+    registry = {"url": "http://registry:8081", "use.schema.id": 7}
+    async with gateway(gateway_settings(schema_registry=registry), topics) as running:
+        assert (await running.complete(query_id="q-1")).status == 200
+    (record,) = topics.records("ucci.results")
+    assert record.value is not None
+    assert record.value[:5] == b"\0\0\0\0\x07"
+    assert RoutedEvent.from_json(record.value[5:]).query_id == "q-1"
+
+
 async def test_a_made_query_id_is_returned() -> None:
     topics = cluster()
     async with gateway(connect=topics) as running:
