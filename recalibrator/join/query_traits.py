@@ -169,8 +169,9 @@ def query_traits(routed: RoutedEvent, fields: Sequence[str], words: Sequence[str
         "letter_case": letter_case(routed.text),
         "text_length": size_class(len(routed.text)),
     }
-    small = routed.small
-    if small is not None:
+    small, early_stop = routed.small, routed.early_stop
+    # Which calls are stopped follows the threshold: only those drawn to run in full say what answers are like.
+    if small is not None and (early_stop is None or early_stop.in_full):
         traits["latency"] = size_class(round(small.latency_s * _MS), 16)
         answered = None if not small.valid else small.entities or {}
         for field in fields[:MAX_FIELDS]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +19,11 @@ from recalibrator.join.query_traits import (
     word_bucket,
     words_of,
 )
+from schemas.early_stop import QueryEarlyStop
 from schemas.traffic import MAX_CATEGORY_CHARS, WORD_BUCKETS
 from tests.support.recalibrator_events import FIELDS, routed
+
+STOP: dict[str, Any] = {"longest": 20, "full_share": 0.2}
 
 
 @pytest.mark.parametrize(
@@ -66,6 +71,16 @@ def test_fields_are_given_missing_or_without_answer() -> None:
         for small in (half, failed)
     ]
     assert found == [["given", "missing"], ["no_answer", "no_answer"]]
+
+
+@pytest.mark.parametrize("at_tokens", [None, 4])
+def test_only_calls_run_in_full_say_what_answers_are_like(at_tokens: int | None) -> None:
+    """Which calls are stopped follows the threshold: one that moves must not look like answers that changed."""
+    drawn, other = (
+        query_traits(routed(1, early_stop=QueryEarlyStop(in_full=in_full, at_tokens=at_tokens, **STOP)), FIELDS, ())
+        for in_full in (True, False)
+    )
+    assert set(drawn) - set(other) == {"latency", "field:camera", "field:lens"}
 
 
 def test_a_segment_value_is_one_short_text() -> None:
