@@ -9,13 +9,13 @@ DRIFT  := $(BIN)/python -m benchmarks.drift
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header
 # What only its own target runs: extra installs, downloads, containers.
-ON_REQUEST := not vllm and not label_studio and not image and not ops_tools
+ON_REQUEST := not vllm and not label_studio and not image and not ops_tools and not three_brokers
 # One process a core; the tests of a file stay together, since they share brokers and services.
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadfile
 
 .PHONY: help setup demo demo-vllm up clean docs pictures results bench lint format
 .PHONY: test test-thorough test-fast test-browser test-vllm test-label-studio test-image test-ops chaos fuzz audit
-.PHONY: lock lock-side image chart
+.PHONY: test-three-brokers lock lock-side image chart
 .DEFAULT_GOAL := help
 
 help:            ## list the targets
@@ -65,6 +65,9 @@ test-image: $(STAMP) ## build the images, run them against a live broker, drain 
 
 test-ops: $(STAMP) ## charts by Helm, CRDs of the operators, promtool, docker compose: all deployment files by their tools
 	$(BIN)/python -m pytest -q -m ops_tools tests/deploy/ops
+
+test-three-brokers: $(STAMP) ## kill each broker of a cluster of three under load: nothing lost, nothing doubled
+	$(BIN)/python -m pytest -q -m three_brokers tests/faults
 
 image: $(STAMP)  ## build the container images with docker, podman or buildah
 	$(BIN)/python -m tools.ops.image

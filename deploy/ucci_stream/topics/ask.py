@@ -13,7 +13,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from rich.console import Console
 from rich.table import Table
 
@@ -69,7 +69,7 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
     Raises
     ------
     NoAnswer
-        When no result came in time.
+        When the query was not acknowledged, or no result came in time.
     TopicMissing
     BrokerUnreachable, AccessDenied
         When the broker does not answer, or not to us.
@@ -79,8 +79,7 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
     with follow(settings, [RESULTS], group_id=asking_group(prefix, query.query_id)) as follower:
         producer = Producer(client_properties(settings, linger_ms=0))
         sent = time.monotonic()
-        producer.produce(QUERIES.name(prefix), key=query.query_id.encode(), value=query.to_json())
-        producer.flush(timeout_s)
+        _send(producer, QUERIES.name(prefix), query, timeout_s)
         while (left := sent + timeout_s - time.monotonic()) > 0:
             routed = _matching(follower, query.query_id, min(left, 0.5))
             if routed is not None:
@@ -89,6 +88,24 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
         f"no result within {timeout_s:g} s: is a router running on {settings.kafka['bootstrap.servers']} with prefix "
         f"{prefix!r}, and is it ready (GET /readyz)? The query stays in the topic and will be answered"
     )
+
+
+def _send(producer: Producer, topic: str, query: QueryEvent, timeout_s: float) -> None:
+    """Send the query and wait until the broker has acknowledged it."""
+    reports: list[KafkaError | None] = []
+    producer.produce(
+        topic,
+        key=query.query_id.encode(),
+        value=query.to_json(),
+        on_delivery=lambda error, _message: reports.append(error),
+    )
+    producer.flush(timeout_s)
+    if reports != [None]:
+        why = f" ({reports[0].str()})" if reports and reports[0] is not None else ""
+        raise NoAnswer(
+            f"{topic}: the query was not acknowledged within {timeout_s:g} s{why}; it may have come in all the same. "
+            "The cluster may be failing over: run this again"
+        )
 
 
 def _matching(follower: Follower, query_id: str, timeout_s: float) -> RoutedEvent | None:

@@ -12,11 +12,13 @@ from confluent_kafka import KafkaError, KafkaException
 from rich.console import Console
 
 from schemas.command import Command
-from schemas.settings import Settings
+from schemas.settings import Settings, TopicSettings
+from tests.support.broker import create
 from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, Fenced
+from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.offline import bootstrap
 from ucci_stream.topics import admin, feed
-from ucci_stream.topics.ask import ask
+from ucci_stream.topics.ask import NoAnswer, ask
 from ucci_stream.topics.feed import FeedStopped, Sends
 
 NOWHERE = "127.0.0.1:1"
@@ -25,8 +27,9 @@ QUIET = Console(quiet=True)
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 0.2)
+def _impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("broker") is None:
+        monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 0.2)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +115,15 @@ def test_failing_over_broker_ends_bootstrap_in_one_line(
     with pytest.raises(kind, match=message) as caught:
         bootstrap.send_events(SETTINGS, "w", [command])
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.broker
+def test_ask_whose_query_is_not_taken_says_so(broker: LocalBroker, topic_prefix: str) -> None:
+    """A topic below `min.insync.replicas` takes nothing: no router is to blame, and no query waits in the topic."""
+    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap}, topics=TopicSettings(prefix=topic_prefix))
+    create(broker.bootstrap, {f"{topic_prefix}.queries": 1}, {"min.insync.replicas": "2"})
+    create(broker.bootstrap, {f"{topic_prefix}.results": 1})
+    with pytest.raises(NoAnswer) as caught:
+        ask(settings, "canon 5d", None, 1.0)
+    assert f"{topic_prefix}.queries: the query was not acknowledged within 1 s" in str(caught.value)
+    assert "router" not in str(caught.value)
