@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from rich.console import Console
 
 from schemas.command import Command
@@ -18,6 +18,7 @@ from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, Fenced
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.offline import bootstrap
 from ucci_stream.topics import admin, feed
+from ucci_stream.topics import ask as asking
 from ucci_stream.topics.ask import NoAnswer, ask
 from ucci_stream.topics.feed import FeedStopped, Sends
 
@@ -118,12 +119,22 @@ def test_failing_over_broker_ends_bootstrap_in_one_line(
 
 
 @pytest.mark.broker
-def test_ask_whose_query_is_not_taken_says_so(broker: LocalBroker, topic_prefix: str) -> None:
-    """A topic below `min.insync.replicas` takes nothing: no router is to blame, and no query waits in the topic."""
+def test_ask_whose_query_is_not_taken_says_so(
+    broker: LocalBroker, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that stands still when the query is sent: no router is to blame, and no query waits in the topic."""
     settings = Settings(kafka={"bootstrap.servers": broker.bootstrap}, topics=TopicSettings(prefix=topic_prefix))
-    create(broker.bootstrap, {f"{topic_prefix}.queries": 1}, {"min.insync.replicas": "2"})
-    create(broker.bootstrap, {f"{topic_prefix}.results": 1})
-    with pytest.raises(NoAnswer) as caught:
-        ask(settings, "canon 5d", None, 1.0)
+    create(broker.bootstrap, {f"{topic_prefix}.queries": 1, f"{topic_prefix}.results": 1})
+
+    def producer_of_a_frozen_broker(properties: dict[str, object]) -> Producer:
+        broker.freeze()
+        return Producer(properties)
+
+    monkeypatch.setattr(asking, "Producer", producer_of_a_frozen_broker)
+    try:
+        with pytest.raises(NoAnswer) as caught:
+            ask(settings, "canon 5d", None, 1.0)
+    finally:
+        broker.thaw()
     assert f"{topic_prefix}.queries: the query was not acknowledged within 1 s" in str(caught.value)
     assert "router" not in str(caught.value)
