@@ -701,7 +701,7 @@ class WorkloadSettings(Section):
         the table. Excludes ``target.certified``.
     segments : list of str
         Keys of the queries' ``metadata`` by whose values traffic is counted apart, such as ``source``, so that the
-        status says in which of them something moved; at most 3. The most frequent values are told apart, and shown.
+        status says in which of them something moved; at most 3. The most frequent values are counted and shown.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]

@@ -1,6 +1,6 @@
 """Which traits moved between two sets of counts, most telling first, and in which segment.
 
-Traits are ordered by how much a query tells of whether it came before or after: the divergence of their shares, in nats
+Traits are ordered by how well a query shows whether it came before or after: the divergence of their shares, in nats
 by query of the workload. A trait that moved only because a segment's share did comes behind that segment.
 """
 
@@ -76,7 +76,7 @@ def material(before: Floats, after: Floats) -> Bools:
 
 
 def information(compared: Compared) -> Floats:
-    """Return how much each series tells of before and after, in nats by query of the workload, shape (series,)."""
+    """Return how well each series separates before from after, in nats by query of the workload, shape (series,)."""
     before, after = compared.queries
     known = (before + after) > 0.0
     prior = np.where(known, _PRIOR, 0.0)

@@ -106,7 +106,7 @@ class _Learned:
         return any(one.segment is not None and one.segment not in self.tallies for one in summary.profiles)
 
     def watched(self, segment: str) -> frozenset[str]:
-        """Return the values of a segment that are told apart; asked once all is learned."""
+        """Return the values of a segment that are counted by name; called once all is learned."""
         if segment not in self._watched:
             tally = self.tallies.get(segment, Counter())
             ranked = sorted(tally, key=lambda value: (-tally[value], value))
