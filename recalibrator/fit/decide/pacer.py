@@ -6,11 +6,17 @@ queries have really cost is fed back: what was left over or overdrawn is spent o
 horizon. Exploration, handoff guards, repeated calls and whatever else is paid are in the realised cost, and so are paid
 out of the budget without a model of them.
 
-A correction is seen in the cost only once queries that it decided are reported. Were the next ones made before then,
-the same error would be corrected several times over, and the cost would swing: an integrator fed back after a delay D
-with the rate 1/h is damped for h ≥ e·D. Hence the horizon is no shorter than the delay asks for, which is measured:
-the queries of older versions that are reported after a new one was published. What an outage has left over or cost is
-neither spent in a rush nor does it starve the time after it: both the balance and a correction are bounded.
+A correction is seen in the cost only once queries that it decided are reported. Until then the same error would be
+corrected again with every version, and the cost would swing. So what is already on its way counts as if it had been
+paid: corrections in force over the last D reported queries decide the D that are not reported yet (a Smith predictor).
+D is measured, as the queries of older versions that are reported after a new one was published. Where the measure is
+right, the rate of correction 1/h is bounded by no delay. Where it is wrong by δ, the loop is
+
+    s·h + 1 - exp(-s·D) + exp(-s·(D ± δ)) = 0,
+
+which is damped wherever √(1 + ω²h²) > 2·|sin(ωδ/2)| at every ω, and so for h ≥ .7·δ. Hence h = D / √2: D may be wrong
+by its own size. What an outage has left over or cost is neither spent in a rush nor does it starve the time after it:
+both the balance and a correction are bounded.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from recalibrator.fit.method_constants import BudgetConstants
 from schemas.calibration import BudgetStanding
 from schemas.traffic import VersionTraffic
 
-_LAGS_AVERAGED = 4.0
+_LAGS_AVERAGED = 4
 
 
 class Pacer:
@@ -46,9 +52,11 @@ class Pacer:
 
     def __init__(self, budget: float, constants: BudgetConstants) -> None:
         self._budget, self._constants = budget, constants
-        self._balance, self._lag = 0.0, 0.0
+        self._balance, self._lag, self._lags = 0.0, 0.0, 0
         self._awaited: int | None = None
         self._unseen = 0
+        self._reported = 0
+        self._orders: deque[tuple[int, float]] = deque()
         self._recent: deque[tuple[int, float]] = deque()
         self._queries, self._cost = 0, 0.0
 
@@ -59,6 +67,7 @@ class Pacer:
         if not queries:
             return
         self._time(decided)
+        self._reported += queries
         cost = sum(part.cost_sequential for part in decided)
         window = self._constants.window_queries
         most = self._constants.carried_share * self._budget * window
@@ -69,9 +78,18 @@ class Pacer:
             self._drop()
 
     def on_published(self, version: int) -> None:
-        """Note that a version was published: how many queries pass until it shows is what a correction takes."""
+        """Note that a version was published for what is allowed now.
+
+        How many queries pass until it shows is what a correction takes.
+        """
         if self._awaited is None:
             self._awaited, self._unseen = version, 0
+        order = (self._reported, self.allowed - self._budget)
+        if self._orders and self._orders[-1][0] == self._reported:
+            self._orders.pop()
+        self._orders.append(order)
+        while len(self._orders) > 1 and self._orders[1][0] <= self._reported - self._constants.window_queries:
+            self._orders.popleft()
 
     def _time(self, decided: list[VersionTraffic]) -> None:
         """Measure the delay of a correction, in queries, where the one that is awaited shows."""
@@ -80,14 +98,24 @@ class Pacer:
         awaited = self._awaited
         self._unseen += sum(part.queries for part in decided if (part.calibration_version or 0) < awaited)
         if any((part.calibration_version or 0) >= awaited for part in decided):
-            self._lag += (self._unseen - self._lag) / _LAGS_AVERAGED
+            self._lags = min(_LAGS_AVERAGED, self._lags + 1)
+            self._lag += (self._unseen - self._lag) / self._lags
             self._awaited = None
 
     @property
     def horizon(self) -> float:
         """Queries over which what is left over, or overdrawn, is spent or saved."""
         a_summary = self._queries / len(self._recent) if self._recent else 0.0
-        return max(self._constants.horizon_queries, a_summary, math.e * self._lag)
+        return max(self._constants.horizon_queries, a_summary, self._lag / math.sqrt(2.0))
+
+    @property
+    def _on_its_way(self) -> float:
+        """What the queries that are not reported yet were allowed to cost beyond the budget, all together."""
+        end, begun, found = self._reported, self._reported - self._lag, 0.0
+        for since, correction in reversed(self._orders):
+            found += correction * max(0.0, end - max(since, begun))
+            end = min(end, since)
+        return found
 
     def _drop(self) -> None:
         self._recent.popleft()
@@ -99,7 +127,7 @@ class Pacer:
     def allowed(self) -> float:
         """What the next queries may cost on average."""
         most = self._constants.correction_most * self._budget
-        return self._budget + min(most, max(-most, self._balance / self.horizon))
+        return self._budget + min(most, max(-most, (self._balance - self._on_its_way) / self.horizon))
 
     @property
     def standing(self) -> BudgetStanding:
@@ -114,12 +142,20 @@ class Pacer:
             "balance": self._balance,
             "recent": [list(one) for one in self._recent],
             "lag": [self._lag, self._awaited, self._unseen],
+            "lags": self._lags,
+            "reported": self._reported,
+            "orders": [list(one) for one in self._orders],
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back; of another budget nothing is carried over but what queries have cost."""
+        """Take a former :meth:`state` back; of another budget nothing is carried over but what queries have cost.
+
+        The snapshots of former releases name no corrections: none counts as on its way.
+        """
+        self._reported, self._lags = state.get("reported", 0), state.get("lags", _LAGS_AVERAGED)
         if state["budget"] == self._budget:
             self._balance = state["balance"]
+            self._orders = deque((since, correction) for since, correction in state.get("orders", ()))
         self._lag, self._awaited, self._unseen = state["lag"]
         self._recent = deque((queries, cost) for queries, cost in state["recent"])
         self._queries = sum(queries for queries, _ in self._recent)
