@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.handoff.experiment import FIELDS, LARGE_TOKEN, ROUNDS
+from benchmarks.handoff.experiment import FIELDS, LARGE_TOKEN, ROUNDS, entities_of
 from benchmarks.handoff.models import Answer, LiveModel
 from benchmarks.paper.intervals import interval, resamplings
 from schemas.entities import count_pairs
 from schemas.handoff import Handoff
 from stream_router.cascade.handoff import handed_over
-from stream_router.model_client.answer import EntityAnswer, InvalidAnswerError, read_entities
+from stream_router.model_client.answer import EntityAnswer
 from stream_router.model_client.request import StopRule
 from ucci_demo.model_server import PROMPT
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
@@ -173,7 +173,7 @@ class _Trial:
         large = {n: self._of_large(parts[n], *both) for n, *both in zip(asked, answers, alone, strict=True)}
         rows = []
         for number, (query, small) in enumerate(zip(self._queries, self._small, strict=True)):
-            entities, tokens = large.get(number, (_entities(small.text), 0))
+            entities, tokens = large.get(number, (entities_of(small.text), 0))
             counts = count_pairs(entities, query.gold, FIELDS)
             cost = (ends[number] or small.tokens) + LARGE_TOKEN * tokens
             rows.append((cost, 2.0 * counts.true_positives, counts.predicted + counts.gold))
@@ -189,14 +189,7 @@ class _Trial:
     @staticmethod
     def _of_large(part: str, answer: Answer, alone: Answer) -> tuple[EntityAnswer | None, int]:
         """Return entities and tokens; an answer that is not valid is given again, alone, and both are paid for."""
-        entities = _entities(part + answer.text)
+        entities = entities_of(part + answer.text)
         if entities is None and part:
-            return _entities(alone.text), answer.tokens + alone.tokens
+            return entities_of(alone.text), answer.tokens + alone.tokens
         return entities, answer.tokens
-
-
-def _entities(text: str) -> EntityAnswer | None:
-    try:
-        return read_entities(text, FIELDS)
-    except InvalidAnswerError:
-        return None

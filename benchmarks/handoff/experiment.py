@@ -85,7 +85,7 @@ def _measure(
 ) -> dict[str, Any]:
     prompts = [PROMPT.replace("{text}", query.text) for query in queries]
     begun, alone = small.answers(prompts), large.answers(prompts)
-    reference = _outcomes(queries, alone, alone)
+    reference = outcomes(queries, alone, alone)
     rows = []
     for granularity in GRANULARITIES:
         for margin in MARGINS:
@@ -98,7 +98,7 @@ def _measure(
     return {
         "texts": SHIFTS[shift],
         "queries": len(queries),
-        "small_micro_f1": _outcomes(queries, begun, begun).micro_f1(ones),
+        "small_micro_f1": outcomes(queries, begun, begun).micro_f1(ones),
         "large_micro_f1": reference.micro_f1(ones),
         "small_tokens": float(small_tokens.mean()),
         "large_tokens": float(reference.tokens.mean()),
@@ -119,7 +119,7 @@ def _compare(
     seed: int,
 ) -> dict[str, Any]:
     """Compare with the large model alone; all intervals are of the same resamples of queries."""
-    found = _outcomes(queries, continued, alone, parts)
+    found = outcomes(queries, continued, alone, parts)
     weights = list(resamplings(len(queries), ROUNDS, seed))
     ones = np.ones(len(queries))
 
@@ -130,7 +130,7 @@ def _compare(
         return 1.0 - float(drawn @ found.tokens / (drawn @ reference.tokens))
 
     texts = [part + answer.text for part, answer in zip(parts, continued, strict=True)]
-    answers = [(_entities(text), _entities(other.text)) for text, other in zip(texts, alone, strict=True)]
+    answers = [(entities_of(text), entities_of(other.text)) for text, other in zip(texts, alone, strict=True)]
     return {
         "handed_over": float(np.mean([bool(part) for part in parts])),
         "tokens_saved": saved(ones),
@@ -149,7 +149,7 @@ def _interval(replicates: list[float]) -> Interval:
     return interval(np.array(replicates))
 
 
-def _outcomes(
+def outcomes(
     queries: Sequence[RecordedQuery],
     answers: Sequence[Answer],
     alone: Sequence[Answer],
@@ -158,17 +158,18 @@ def _outcomes(
     """Score answers; one that is not valid is given again, alone, and both are paid for."""
     rows = []
     for query, answer, other, part in zip(queries, answers, alone, parts or [""] * len(answers), strict=True):
-        entities = _entities(part + answer.text)
+        entities = entities_of(part + answer.text)
         tokens, read = answer.tokens, answer.read
         if entities is None and part:
-            entities, tokens, read = _entities(other.text), tokens + other.tokens, read + other.read
+            entities, tokens, read = entities_of(other.text), tokens + other.tokens, read + other.read
         counts: PairCounts = count_pairs(entities, query.gold, FIELDS)
         rows.append((2.0 * counts.true_positives, counts.predicted + counts.gold, tokens, read))
     hits, size, tokens_of, read_of = np.array(rows, dtype=np.float64).T
     return Outcomes(hits, size, tokens_of, read_of)
 
 
-def _entities(text: str) -> EntityAnswer | None:
+def entities_of(text: str) -> EntityAnswer | None:
+    """Return what an answer says, None where it is not valid."""
     try:
         return read_entities(text, FIELDS)
     except InvalidAnswerError:
