@@ -2,7 +2,7 @@
 
 The library has no deadline for a request's head, and none for a caller who does not take an answer. Here a connection
 without a request that is being answered ends after its patience, whether its caller is silent, sends a head that never
-ends or does not read.
+ends or does not read; one that was answered is kept for longer.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
 
 _log = structlog.get_logger()
 
-KEPT_S = 15.0
-"""How long a connection is kept after an answer, for the next request."""
+KEPT_S = 75.0
+"""How long a connection is kept after an answer, for the next request: longer than clients and load balancers keep theirs,
+commonly up to 60 s. One that ends here first breaks under a request that is on its way."""
 
 _BACKLOG: Final = 512
 _NAME: Final = "stream-router"
@@ -44,8 +45,8 @@ class Bounds(NamedTuple):
     patience_s : float
         How long a connection lasts without a request that is being answered.
     spares_answers : bool
-        Whether being answered begins its patience anew; otherwise it ends when its patience does, whatever happens on
-        it.
+        Whether a connection lasts as long as its answer takes, and ``KEPT_S`` after it; otherwise it ends when its
+        patience does, whatever happens on it.
     """
 
     connections: int
@@ -128,12 +129,11 @@ class HttpListener:
             self._waiting.pop(gone).cancel()
         while self._waiting and len(self._waiting) + len(self._answering) >= self._bounds.connections:
             self._end(next(iter(self._waiting)))
-        self._await_request(connection)
+        self._await_request(connection, self._bounds.patience_s)
         return connection
 
-    def _await_request(self, connection: RequestHandler) -> None:
-        ends = asyncio.get_running_loop().call_later(self._bounds.patience_s, self._end, connection)
-        self._waiting[connection] = ends
+    def _await_request(self, connection: RequestHandler, patience_s: float) -> None:
+        self._waiting[connection] = asyncio.get_running_loop().call_later(patience_s, self._end, connection)
 
     def _end(self, connection: RequestHandler) -> None:
         """End a connection at once: closed in order, it would wait for a caller who does not read."""
@@ -157,7 +157,7 @@ class HttpListener:
         finally:
             self._answering.discard(connection)
             if connection.transport is not None:
-                self._await_request(connection)
+                self._await_request(connection, KEPT_S)
 
 
 def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:

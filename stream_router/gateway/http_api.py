@@ -52,7 +52,7 @@ BODY_TIMEOUT_S = 20.0
 """How long a body may take to come."""
 
 STRAY_TIMEOUT_S = 10.0
-"""How long a connection may send, or be silent, without a request that is being answered."""
+"""How long a connection may send, or be silent, before its first request is being answered."""
 
 SERVERS_RETRY_AFTER_S = 2
 _LOCAL_CALLER = "local"

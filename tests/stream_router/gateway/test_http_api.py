@@ -337,6 +337,25 @@ async def test_an_answer_outlasts_the_patience_for_silence(monkeypatch: pytest.M
         assert (await asking).status == 200
 
 
+async def test_a_kept_connection_breaks_under_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once answered, a connection outlasts one that never asked: clients and balancers keep theirs up to a minute."""
+    monkeypatch.setattr(http_api, "STRAY_TIMEOUT_S", 0.2)
+    asking = b"GET /v1/models/photo HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    async with gateway() as running:
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.service.http_port)
+        writer.write(asking)
+        first = await asyncio.wait_for(reader.readuntil(b"}"), PATIENCE_S)
+        silent, other = await asyncio.open_connection("127.0.0.1", running.service.http_port)
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(silent.read(), PATIENCE_S) == b"", "silent for as long as it may be"
+        writer.write(asking)
+        again = await asyncio.wait_for(reader.readuntil(b"}"), PATIENCE_S)
+        for one in (first, again):
+            assert one.startswith(b"HTTP/1.1 200")
+        other.close()
+        writer.close()
+
+
 async def test_silent_connections_shut_out_the_next_caller() -> None:
     """Beyond the limit the connection that has waited longest makes room, and never one that is being answered."""
     async with holding(2, max_connections=4) as (running, held, asking):
