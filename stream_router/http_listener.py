@@ -22,11 +22,15 @@ from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
 _log = structlog.get_logger()
 
 KEPT_S = 75.0
-"""How long a connection is kept after an answer, for the next request: longer than clients and load balancers keep theirs,
-commonly up to 60 s. One that ends here first breaks under a request that is on its way."""
+"""How long a connection is kept after an answer, for the next request: longer than clients and load balancers keep
+theirs, commonly up to 60 s. One that ends here first breaks under a request that is on its way."""
 
 _BACKLOG: Final = 512
 _NAME: Final = "stream-router"
+NOWHERE: Final = (404, 405)
+"""Statuses of a path, or of a method on it, that is not there."""
+
+_PATH_CHARS: Final = 100
 _FORBIDDEN: Final = 403
 _INTERNAL: Final = 500
 
@@ -181,12 +185,18 @@ def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
         try:
             return await handler(request)
         except web.HTTPException as refused:
-            return error(refused.reason.lower().replace(" ", "_"), refused.reason, refused.status)
+            return error(refused.reason.lower().replace(" ", "_"), _why(request, refused), refused.status)
         except Exception as fault:  # noqa: BLE001 the caller learns that it failed, the log why
             _log.error("request failed", path=request.path, exc_info=fault)
             return error("internal", "this is a fault of the service; it is in its log", _INTERNAL)
 
     return guard
+
+
+def _why(request: web.Request, refused: web.HTTPException) -> str:
+    if refused.status not in NOWHERE:
+        return refused.reason
+    return f"{request.method} {request.rel_url.raw_path[:_PATH_CHARS]} is not served here"
 
 
 async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:

@@ -32,7 +32,7 @@ from stream_router.gateway.openai_request import (
     read_call,
 )
 from stream_router.gateway.records import TOO_LARGE, GatewayTopics, fitting
-from stream_router.http_listener import Bounds, HttpListener, add_headers, guarded
+from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_headers, guarded
 from stream_router.http_status import StatusRoutes
 from stream_router.ports import Answerer, QueryTrace, Tracing
 from stream_router.prometheus_metrics import Metrics
@@ -59,6 +59,8 @@ _LOCAL_CALLER = "local"
 _LEFT = "499"
 """Counts callers who left before they were answered, as proxies number them."""
 
+_PATHS: Mapping[str, Endpoint] = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
+_MODELS = "/v1/models"
 _OK, _BAD_GATEWAY = 200, 502
 _VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F))
 
@@ -125,10 +127,9 @@ class GatewayApi:
         app.on_response_prepare.append(add_headers)
         app.add_routes(
             [
-                web.post("/v1/completions", partial(self._complete, "completions")),
-                web.post("/v1/chat/completions", partial(self._complete, "chat")),
-                web.get("/v1/models", self._models),
-                web.get("/v1/models/{model:.+}", self._model),
+                *(web.post(path, partial(self._complete, endpoint)) for path, endpoint in _PATHS.items()),
+                web.get(_MODELS, self._models),
+                web.get(f"{_MODELS}/{{model:.+}}", self._model),
                 *status.table(),
             ]
         )
@@ -167,18 +168,19 @@ class GatewayApi:
 
     async def _complete(self, endpoint: Endpoint, request: web.Request) -> web.Response:
         began_s, workload, status = self._clock.monotonic(), "", _LEFT
+        query_id: str | None = None
         try:
             self._authorise(request)
             self._admission.check()
             # Before the place is taken: a body that comes slowly is no query yet.
             call = await self._read(endpoint, request)
-            workload = call.workload
+            workload, query_id = call.workload, call.query.query_id
             with self._admission.place():
                 routed = await self._routed(call, _trace_headers(request))
             response = _answer(endpoint, routed, call)
             status = str(_OK)
         except RequestRefused as refused:
-            status, response = str(refused.status), _refusal(refused)
+            status, response = str(refused.status), _refusal(refused, query_id)
         except Exception:
             status = "500"
             raise
@@ -342,22 +344,28 @@ def _trace_headers(request: web.Request) -> tuple[Header, ...]:
 
 
 def _answer(endpoint: Endpoint, routed: RoutedEvent, call: Call) -> web.Response:
-    shown = quote(routed.query_id, safe=_VISIBLE)
-    headers = {ID_HEADER: shown, "X-Request-Id": shown}
     body = openai_answer.completion(endpoint, routed, call.ignored)
-    return web.Response(body=body, content_type="application/json", headers=headers)
+    return web.Response(body=body, content_type="application/json", headers=_named(routed.query_id))
 
 
-def _refusal(refused: RequestRefused) -> web.Response:
-    headers: Mapping[str, str] = {}
+def _named(query_id: str) -> dict[str, str]:
+    """Return the headers that name a query; OpenAI's clients show the second one, of refusals too."""
+    shown = quote(query_id, safe=_VISIBLE)
+    return {ID_HEADER: shown, "X-Request-Id": shown}
+
+
+def _refusal(refused: RequestRefused, query_id: str | None = None) -> web.Response:
+    headers = {} if query_id is None else _named(query_id)
     if refused.retry_after_s is not None:
-        headers = {"Retry-After": str(refused.retry_after_s)}
+        headers["Retry-After"] = str(refused.retry_after_s)
     elif refused.status == _BAD_GATEWAY:
         # OpenAI's clients repeat any 5xx; here both models have failed on the query, and would again.
-        headers = {"X-Should-Retry": "false"}
+        headers["X-Should-Retry"] = "false"
     body = openai_answer.error(refused.code, str(refused), refused.status, refused.param)
     return web.Response(body=body, status=refused.status, content_type="application/json", headers=headers)
 
 
 def _fault(code: str, message: str, status: int) -> web.Response:
+    if status in NOWHERE:
+        message += f": POST {', '.join(_PATHS)}; GET {_MODELS}; base_url is the address up to /v1"
     return web.Response(body=openai_answer.error(code, message, status), status=status, content_type="application/json")
