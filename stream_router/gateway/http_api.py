@@ -19,7 +19,8 @@ from aiohttp import web
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from stream_router.calibration.active_versions import trial_labels
-from stream_router.errors import ModelsFailed, RequestRefused, ServersDown
+from stream_router.commit.outcome import TOO_LARGE
+from stream_router.errors import ModelsFailed, ServersDown
 from stream_router.gateway import openai_answer
 from stream_router.gateway.admission import BROKER_RETRY_AFTER_S, RETRY_AFTER_S, Admission
 from stream_router.gateway.openai_request import (
@@ -31,7 +32,7 @@ from stream_router.gateway.openai_request import (
     Workloads,
     read_call,
 )
-from stream_router.gateway.records import TOO_LARGE, GatewayTopics, fitting
+from stream_router.gateway.records import as_record, fitting, gateway_topics
 from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_headers, guarded
 from stream_router.http_status import StatusRoutes
 from stream_router.ports import Answerer, QueryTrace, Tracing
@@ -45,6 +46,7 @@ from ucci_runtime.broker.records import Header, OutputRecord
 from ucci_runtime.browser_safety import RequestHosts, is_cross_site
 from ucci_runtime.clock import Clock
 from ucci_runtime.process import WANTED_FILES, affordable_connections, raise_file_limit
+from ucci_runtime.refusals import RequestRefused
 
 _log = structlog.get_logger()
 
@@ -105,7 +107,8 @@ class GatewayApi:
     ) -> None:
         self._options = settings.gateway
         self._workloads = Workloads(frozenset(settings.workloads), settings.workload_of_unnamed)
-        self._topics = GatewayTopics.of(settings.topics.prefix, settings.results_schema_id)
+        self._prefix = settings.topics.prefix
+        self._topics = gateway_topics(self._prefix, settings.results_schema_id)
         self._answerer = answerer
         self._admission = admission
         self._metrics = metrics
@@ -255,11 +258,13 @@ class GatewayApi:
                 raise self._failed(trace, down) from None
             except ModelsFailed as error:
                 trace.failed(error.reason, str(error))
-                await self._write(self._topics.dead_letter(call.query, error.reason, str(error)))
+                source = as_record(call.query, self._prefix)
+                await self._write(self._topics.dead_letter(source, error.reason, str(error)))
                 message = f"both models failed on this query; why is in its dead letter on {self._topics.dead_letters}"
                 raise RequestRefused(502, error.reason, message) from None
             trace.answered(routed)
-            written = await self._write(self._topics.result(call.query, routed, as_headers(trace.headers)))
+            source = as_record(call.query, self._prefix)
+            written = await self._write(self._topics.result(source, routed, as_headers(trace.headers)))
         if written.topic == self._topics.dead_letters:
             message = f"the result is larger than {self._topics.results} takes; it is a dead letter"
             raise RequestRefused(502, TOO_LARGE, message)
@@ -361,7 +366,7 @@ def _refusal(refused: RequestRefused, query_id: str | None = None) -> web.Respon
     elif refused.status == _BAD_GATEWAY:
         # OpenAI's clients repeat any 5xx; here both models have failed on the query, and would again.
         headers["X-Should-Retry"] = "false"
-    body = openai_answer.error(refused.code, str(refused), refused.status, refused.param)
+    body = openai_answer.error(refused.code, str(refused), refused.status, refused.field)
     return web.Response(body=body, status=refused.status, content_type="application/json", headers=headers)
 
 
