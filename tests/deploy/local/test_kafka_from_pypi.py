@@ -18,7 +18,7 @@ from ucci_stream.local.kafka_node import open_broker
 from ucci_stream.local.processes import StackFailed
 
 # The first start on a machine downloads 50 MB, and another 43 MB where the jars are not in the cache.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(380)
 
 
 @pytest.fixture
