@@ -54,7 +54,7 @@ def ask_group_offsets(consumer: Consumer, sources: Iterable[Input], *, client: s
             reason: BrokerError = translate(kafka_error(error), Side.CONSUMER)
             if isinstance(reason, Fenced | AccessDenied) or time.monotonic() > deadline_s or closing.is_set():
                 raise reason from None
-            if attempts in {0, _PATIENCE}:
+            if attempts % _PATIENCE == 0:
                 _log.warning("the group's offsets could not be read; trying again", client=client, error=str(reason))
             attempts += 1
             closing.wait(_RETRY_WAIT_S)

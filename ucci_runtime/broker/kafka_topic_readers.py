@@ -120,7 +120,7 @@ class KafkaTopicReader:
                 reason = translate(kafka_error(error), Side.CONSUMER)
                 if isinstance(reason, AccessDenied):
                     raise reason from None
-                if attempts in {0, _PATIENCE}:
+                if attempts % _PATIENCE == 0:
                     _log.warning("end of topic not read; trying again", topic=source.topic, error=str(reason))
                 attempts += 1
                 self._check(deadline_s)
