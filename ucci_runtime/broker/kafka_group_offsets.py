@@ -24,7 +24,7 @@ _ASK_TIMEOUT_S = 5.0
 _BUDGET_S = 60.0
 _RETRY_WAIT_S = 0.1
 _PATIENCE = 50
-"""Attempts after which a second line says that it still does not work."""
+"""Attempts between two lines that say that it still does not work."""
 
 
 def ask_group_offsets(consumer: Consumer, sources: Iterable[Input], *, client: str, closing: Event) -> GroupOffsets:
