@@ -18,7 +18,7 @@ from schemas.settings import REREAD, Section, Settings
 from schemas.settings_environment import value_type
 from schemas.settings_text import shown
 
-OF_ROUTER = ("kafka", "topics", "router", "calibration", "workloads", "default_workload")
+OF_ROUTER = ("kafka", "schema_registry", "topics", "router", "calibration", "workloads", "default_workload")
 OF_GATEWAY = (*OF_ROUTER, "gateway")
 OF_RECALIBRATOR = ("kafka", "topics", "recalibrator", "calibration", "notify", "workloads")
 """The tables and keys at the top of the file that each service goes by."""
