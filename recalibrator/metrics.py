@@ -244,7 +244,7 @@ ALERTS = (
     AlertSpec(
         "Quality is below its target with confidence",
         "max by (workload) (ucci_workload_micro_f1_upper) < max by (workload) (ucci_workload_micro_f1_target)",
-        ("UcciTargetMissed", "UcciTargetAtRisk"),
+        ("UcciTargetMissed", "UcciTargetAtRisk", "UcciTargetCapped"),
     ),
     AlertSpec(
         "A workload is in a state that needs somebody",

@@ -108,7 +108,8 @@ class RouterSettings(Section):
         When the large model's server is down: ``serve_small`` serves valid small answers as degraded, ``wait``
         stops the stream until it is back.
     drain_timeout_s : float
-        Time that SIGTERM leaves to queries in flight before the last commit.
+        Time that SIGTERM leaves to queries in flight before the last commit; no more than 0.5 s of it where other
+        routers take them over.
     query_deadline_s : float
         Longest time that one query may spend at model servers, retries included, before it counts as failed there. Each
         model has one attempt of its whole ``timeout_s`` in any case. Time in a queue and time in which a server is

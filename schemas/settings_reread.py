@@ -18,9 +18,17 @@ from schemas.settings import REREAD, Section, Settings
 from schemas.settings_environment import value_type
 from schemas.settings_text import shown
 
-OF_ROUTER = ("kafka", "topics", "router", "calibration", "workloads", "default_workload")
+OF_ROUTER: tuple[str, ...] = (
+    "kafka",
+    "schema_registry",
+    "topics",
+    "router",
+    "calibration",
+    "workloads",
+    "default_workload",
+)
 OF_GATEWAY = (*OF_ROUTER, "gateway")
-OF_RECALIBRATOR = ("kafka", "topics", "recalibrator", "calibration", "notify", "workloads")
+OF_RECALIBRATOR: tuple[str, ...] = ("kafka", "topics", "recalibrator", "calibration", "notify", "workloads")
 """The tables and keys at the top of the file that each service goes by."""
 
 OWN_SETTINGS = frozenset({"kafka", "instance_id", "http_host", "http_port", "probe_host", "probe_port", "state_dir"})

@@ -1,9 +1,9 @@
 """The only place where the router's parts are built, started and ended, and the one order in which they end.
 
 A router runs until SIGTERM or until a part fails, and raises that failure. It serves its status first, then waits for a
-broker, which may be away when the process starts. On SIGTERM: take no further queries, answer
-those in flight within the drain time, commit, leave. Nothing that was not committed is lost: the next instance answers
-it.
+broker, which may be away when the process starts. On SIGTERM: take no further queries, answer those in flight within
+the drain time, commit, leave. Other routers, where there are any, take over without waiting for slow calls. Nothing
+that was not committed is lost: the next instance answers it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stream_router.commit.ledger import RecordId
 from stream_router.commit.outcome import OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.http_status import StatusRoutes, StatusServer
-from stream_router.intake.intake_thread import IntakeThread
+from stream_router.intake.intake_thread import HANDOVER_S, IntakeThread
 from stream_router.otel_tracing import PassedOn
 from stream_router.ports import GROUP, Tracing
 from stream_router.process import (
@@ -46,7 +46,7 @@ from stream_router.process import (
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
 from stream_router.status import Backlog, Identity, Readiness, Versions, router_status
-from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect
+from ucci_runtime.broker.ports import LEAVE_S, Broker, CheckedTopics, Connect
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
 from ucci_runtime.browser_safety import RequestHosts
 from ucci_runtime.clock import Clock
@@ -60,7 +60,7 @@ FINAL_COMMIT_S = 3.0
 """For the last transaction, after the drain."""
 
 _TOUCHED = (QUERIES, RESULTS, DEAD_LETTERS, CALIBRATION, ROUTERS)
-_LEAVE_S = 2.5
+_LEAVE_S = LEAVE_S + 1.5
 _CLOSE_S = 1.0
 _MILLISECONDS = 1_000
 
@@ -266,6 +266,8 @@ class Service:
         intake.stop_taking()
         if self._ending.failure is None:
             drain_s = min(self._settings.router.drain_timeout_s, MAX_DRAIN_S)
+            if await asyncio.to_thread(intake.has_successors):
+                drain_s = min(drain_s, HANDOVER_S)
             await asyncio.to_thread(self._ledger.await_idle, drain_s)
             await asyncio.to_thread(self._commit_the_rest, committer)
         self._closing.set()

@@ -22,7 +22,13 @@ POLL_S = 0.1
 SLOT_WAIT_S = 0.25
 """How long a full router waits for slots before it pauses its partitions and polls on."""
 
-REVOKE_DRAIN_S = 1.0
+HANDOVER_S = 0.5
+"""How long queries in flight may keep partitions that another router is to have.
+
+Nobody takes queries of these partitions meanwhile, and two such waits may follow each other; what has no answer by then
+is asked again by the next owner.
+"""
+
 REVOKE_COMMIT_S = 6.0
 _LAG_INTERVAL_S = 1.0
 
@@ -88,6 +94,10 @@ class IntakeThread(Thread):
         """Take no further queries; keep the membership, so that what is in flight can still be committed."""
         self._taking = False
 
+    def has_successors(self) -> bool:
+        """Return whether other routers would take the partitions over; blocks for little, and is for any thread."""
+        return self._reader.has_successors()
+
     def close(self) -> None:
         """Leave the loop and close the reader; :meth:`join` waits for it."""
         self._taking = False
@@ -133,9 +143,9 @@ class IntakeThread(Thread):
     def revoked(self) -> None:
         """Commit what is finished while the group still takes it from us; one deadline for all of it."""
         if self._assignment:
-            deadline = time.monotonic() + REVOKE_DRAIN_S + REVOKE_COMMIT_S
+            deadline = time.monotonic() + HANDOVER_S + REVOKE_COMMIT_S
             if self._taking:
-                self._ledger.await_idle(REVOKE_DRAIN_S)
+                self._ledger.await_idle(HANDOVER_S)
             self._queries.flush(max(deadline - time.monotonic(), 0.0))
         self.lost()
 

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from threading import Thread
 
 import pytest
 
 from schemas.topics import Topic
-from tests.support.broker_labs import INPUT, MAX_BYTES, OUTPUT, STATE, KafkaLab, Lab, MemoryLab, Notes, collect, drive
+from tests.support.broker_labs import (
+    DEADLINE_S,
+    INPUT,
+    MAX_BYTES,
+    OUTPUT,
+    STATE,
+    KafkaLab,
+    Lab,
+    MemoryLab,
+    Notes,
+    collect,
+    drive,
+)
 from ucci_runtime.broker.errors import Fenced, OffsetsBeyondLog
 from ucci_runtime.broker.ports import (
     Aborted,
@@ -363,6 +376,26 @@ def test_a_stopped_member_leaves_its_partitions_standing(lab: Lab) -> None:
     first.close()
     drive([second.reader], lambda: len(second.notes.committed) == 2)
     second.close()
+
+
+def test_a_member_that_left_amid_a_rebalance_kept_its_place(lab: Lab) -> None:
+    """Two were scaled in at once: the second asked to join anew when it was stopped, and its partitions stood still."""
+    lab.make_sessions_endless()
+    stays, second, first = [Member(lab, name) for name in "abc"]
+    drive(
+        [stays.reader, second.reader, first.reader],
+        lambda: len(stays.notes.committed) == 1 and "assigned" in first.notes.events,
+    )
+    first.close()
+    drive([second.reader], lambda: second.notes.events[-1] == "revoked")
+    ending = Thread(target=second.close)
+    ending.start()
+    try:
+        drive([stays.reader], lambda: len(stays.notes.committed) == 2)
+    finally:
+        ending.join(DEADLINE_S)
+    assert lab.members(GROUP) == ["a"]
+    stays.close()
 
 
 def test_a_member_that_is_alone_keeps_its_place(lab: Lab, member: Member) -> None:

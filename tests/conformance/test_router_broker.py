@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from schemas.query import QueryEvent
 from schemas.settings import Settings
+from stream_router import service
 from stream_router.commit.done_offsets import OffsetRange, decode
 from tests.support.broker import produce, read_all, unique_prefix
 from tests.support.routers import (
@@ -215,6 +216,30 @@ async def test_rebalance_between_routers_is_exactly_once(topics: Topics) -> None
             await two.until(lambda: one.count("results") + two.count("results") >= 600, "600 results")
             assert two.count("results") > 0
     assert result_ids(topics.bootstrap, topics.prefix) == sorted(f"{x}{n}" for x in "ab" for n in range(300))
+
+
+async def test_a_slow_call_kept_partitions_from_the_next_router(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SIGTERM a router waited for its calls though others could have taken its queries over."""
+    monkeypatch.setattr(service, "MAX_DRAIN_S", 3_600.0)
+    never = asyncio.Event()
+
+    async def hold(_event: QueryEvent) -> None:
+        await never.wait()
+
+    first, second = (router_settings(topics.bootstrap, topics.prefix, instance_id=name) for name in ("first", "second"))
+    first.router.__dict__["drain_timeout_s"] = 3_600.0
+    async with running(first, hold) as one:
+        await one.until_ready()
+        async with running(second) as two:
+            await two.until_ready()
+            await one.until(lambda: len(one.service.status().lag) == 2, "half of the partitions")
+            topics.send(*(query(f"q{n}") for n in range(40)))
+            await one.until(lambda: one.service.status().in_flight > 0, "queries in flight")
+            await asyncio.wait_for(one.end(), 60)
+            await two.until_committed(40)
+    assert result_ids(topics.bootstrap, topics.prefix) == sorted(f"q{n}" for n in range(40))
 
 
 async def test_duplicate_instance_id_fences_the_first_router(topics: Topics) -> None:

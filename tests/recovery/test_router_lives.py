@@ -59,7 +59,7 @@ ANSWERERS: list[Callable[[], HeldAnswerer]] = []
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that the loops wait for can happen while they wait: there is one thread."""
     monkeypatch.setattr(intake_thread, "SLOT_WAIT_S", 0.0)
-    monkeypatch.setattr(intake_thread, "REVOKE_DRAIN_S", 0.0)
+    monkeypatch.setattr(intake_thread, "HANDOVER_S", 0.0)
     monkeypatch.setattr(shared_ledger, "_MANY_WAIT_S", 0.0)
 
 

@@ -76,9 +76,9 @@ class HashedModels:
 
 
 @asynccontextmanager
-async def hashed_models() -> AsyncIterator[tuple[str, HashedModels]]:
+async def hashed_models(models: HashedModels | None = None) -> AsyncIterator[tuple[str, HashedModels]]:
     """Serve both models; yields the base URL."""
-    models = HashedModels()
+    models = models or HashedModels()
     app = web.Application()
     app.router.add_post("/v1/completions", models.complete)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
@@ -173,9 +173,9 @@ class RouterProcess:
         """Return its log as objects; lines that are no JSON are left out."""
         return [json.loads(line) for line in self.lines() if line.startswith("{")]
 
-    async def until_logged(self, event: str, times: int = 1) -> dict[str, Any]:
+    async def until_logged(self, event: str, times: int = 1, within_s: float = 60.0) -> dict[str, Any]:
         """Wait for a log event; returns the last one."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(within_s):
             while True:
                 found = [line for line in self.events() if line["event"] == event] if self.log.exists() else []
                 if len(found) >= times:

@@ -64,7 +64,15 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             },
             text="Estimated of what is served; above its target but for the time between a drift and its labels.",
         ),
-        Panel("Escalated", "percentunit", {"{{workload}}": _status("escalation_rate")}),
+        Panel(
+            "Escalated",
+            "percentunit",
+            {
+                "{{workload}}": _status("escalation_rate"),
+                "{{limit}} binds, {{workload}}": _status("target_binds", "limit"),
+            },
+            text="And what keeps it where it is (100 %), for workloads with more than a target on micro-F1.",
+        ),
         Panel(
             "Saved against large only", "percentunit", {"{{workload}} {{accounting}}": _status("saving", "accounting")}
         ),

@@ -31,16 +31,13 @@ from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
 from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_records import record_of, source_of
 from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
-from ucci_runtime.broker.ports import MAX_POLLED, Assignee
+from ucci_runtime.broker.ports import LEAVE_S, MAX_POLLED, Assignee
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record
 
 _log = structlog.get_logger()
 
 CLOSE_S = 10.0
 """How long a client may take to end before it is left behind."""
-
-LEAVE_S = 1.0
-"""How long a member that ends waits until its departure is on its way to the group."""
 
 _LEAVE_POLL_S = 0.02
 _ASK_TIMEOUT_S = 5.0
@@ -64,7 +61,7 @@ class KafkaGroupReader:
         Called with an error that waiting cannot mend.
     closing : threading.Event
     has_successors : callable
-        Whether the group has other members, who would take the partitions over; asked once, at the end.
+        Whether the group has other members, who would take the partitions over; asked as this member ends.
     """
 
     def __init__(
@@ -178,6 +175,10 @@ class KafkaGroupReader:
                 behind[source] = Lag(left, None if taken_ms is None else max(now_ms - taken_ms, 0.0) / _MILLISECONDS)
         return behind
 
+    def has_successors(self) -> bool:
+        """Return whether the group has other members, who would take the partitions over."""
+        return self._has_successors()
+
     def close(self) -> None:
         """Give up the partitions, to the other members if there are any; blocks up to some seconds.
 
@@ -207,7 +208,11 @@ class KafkaGroupReader:
             calls.close()
 
     def _leave(self) -> None:
-        """Leave the group, which the client does for a static member when it unsubscribes, and never in its close."""
+        """Leave the group, which the client does for a static member when it unsubscribes, and never in its close.
+
+        While a rebalance is under way the client holds its departure back until the slowest member has joined again. A
+        client that closed before would keep its place, and nobody its partitions until the session ends.
+        """
         deadline_s = time.monotonic() + LEAVE_S
         try:
             self._consumer.unsubscribe()
@@ -284,9 +289,13 @@ class KafkaGroupReader:
         return None
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._is_leaving or self._is_ended:
+        if self._is_ended:
             # A rebalance that ends while the client closes: it answers no question any more, and takes nothing over.
             _consumer.unassign()
+            return
+        if self._is_leaving:
+            # Takes nothing over. The client counts only an assignment as an answer, and leaves once it has one.
+            _consumer.assign([])
             return
         self._note("assigned")
         self._assigned = [Input(tp.topic, tp.partition) for tp in partitions]
@@ -338,7 +347,8 @@ class KafkaGroupReader:
         )
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if not self._is_ended:
+        # What was assigned to a member that leaves was never handed over.
+        if not self._is_ended and (self._assigned or not self._is_leaving):
             self._give_up([Input(tp.topic, tp.partition) for tp in partitions])
 
     def _give_up(self, sources: Sequence[Input]) -> None:

@@ -455,6 +455,11 @@ class MemoryGroupReader:
             behind[source] = Lag(left, None if left else 0.0)
         return behind
 
+    def has_successors(self) -> bool:
+        """Return whether the group has other members."""
+        with self._cluster.lock:
+            return bool(self._cluster.group(self._name).members.keys() - {self._instance_id})
+
     def close(self) -> None:
         """Give up the partitions; leave the group too, unless this member is alone."""
         if self._positions and self._assignee is not None:

@@ -20,6 +20,9 @@ from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OffsetCom
 MAX_POLLED = 2_000
 """Most records that one poll returns, unless it asks for fewer."""
 
+LEAVE_S = 6.0
+"""How long a member that ends may wait until its departure is on its way to the group."""
+
 
 class CheckedTopics(NamedTuple):
     """What a service needs to know of the cluster.
@@ -121,6 +124,13 @@ class GroupReader(Protocol):
         ----------
         reached : mapping of Input to int, optional
             Offsets to count from, such as the committed ones; by default those that were read.
+        """
+        ...
+
+    def has_successors(self) -> bool:
+        """Return whether the group has other members, who would take the partitions over.
+
+        True where the broker does not say. Blocks up to a second or so; from any thread.
         """
         ...
 

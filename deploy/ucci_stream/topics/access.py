@@ -28,7 +28,7 @@ from stream_router.ports import CALIBRATION_READER, GROUP
 from ucci_runtime.broker.kafka_properties import ClientNames
 
 Resource = Literal["topic", "group", "transactional-id"]
-Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
+Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Create"]
 
 COMPONENTS = ("router", "recalibrator", "producer", "labeler", "operator")
 """Who can be given access: both services, and who calls ``ucci-stream``: a producer ``send`` and ``ask``, a labeler
