@@ -58,8 +58,11 @@ def test_an_event_is_written_as_pydantic_documents_it(name: str) -> None:
 
 
 @given(
+    # Not the first and last day: in another zone they lie in years that are refused.
     moment=st.datetimes(
-        min_value=datetime(1970, 1, 2), max_value=datetime(2999, 12, 30), timezones=st.timezones() | st.just(UTC)
+        datetime.fromisoformat("1970-01-02"),
+        datetime.fromisoformat("2999-12-30"),
+        timezones=st.timezones() | st.just(UTC),
     )
 )
 @example(moment=datetime(2026, 1, 31, 12, 0, 0, 1, tzinfo=UTC))
