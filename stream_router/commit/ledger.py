@@ -110,11 +110,6 @@ class Ledger:
         self._uncommitted = 0
         self._uncommitted_bytes = 0
 
-    @property
-    def in_flight(self) -> int:
-        """Queries being answered."""
-        return self._in_flight
-
     def load(self) -> Load:
         """Return how much is held now."""
         return Load(self._in_flight, self._uncommitted, self._uncommitted_bytes)

@@ -186,5 +186,5 @@ class SharedLedger:
         # A thread that is woken takes the interpreter from the loop, so that it is left alone until it can go on.
         if self._awaited_slots and self._free() >= self._awaited_slots:
             self._slot_freed.notify()
-        if self._ledger.in_flight == 0:
+        if self._ledger.load().in_flight == 0:
             self._idle.notify_all()
