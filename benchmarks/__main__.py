@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-SPEED = ("core", "router", "model_calls", "overload", "status", "feedback", "gateway", "malformed")
+SPEED = ("core", "router", "scale", "model_calls", "overload", "status", "feedback", "gateway", "malformed")
 
 
 def main() -> int:

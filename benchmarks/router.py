@@ -120,13 +120,18 @@ def fill(bootstrap: str, prefix: str, records: int, headers: list[tuple[str, byt
     producer.flush(_CALL_S)
 
 
-async def router_run(bootstrap: str, prefix: str, records: int, tracing: Tracing | None = None) -> tuple[float, float]:
-    """Return seconds of wall clock and of CPU from the first transaction's queries to the last commit."""
-    settings = Settings.model_validate(
+def router_settings(bootstrap: str, prefix: str, instance_id: str = "router-0") -> Settings:
+    """Return the settings of one router; its models are named and never called."""
+    return Settings.model_validate(
         {
             "kafka": {"bootstrap.servers": bootstrap},
             "topics": {"prefix": prefix},
-            "router": {"http_port": 0, "commit_interval_ms": TICK_MS, "max_in_flight": 2_000},
+            "router": {
+                "instance_id": instance_id,
+                "http_port": 0,
+                "commit_interval_ms": TICK_MS,
+                "max_in_flight": 2_000,
+            },
             "workloads": {
                 "photo": {
                     "fields": ["camera", "lens", "iso"],
@@ -137,6 +142,11 @@ async def router_run(bootstrap: str, prefix: str, records: int, tracing: Tracing
             },
         }
     )
+
+
+async def router_run(bootstrap: str, prefix: str, records: int, tracing: Tracing | None = None) -> tuple[float, float]:
+    """Return seconds of wall clock and of CPU from the first transaction's queries to the last commit."""
+    settings = router_settings(bootstrap, prefix)
     service = Service(settings, kafka_connect(settings, "router"), InstantAnswerer, tracing=tracing)
     task = asyncio.create_task(service.run())
     while service.metrics.totals().get("queries", 0) == 0 and not task.done():  # noqa: ASYNC110 counters have no event

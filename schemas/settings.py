@@ -826,7 +826,8 @@ class WorkloadSettings(Section):
     @property
     def basis_mark(self) -> str | None:
         """What results, labels and traffic are marked with; None where no models are named."""
-        return None if self.basis is None else self.basis.mark
+        basis = self.basis
+        return None if basis is None else basis.mark
 
     @property
     def offered_handoff(self) -> Handoff | None:

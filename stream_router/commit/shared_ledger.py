@@ -72,6 +72,8 @@ class SharedLedger:
         self.max_in_flight = max_in_flight
         self._group: object = None
         self._assigned = False
+        self._awaited_slots = 0
+        """How many slots the consumer's thread waits for; 0 while it does not wait."""
         lock = Lock()
         self._lock = lock
         self._slot_freed = Condition(lock)
@@ -110,8 +112,8 @@ class SharedLedger:
         """
         with self._lock:
             many = max(1, self.max_in_flight // _MANY_SHARE)
-            if not self._slot_freed.wait_for(lambda: self._free() >= many, min(timeout_s, _MANY_WAIT_S)):
-                self._slot_freed.wait_for(lambda: self._free() > 0, timeout_s)
+            if not self._wait_for_slots(many, min(timeout_s, _MANY_WAIT_S)):
+                self._wait_for_slots(1, timeout_s)
             return self._free()
 
     def await_idle(self, timeout_s: float) -> bool:
@@ -158,6 +160,13 @@ class SharedLedger:
         with self._lock:
             return self._ledger.load()
 
+    def _wait_for_slots(self, count: int, timeout_s: float) -> bool:
+        self._awaited_slots = count
+        try:
+            return self._slot_freed.wait_for(lambda: self._free() >= count, timeout_s)
+        finally:
+            self._awaited_slots = 0
+
     def _free(self) -> int:
         load = self._ledger.load()
         if load.uncommitted_bytes >= MAX_UNCOMMITTED_BYTES:
@@ -174,6 +183,8 @@ class SharedLedger:
             self._wake()
 
     def _wake(self) -> None:
-        self._slot_freed.notify()
+        # A thread that is woken takes the interpreter from the loop, so that it is left alone until it can go on.
+        if self._awaited_slots and self._free() >= self._awaited_slots:
+            self._slot_freed.notify()
         if self._ledger.load().in_flight == 0:
             self._idle.notify_all()

@@ -65,16 +65,16 @@ def _named(value: bytes, error: DecodeError) -> DecodeError:
 
 
 def _workload(name: str | None, workloads: Collection[str]) -> str:
+    if name is not None and name in workloads:
+        return name
+    if name is None and len(workloads) == 1:
+        return next(iter(workloads))
     known = ", ".join(sorted(workloads)[:_NAMES_SHOWN])
     if name is None:
-        if len(workloads) == 1:
-            return next(iter(workloads))
         raise DecodeError(
             "missing_workload",
             f"workload: is missing and several are configured: {known}; name one, or set default_workload",
             "workload",
         )
-    if name not in workloads:
-        shown = name[:_CHARS_SHOWN]
-        raise DecodeError("unknown_workload", f"workload: {shown!r} is not configured; known: {known}", "workload")
-    return name
+    shown = name[:_CHARS_SHOWN]
+    raise DecodeError("unknown_workload", f"workload: {shown!r} is not configured; known: {known}", "workload")
