@@ -63,7 +63,7 @@ from schemas.status import CommandOutcome, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
-_SNAPSHOT_FORMAT = 3
+_SNAPSHOT_FORMAT = 4
 _DEFAULT_MAP = "isotonic"
 
 

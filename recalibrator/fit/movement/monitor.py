@@ -17,7 +17,8 @@ import numpy as np
 from recalibrator.fit.arrays import Floats, pack, unpack
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.movement.causes import SEGMENT, Compared, escalation, information, material, moved_traits
-from recalibrator.fit.movement.evidence import detector, discoveries, dispersion, log_bayes_factor
+from recalibrator.fit.movement.dispersion import Dispersion, dispersion, log_evidence
+from recalibrator.fit.movement.evidence import detector, discoveries, log_bayes_factor
 from recalibrator.fit.movement.examples import Samples
 from recalibrator.fit.movement.field_scores import micro_f1_change
 from recalibrator.fit.movement.sentence import say
@@ -61,7 +62,7 @@ class _Open:
     ----------
     since_us, noticed_us : int
     before, after : ndarray, shape (series, categories, 2)
-    spread : ndarray, shape (series,)
+    spread : Dispersion, shape (series, categories)
     whole, escalated : ndarray, shape (2,)
         Queries before and after, and those that escalated.
     """
@@ -70,7 +71,7 @@ class _Open:
     noticed_us: int
     before: Counts
     after: Counts
-    spread: Floats
+    spread: Dispersion
     whole: Floats
     escalated: Floats
 
@@ -221,8 +222,8 @@ class MovementMonitor:
         if table.filled < _LEAST_BLOCKS:
             return
         before, after = table.splits()
-        spread = dispersion(table.recent[..., 0].astype(np.float64))
-        factors = log_bayes_factor(before, after) / spread[:, None]
+        spread = dispersion(*table.scatter())
+        factors = log_evidence(log_bayes_factor(before, after), before, after, spread)
         allowed = (before.sum(axis=-1) >= _LEAST_BEFORE) & material(before, after)
         flagged = discoveries(detector(factors, allowed), self._alpha)
         if not flagged.any():
@@ -234,19 +235,20 @@ class MovementMonitor:
             best, telling = (at, found) if found > telling else (best, telling)
         self._begin_movement(int(began[best]), spread)
 
-    def _compared(self, block: int, spread: Floats) -> Compared:
+    def _compared(self, block: int, spread: Dispersion) -> Compared:
         before, after = self._table.part(block)
         late = self._blocks[block:]
         early = [self._older, *self._blocks[:block]]
         whole = np.array([sum(one.queries for one in part) for part in (early, late)], dtype=np.float64)
         escalated = np.array([sum(one.escalated for one in part) for part in (early, late)], dtype=np.float64)
-        return Compared(self._table.series, self._table.categories, before, after, spread, whole, escalated)
+        there = Dispersion(*(one[:, block] for one in spread))
+        return Compared(self._table.series, self._table.categories, before, after, there, whole, escalated)
 
-    def _begin_movement(self, block: int, spread: Floats) -> None:
+    def _begin_movement(self, block: int, spread: Dispersion) -> None:
         found = self._compared(block, spread)
         since_us = self._blocks[block].first_us
         noticed_us = self._blocks[-1].last_us
-        self._moved = _Open(since_us, noticed_us, found.before, found.after, spread, found.whole, found.escalated)
+        self._moved = _Open(since_us, noticed_us, found.before, found.after, found.spread, found.whole, found.escalated)
         self._samples.split(since_us)
 
     def _grow(self, moved: _Open) -> None:
@@ -336,7 +338,7 @@ class MovementMonitor:
                 "times": [moved.since_us, moved.noticed_us],
                 "size": len(moved.after),
                 "counts": pack(np.stack([moved.before, moved.after])),
-                "spread": pack(moved.spread),
+                "spread": pack(np.stack(moved.spread)),
                 "rates": pack(np.stack([moved.whole, moved.escalated])),
             },
         }
@@ -355,7 +357,7 @@ class MovementMonitor:
             like = np.zeros((2, size, *self._table.recent.shape[2:]), dtype=np.int64)
             before, after = unpack(moved["counts"], like)
             whole, escalated = unpack(moved["rates"], np.zeros((2, 2)))
-            spread = unpack(moved["spread"], np.zeros(size))
+            spread = Dispersion(*unpack(moved["spread"], np.zeros((2, *like.shape[1:3]))))
             since_us, noticed_us = moved["times"]
             self._moved = _Open(since_us, noticed_us, before, after, spread, whole.copy(), escalated.copy())
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalibrator.fit.arrays import Floats, pack, unpack
+from recalibrator.fit.movement.dispersion import Scatter, pair_scatter
 
 RECENT_BLOCKS = 24
 """How far back a change may have begun."""
@@ -49,6 +50,9 @@ class SeriesTable:
         self._before = np.zeros((_ROOM, CATEGORIES, 2), dtype=np.int64)
         self._recent = np.zeros((_ROOM, RECENT_BLOCKS, CATEGORIES, 2), dtype=np.int64)
         self._open = np.zeros((_ROOM, CATEGORIES, 2), dtype=np.int64)
+        # Of pairs of blocks the first of which has left the recent ones: observed, expected.
+        self._scatter = np.zeros((_ROOM, CATEGORIES, 2))
+        self._pairs = np.zeros((_ROOM, 1))
 
     def __len__(self) -> int:
         return len(self.series)
@@ -70,7 +74,7 @@ class SeriesTable:
         self.series.append(series)
         self.categories.append([])
         if at == len(self._open):
-            for name in ("_before", "_recent", "_open"):
+            for name in ("_before", "_recent", "_open", "_scatter", "_pairs"):
                 grown = getattr(self, name)
                 setattr(self, name, np.concatenate([grown, np.zeros_like(grown)]))
         return at
@@ -89,14 +93,37 @@ class SeriesTable:
     def close_block(self) -> None:
         """Make the open block the latest; the oldest recent one joins those before."""
         if self.filled == RECENT_BLOCKS:
+            self._keep_scatter()
             self._before += self._recent[:, 0]
             self._recent[:, :-1] = self._recent[:, 1:]
             heavy = self._before[:, :, 0].sum(axis=1) > _REFERENCE_MOST
             self._before[heavy] //= 2
+            self._scatter[heavy] /= 2.0
+            self._pairs[heavy] /= 2.0
             self.filled -= 1
         self._recent[:, self.filled] = self._open
         self.filled += 1
         self._open[:] = 0
+
+    def _keep_scatter(self) -> None:
+        size = len(self)
+        leaving = pair_scatter(self._recent[:size, :2, :, 0].astype(np.float64))
+        self._scatter[:size, :, 0] += leaving.observed[:, 0]
+        self._scatter[:size, :, 1] += leaving.expected[:, 0]
+        self._pairs[:size] += leaving.pairs
+
+    def scatter(self) -> tuple[Scatter, Scatter]:
+        """Return how much neighbouring blocks differ: of all pairs, and of the pair before each recent block."""
+        size = len(self)
+        recent = pair_scatter(self.recent[..., 0].astype(np.float64))
+        known = Scatter(
+            self._scatter[:size, :, 0] + recent.observed.sum(axis=1),
+            self._scatter[:size, :, 1] + recent.expected.sum(axis=1),
+            self._pairs[:size, 0] + recent.pairs.sum(axis=1),
+        )
+        # The block before the first recent one is among those before, and cannot be taken out.
+        spared = Scatter(*(np.concatenate([np.zeros_like(one[:, :1]), one], axis=1) for one in recent))
+        return known, spared
 
     @property
     def arrays(self) -> tuple[Counts, Counts, Counts]:
@@ -137,6 +164,8 @@ class SeriesTable:
             "before": pack(self._before[:size]),
             "recent": pack(self._recent[:size]),
             "open": pack(self._open[:size]),
+            "scatter": pack(self._scatter[:size]),
+            "pairs": pack(self._pairs[:size]),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -146,5 +175,8 @@ class SeriesTable:
         self.categories = [list(names) for names in state["categories"]]
         self.filled = state["filled"]
         size = len(self)
-        for name, array in (("before", self._before), ("recent", self._recent), ("open", self._open)):
+        for name in ("before", "recent", "open"):
+            array: Counts = getattr(self, f"_{name}")
             array[:size] = unpack(state[name], array[:size])
+        self._scatter[:size] = unpack(state["scatter"], self._scatter[:size])
+        self._pairs[:size] = unpack(state["pairs"], self._pairs[:size])

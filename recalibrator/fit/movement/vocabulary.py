@@ -12,7 +12,7 @@ from schemas.traffic import WORD_BUCKETS
 
 LEARNED_QUERIES = 2_000
 USUAL_MASS = 0.995
-"""Of the words learned: in an open vocabulary every hash has occurred, and only how often tells words apart."""
+"""Of the words learned: in an open vocabulary every hash has occurred, and only how often separates usual from rare."""
 
 
 _FEW, _SOME = 0.25, 0.5
