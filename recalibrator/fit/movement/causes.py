@@ -99,7 +99,17 @@ def moved_traits(compared: Compared, alpha: float) -> list[MovedTrait]:
     """
     before, after = compared.queries
     evidence = log_evidence(log_bayes_factor(before, after), before, after, compared.spread)
-    flagged = discoveries(np.where(material(before, after), evidence, -np.inf), alpha)
+    return named_traits(compared, discoveries(np.where(material(before, after), evidence, -np.inf), alpha))
+
+
+def named_traits(compared: Compared, flagged: Bools) -> list[MovedTrait]:
+    """Return the traits of the series that are flagged, most telling first; those that follow a segment come last.
+
+    Parameters
+    ----------
+    compared : Compared
+    flagged : ndarray, shape (series,)
+    """
     telling = np.where(flagged, information(compared), 0.0)
     best: dict[str, int] = {}
     for at in np.argsort(-telling, kind="stable").tolist():

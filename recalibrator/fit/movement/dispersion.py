@@ -164,4 +164,5 @@ def log_evidence(log_factors: Floats, before: Floats, after: Floats, spread: Dis
     freedom = np.maximum(1.0, (weight * spread.freedom).sum(axis=-1))
     ratio = log_factors / factor
     gain = 0.5 * (freedom + 1.0) * np.log1p(2.0 * np.maximum(ratio, 0.0) / freedom)
-    return np.where(ratio > 0.0, gain, ratio)
+    found: Floats = np.where(ratio > 0.0, gain, ratio)
+    return found

@@ -183,6 +183,36 @@ def test_the_core_shows_and_keeps_what_moved() -> None:
     assert restored.snapshot() == core.snapshot()
 
 
+def test_switched_off_nothing_is_counted_or_watched() -> None:
+    """With ``explain_drift = false`` summaries hold no profiles, and the status says why nothing is explained."""
+    off = PHOTO.model_copy(update={"explain_drift": False})
+    summarizer, core = TrafficSummarizer(off), Recalibrator(off)
+    for number in range(_A_SUMMARY):
+        summarizer.add(routed(number))
+    bare = summarizer.take()
+    assert bare is not None
+    assert (bare.profiles, bare.words.words, bare.samples) == ((), (), ())
+    for summary in stream(7_000, missing_on_web=0.6):
+        core.observe(summary)
+    moved = core.status().moved
+    assert moved is not None
+    assert moved.movements == ()
+    assert moved.sentence == "What moved is not watched: explain_drift is false for this workload."
+    assert Recalibrator.restore(off, core.snapshot()).snapshot() == core.snapshot()
+
+
+def test_switched_on_again_what_is_usual_is_learned_anew() -> None:
+    """A snapshot of a time when nothing was watched leaves no stale counts to compare with."""
+    core = Recalibrator(PHOTO.model_copy(update={"explain_drift": False}))
+    core.observe(next(stream(_A_SUMMARY, missing_on_web=0.3)))
+    again = Recalibrator.restore(PHOTO, core.snapshot())
+    for summary in stream(5_000, missing_on_web=0.3):
+        again.observe(summary)
+    moved = again.status().moved
+    assert moved is not None
+    assert moved.is_watching
+
+
 def test_summaries_of_earlier_releases_say_nothing() -> None:
     monitor = MovementMonitor()
     for summary in stream(3_000, missing_on_web=0.3):
@@ -243,7 +273,7 @@ def test_hostile_counts_neither_overflow_nor_grow_the_state() -> None:
 def test_categories_beyond_the_room_count_together() -> None:
     table = SeriesTable()
     for number in range(40):
-        table.add(Series("latency"), str(number), 1, 0)
+        table.add(Series("latency"), {str(number): (1, 0)})
     table.close_block()
     assert len(table.categories[0]) == 12
     assert table.categories[0][-1] == "other"
