@@ -10,8 +10,13 @@ LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header
 # What only its own target runs: extra installs, downloads, containers.
 ON_REQUEST := not vllm and not label_studio and not image and not ops_tools and not three_brokers
-# One process a core; the tests of a file stay together, since they share brokers and services.
-PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadfile
+# Tests wait more than they compute, so there are more processes than cores. The tests of a file stay together, since
+# they share brokers and services. A process that a hung test ended is replaced, and runs that file again: not for ever.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; n = os.cpu_count() or 1; print(min(2 * n, n + 2))')
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 2
+# A test that hangs fails after `timeout` in pyproject.toml. One that cannot be interrupted, since it waits inside a C
+# library or for a thread, ends its process with the stacks of all threads: a hang never costs the whole run.
+HANGS  := -o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true
 
 .PHONY: help setup demo demo-vllm up clean docs pictures results bench lint format
 .PHONY: test test-thorough test-fast test-browser test-vllm test-label-studio test-image test-ops chaos fuzz audit
@@ -40,13 +45,13 @@ up: $(STAMP)     ## the same stack without traffic, until Ctrl-C
 	$(BIN)/ucci-stream up
 
 test: lint       ## lint, then every test that needs no extra install
-	$(PYTEST) --durations=20 -m "$(ON_REQUEST) and not thorough"
+	$(PYTEST) $(HANGS) --durations=20 -m "$(ON_REQUEST) and not thorough"
 
 test-thorough: lint ## the same with more drawn examples and the corners that take minutes
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "$(ON_REQUEST)"
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) --timeout 1200 -m "$(ON_REQUEST)"
 
 test-fast: $(STAMP) ## unit tests alone: no broker, no kill storms
-	$(PYTEST) -m "not broker and not browser and not slow and not thorough and $(ON_REQUEST)"
+	$(PYTEST) $(HANGS) -m "not broker and not browser and not slow and not thorough and $(ON_REQUEST)"
 
 test-browser: $(STAMP) ## the page in a real Chromium (part of `make test`; installs Debian's where root may)
 	$(BIN)/python -m pytest -q -m browser tests/browser

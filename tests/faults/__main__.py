@@ -28,6 +28,8 @@ from ucci_stream.local.kafka_node import LocalBroker
 
 _CONSOLE = Console(stderr=True)
 _WIDTH = 110
+_FIRST = 5
+"""So many of a kind's findings are shown while the campaign goes on; the report has all."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -142,6 +144,9 @@ def _shown() -> Iterator[Watching]:
         def on_row(row: Row) -> None:
             harm = f"{len(row.findings)} findings" if row.findings else "no harm"
             _CONSOLE.print(f"{row.kind}: {len(row.episodes)} faults, {harm}", highlight=False)
+            # A run that is stopped leaves no report.
+            for finding in row.findings[:_FIRST]:
+                _CONSOLE.print(f"  {finding.area}, {finding.harm}: {finding.what}", highlight=False, markup=False)
             if row.kind in tasks:
                 progress.update(tasks[row.kind], visible=False)
 

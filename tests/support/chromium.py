@@ -20,6 +20,8 @@ _INSTALL_S = 300
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
+    # A container has 64 MB of shared memory, which a page in three sizes may fill.
+    "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",

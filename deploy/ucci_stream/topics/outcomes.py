@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from rich.markup import escape
 
 from schemas.errors import DecodeError, UcciError
@@ -23,6 +23,7 @@ from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from schemas.topics import DEAD_LETTERS, OBSERVATIONS, RESULTS, Topic
+from ucci_runtime.broker.kafka_errors import kafka_error
 from ucci_runtime.broker.kafka_records import record_of
 from ucci_stream.topics import admin
 from ucci_stream.topics.admin import broker_failures, client_properties
@@ -30,6 +31,10 @@ from ucci_stream.topics.feed import Fed
 
 _POLL_S = 0.25
 _QUIET_S = 1.5
+_ELECTION_S = 0.1
+_ELECTING = frozenset(
+    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.FENCED_LEADER_EPOCH}
+)
 _MOST = 500
 _LABELLED = b'"kind":"labelled"'
 
@@ -189,8 +194,29 @@ def _ends(consumer: Consumer, topic: str, last: int) -> Iterator[TopicPartition]
         raise TopicMissing(f"{topic}: {metadata.error.str()}; run `ucci-stream topics create`")
     for partition in metadata.partitions:
         place = TopicPartition(topic, partition)
-        begin, end = consumer.get_watermark_offsets(place, timeout=admin.ANSWER_TIMEOUT_S)
+        begin, end = watermarks(consumer, place)
         yield TopicPartition(topic, partition, max(begin, end - last) if end >= 0 else OFFSET_END)
+
+
+def watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """Return the first offset and the end of a partition, asking again while its leader is being elected.
+
+    Raises
+    ------
+    KafkaException
+        What the client said last, once the time for an answer is over.
+    """
+    deadline_s = time.monotonic() + admin.ANSWER_TIMEOUT_S
+    while True:
+        try:
+            begin, end = consumer.get_watermark_offsets(place, timeout=admin.ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            # A broker that is not the leader says so at once; the client waits for brokers alone.
+            if kafka_error(error).code() not in _ELECTING or time.monotonic() > deadline_s:
+                raise
+            time.sleep(_ELECTION_S)
+        else:
+            return begin, end
 
 
 def results(settings: Settings, last: int, *, endless: bool) -> Iterator[RoutedEvent]:

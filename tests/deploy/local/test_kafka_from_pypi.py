@@ -17,7 +17,7 @@ from ucci_stream.local.kafka_install import BrokerNotInstalled, java_command, ka
 from ucci_stream.local.kafka_node import open_broker
 
 # The first start on a machine downloads 50 MB, and another 43 MB where the jars are not in the cache.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(380)
 
 
 @pytest.fixture

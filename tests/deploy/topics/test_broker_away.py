@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from rich.console import Console
 
 from schemas.command import Command
@@ -21,6 +21,7 @@ from ucci_stream.topics import admin, feed
 from ucci_stream.topics import ask as asking
 from ucci_stream.topics.ask import NoAnswer, ask
 from ucci_stream.topics.feed import FeedStopped, Sends
+from ucci_stream.topics.outcomes import watermarks
 
 NOWHERE = "127.0.0.1:1"
 SETTINGS = Settings(kafka={"bootstrap.servers": NOWHERE})
@@ -138,3 +139,27 @@ def test_ask_whose_query_is_not_taken_says_so(
         broker.thaw()
     assert f"{topic_prefix}.queries: the query was not acknowledged within 1 s" in str(caught.value)
     assert "router" not in str(caught.value)
+
+
+class Electing:
+    """A consumer whose partition has no leader for some requests, or for good."""
+
+    def __init__(self, requests: float) -> None:
+        self._left = requests
+
+    def get_watermark_offsets(self, _place: TopicPartition, timeout: float) -> tuple[int, int]:
+        assert timeout > 0.0
+        self._left -= 1
+        if self._left >= 0:
+            raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+        return 3, 9
+
+
+def test_a_leader_that_moves_ended_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a topic is asked for again until its leader is elected, within the time for an answer."""
+    place = TopicPartition("ucci.results", 0)
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 10.0)
+    assert watermarks(cast(Consumer, Electing(2)), place) == (3, 9)
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 0.2)
+    with pytest.raises(KafkaException, match="NOT_LEADER"):
+        watermarks(cast(Consumer, Electing(float("inf"))), place)
