@@ -192,9 +192,7 @@ class QueryTraits:
             traits.append(("latency", size_class(round(small.latency_s * _MS), _LONGEST_LATENCY_CLASS)))
             if small.valid:
                 answered = small.entities or {}
-                traits += [
-                    missing if answered.get(field) is None else given for field, missing, given in self._fields
-                ]
+                traits += [missing if answered.get(field) is None else given for field, missing, given in self._fields]
             else:
                 traits += self._no_answer
         return tuple(traits)
