@@ -6,7 +6,6 @@
     ├── ModelsFailed                both models failed on this very query: dead letter, go on
     ├── OffsetsWentBack             the log was cut or made anew while it was read: stop, start again
     ├── ServersDown                 no server that the query needs is up: answer 503, the caller comes again
-    ├── RequestRefused              one request over HTTP is not served: answer with its status
     ├── MalformedReplyError         the body is not a model's reply: another attempt may bring one
     └── CallError                   a model did not answer
         ├── RefusedError            the server refused this very request: do not send it again
@@ -19,14 +18,12 @@
         ├── ServerDownError         the server is down: ask the other one, or wait
         └── BusyError               no place at the server in time: do without the answer
 
-Errors of the broker are in :mod:`ucci_runtime.broker.errors`.
+Errors of the broker are in :mod:`ucci_runtime.broker.errors`, refused requests in :mod:`ucci_runtime.refusals`.
 """
 
 from __future__ import annotations
 
 from schemas.errors import UcciError, one_line
-
-_MAX_PARAM_CHARS = 100
 
 
 class RouterError(UcciError):
@@ -52,33 +49,6 @@ class ModelsFailed(RouterError):
 
 class ServersDown(RouterError):
     """No server that a query needs is up, and its caller does not wait."""
-
-
-class RequestRefused(RouterError):
-    """One request over HTTP is not served.
-
-    Parameters
-    ----------
-    status : int
-        HTTP status code.
-    code : str
-        A short machine-readable word.
-    message : str
-        One line for people, naming the remedy.
-    param : str, optional
-        The faulty field or header.
-    retry_after_s : int, optional
-        When trying again may help.
-    """
-
-    def __init__(
-        self, status: int, code: str, message: str, param: str | None = None, retry_after_s: int | None = None
-    ) -> None:
-        self.status = status
-        self.code = code
-        self.param = None if param is None else one_line(param, _MAX_PARAM_CHARS)
-        self.retry_after_s = retry_after_s
-        super().__init__(one_line(message))
 
 
 class OffsetsWentBack(RouterError):

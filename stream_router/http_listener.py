@@ -2,7 +2,7 @@
 
 The library has no deadline for a request's head, and none for a caller who does not take an answer. Here a connection
 without a request that is being answered ends after its patience, whether its caller is silent, sends a head that never
-ends or does not read.
+ends or does not read; one that was answered is kept for longer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,16 @@ from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
 
 _log = structlog.get_logger()
 
-KEPT_S = 15.0
-"""How long a connection is kept after an answer, for the next request."""
+KEPT_S = 75.0
+"""How long a connection is kept after an answer, for the next request: longer than clients and load balancers keep
+theirs, commonly up to 60 s. One that ends here first breaks under a request that is on its way."""
 
 _BACKLOG: Final = 512
 _NAME: Final = "stream-router"
+NOWHERE: Final = (404, 405)
+"""Statuses of a path, or of a method on it, that is not there."""
+
+_PATH_CHARS: Final = 100
 _FORBIDDEN: Final = 403
 _INTERNAL: Final = 500
 
@@ -44,8 +49,8 @@ class Bounds(NamedTuple):
     patience_s : float
         How long a connection lasts without a request that is being answered.
     spares_answers : bool
-        Whether being answered begins its patience anew; otherwise it ends when its patience does, whatever happens on
-        it.
+        Whether a connection lasts as long as its answer takes, and ``KEPT_S`` after it; otherwise it ends when its
+        patience does, whatever happens on it.
     """
 
     connections: int
@@ -128,12 +133,11 @@ class HttpListener:
             self._waiting.pop(gone).cancel()
         while self._waiting and len(self._waiting) + len(self._answering) >= self._bounds.connections:
             self._end(next(iter(self._waiting)))
-        self._await_request(connection)
+        self._await_request(connection, self._bounds.patience_s)
         return connection
 
-    def _await_request(self, connection: RequestHandler) -> None:
-        ends = asyncio.get_running_loop().call_later(self._bounds.patience_s, self._end, connection)
-        self._waiting[connection] = ends
+    def _await_request(self, connection: RequestHandler, patience_s: float) -> None:
+        self._waiting[connection] = asyncio.get_running_loop().call_later(patience_s, self._end, connection)
 
     def _end(self, connection: RequestHandler) -> None:
         """End a connection at once: closed in order, it would wait for a caller who does not read."""
@@ -157,7 +161,7 @@ class HttpListener:
         finally:
             self._answering.discard(connection)
             if connection.transport is not None:
-                self._await_request(connection)
+                self._await_request(connection, KEPT_S)
 
 
 def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
@@ -181,12 +185,18 @@ def guarded(hosts: RequestHosts, setting: str, error: ErrorShape) -> Middleware:
         try:
             return await handler(request)
         except web.HTTPException as refused:
-            return error(refused.reason.lower().replace(" ", "_"), refused.reason, refused.status)
+            return error(refused.reason.lower().replace(" ", "_"), _why(request, refused), refused.status)
         except Exception as fault:  # noqa: BLE001 the caller learns that it failed, the log why
             _log.error("request failed", path=request.path, exc_info=fault)
             return error("internal", "this is a fault of the service; it is in its log", _INTERNAL)
 
     return guard
+
+
+def _why(request: web.Request, refused: web.HTTPException) -> str:
+    if refused.status not in NOWHERE:
+        return refused.reason
+    return f"{request.method} {request.rel_url.raw_path[:_PATH_CHARS]} is not served here"
 
 
 async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from signal import Signals
@@ -14,7 +14,7 @@ import structlog
 from schemas.made_for import made_for
 from schemas.settings import Settings
 from schemas.settings_reread import Reread
-from schemas.status import RouterStatus
+from schemas.status import ModelHealth, RouterStatus
 from schemas.topics import CALIBRATION, CALIBRATION_TRIAL
 from stream_router.calibration.active_versions import ActiveVersions
 from stream_router.calibration.feed_thread import CalibrationFeed
@@ -82,6 +82,85 @@ class RunningService(Protocol):
     async def run(self) -> None:
         """Run until :meth:`end` or a failure, which is raised."""
         ...
+
+
+class Ending:
+    """The end of a service: asked for, or by the first failure of a part of it, in whichever thread.
+
+    Attributes
+    ----------
+    asked : asyncio.Event
+        Set in both cases.
+    failure : BaseException or None
+    """
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.failure: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that the service runs in, once it does."""
+        assert self._loop is not None
+        return self._loop
+
+    def begin(self) -> None:
+        """Run in this event loop from now on."""
+        self._loop = asyncio.get_running_loop()
+
+    def fail(self, error: BaseException) -> None:
+        """End by this failure, unless by an earlier one; callable from any thread."""
+        if self.failure is None:
+            self.failure = error
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.asked.set)
+
+    def raise_failure(self) -> None:
+        """Raise what it ended by, if anything."""
+        if self.failure is not None:
+            raise self.failure
+
+
+def taken_over(
+    settings: Settings, found: Settings, tables: Sequence[str], answerer: RunningAnswerer, active: ActiveVersions
+) -> Reread:
+    """Take over what may be, from a file that was read anew; in the event loop.
+
+    Queries in flight end as they began; those to come go by the new settings.
+
+    Parameters
+    ----------
+    settings, found : Settings
+        As the service runs, and of the file.
+    tables : sequence of str
+        What the service goes by.
+    answerer : RunningAnswerer
+    active : ActiveVersions
+
+    Raises
+    ------
+    ConfigError
+        Nothing has changed then.
+    """
+    done = Reread.of(settings, found, tables)
+    answerer.use(done.settings)
+    active.limit_jump(done.settings.calibration.max_escalation_jump)
+    return done
+
+
+def note_servers(models: Mapping[str, Mapping[str, ModelHealth]], metrics: Metrics) -> None:
+    """Set the gauges of the model servers by their health, before their first call too."""
+    for workload, servers in models.items():
+        for role, server in servers.items():
+            metrics.model_health(workload, role, server.state)
+
+
+def note_loads(models: Mapping[str, Mapping[str, ModelHealth]], metrics: Metrics) -> None:
+    """Set the gauges of the model servers by their load."""
+    for workload, servers in models.items():
+        for role, server in servers.items():
+            metrics.model_load(workload, role, server)
 
 
 def active_versions(settings: Settings) -> ActiveVersions:

@@ -33,11 +33,15 @@ from stream_router.process import (
     MAX_DRAIN_S,
     STATUS_S,
     AnswererFactory,
+    Ending,
     active_versions,
     await_calibration,
     await_topics,
+    note_loads,
+    note_servers,
     open_feed,
     status_beat,
+    taken_over,
 )
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
@@ -87,6 +91,7 @@ class Service:
         self._connect = connect
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
+        self._ending = Ending()
         self._active = active_versions(settings)
         self._begins_by_disk = False
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
@@ -103,7 +108,7 @@ class Service:
             default_workload=settings.default_workload,
         )
         self._feed = CalibrationFeed(
-            settings, self._active, clock=self._clock, on_failure=self._fail, metrics=self.metrics
+            settings, self._active, clock=self._clock, on_failure=self._ending.fail, metrics=self.metrics
         )
         self._intake: IntakeThread | None = None
         self._committer: CommitThread | None = None
@@ -111,9 +116,6 @@ class Service:
         self._closing = Event()
         self._ended = Event()
         self._identity = Identity(settings.router.instance_id, self._clock.now(), running_settings(settings, OF_ROUTER))
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._ending = asyncio.Event()
-        self._failure: BaseException | None = None
         self._broker_away: str | None = None
         self._server = StatusServer(
             settings.router.http_host,
@@ -136,7 +138,7 @@ class Service:
 
     def end(self) -> None:
         """Drain, commit and leave; callable from the loop's thread."""
-        self._ending.set()
+        self._ending.asked.set()
 
     def take_over(self, found: Settings) -> Reread:
         """Take over what may be, from a file that was read anew; in the event loop.
@@ -148,11 +150,9 @@ class Service:
         ConfigError
             Nothing has changed then.
         """
-        done = Reread.of(self._settings, found, OF_ROUTER)
+        done = taken_over(self._settings, found, OF_ROUTER, self._answerer, self._active)
         self._settings = done.settings
-        self._answerer.use(done.settings)
         self._ledger.max_in_flight = done.settings.router.max_in_flight
-        self._active.limit_jump(done.settings.calibration.max_escalation_jump)
         self._identity = replace(self._identity, settings=running_settings(done.settings, OF_ROUTER))
         return done
 
@@ -166,9 +166,12 @@ class Service:
         OSError
             When the status server's address is taken.
         """
-        self._loop = asyncio.get_running_loop()
+        self._ending.begin()
         broker = self._connect(
-            self._settings.router.instance_id, count=self.metrics.count, on_final=self._fail, closing=self._closing
+            self._settings.router.instance_id,
+            count=self.metrics.count,
+            on_final=self._ending.fail,
+            closing=self._closing,
         )
         await self._server.start()
         _log.info("serving status", host=self._settings.router.http_host, port=self._server.port)
@@ -179,8 +182,7 @@ class Service:
                 await self._serve(broker)
         finally:
             await self._server.close()
-        if self._failure is not None:
-            raise self._failure
+        self._ending.raise_failure()
 
     def status(self) -> RouterStatus:
         """Return the status as of now, and set the gauges by it."""
@@ -193,9 +195,7 @@ class Service:
         not_taken = self._intake.not_taken if self._intake else 0
         self.metrics.gauge("backlog", not_taken + load.in_flight + load.uncommitted)
         self.metrics.gauge("ready", not readiness.missing)
-        for workload, servers in models.items():
-            for role, server in servers.items():
-                self.metrics.model_load(workload, role, server)
+        note_loads(models, self.metrics)
         self.metrics.gauges["lag"].clear()
         for partition, behind in lag.items():
             self.metrics.gauge("lag", behind.records, partition=str(partition))
@@ -212,7 +212,7 @@ class Service:
     async def _await_topics(self, broker: Broker) -> CheckedTopics | None:
         """Check the topics, as soon as a broker answers; None when the end comes first."""
         check = partial(broker.check, _TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,))
-        return await await_topics(check, self._ending, self._clock, self._note_broker)
+        return await await_topics(check, self._ending.asked, self._clock, self._note_broker)
 
     def _note_broker(self, away: str | None) -> None:
         self._broker_away = away
@@ -227,7 +227,7 @@ class Service:
             self._queries,
             self._outputs,
             interval_s=self._settings.router.commit_interval_ms / _MILLISECONDS,
-            on_failure=self._fail,
+            on_failure=self._ending.fail,
             metrics=self.metrics,
         )
         if checked.max_metadata_chars is not None:
@@ -236,7 +236,7 @@ class Service:
             broker.group_reader(GROUP, [self._queries]),
             self._ledger,
             self,
-            on_failure=self._fail,
+            on_failure=self._ending.fail,
             metrics=self.metrics,
         )
 
@@ -247,16 +247,14 @@ class Service:
         topic = ROUTERS.name(self._settings.topics.prefix)
         heartbeat = HeartbeatThread(broker.publisher(PUBLISHER), topic, self._beat, self._ended)
         await self._answerer.start()
-        for workload, servers in self._answerer.health().items():
-            for role, server in servers.items():
-                self.metrics.model_health(workload, role, server.state)
+        note_servers(self._answerer.health(), self.metrics)
         self._feed.start()
         self._committer.start()
         heartbeat.start()
         try:
-            self._begins_by_disk = await await_calibration(self._feed, self._active, self._ending, self._clock)
+            self._begins_by_disk = await await_calibration(self._feed, self._active, self._ending.asked, self._clock)
             self._intake.start()
-            await self._ending.wait()
+            await self._ending.asked.wait()
         finally:
             await self._drain(self._committer, self._intake)
             self._ended.set()
@@ -266,7 +264,7 @@ class Service:
     async def _drain(self, committer: CommitThread, intake: IntakeThread) -> None:
         began_s = self._clock.monotonic()
         intake.stop_taking()
-        if self._failure is None:
+        if self._ending.failure is None:
             drain_s = min(self._settings.router.drain_timeout_s, MAX_DRAIN_S)
             await asyncio.to_thread(self._ledger.await_idle, drain_s)
             await asyncio.to_thread(self._commit_the_rest, committer)
@@ -297,7 +295,7 @@ class Service:
             is_calibration_read=self._feed.is_caught_up or self._begins_by_disk,
             has_producer=self._committer is not None and self._committer.is_started,
             can_answer=self._answerer.can_answer,
-            is_draining=self._ending.is_set(),
+            is_draining=self._ending.asked.is_set(),
             broker_away=self._broker_away,
         )
 
@@ -305,13 +303,11 @@ class Service:
 
     def deliver(self, records: list[Record]) -> None:
         """Have records answered."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._router.take, records)
+        self._ending.loop.call_soon_threadsafe(self._router.take, records)
 
     def give_up(self, record_ids: Collection[RecordId]) -> None:
         """Have queries in flight cancelled that are another instance's now."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._router.give_up, record_ids)
+        self._ending.loop.call_soon_threadsafe(self._router.give_up, record_ids)
 
     def flush(self, timeout_s: float) -> bool:
         """Commit what is finished; blocks up to so many seconds."""
@@ -323,11 +319,4 @@ class Service:
             self._committer.note_foreign(source, commit)
 
     def _beat(self) -> Beat | None:
-        assert self._loop is not None
-        return status_beat(self._loop, self.status)
-
-    def _fail(self, error: BaseException) -> None:
-        if self._failure is None:
-            self._failure = error
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._ending.set)
+        return status_beat(self._ending.loop, self.status)

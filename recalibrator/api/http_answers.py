@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from recalibrator.api.http_requests import JSON_TYPES, JSONL_TYPES
-from recalibrator.errors import RequestRefused
 from schemas.event import MAX_ID_CHARS, QueryId
 from schemas.feedback import FeedbackEvent
+from ucci_runtime.refusals import RequestRefused
 
 JSON = "application/json"
 _NOT_MODIFIED, _REQUEST_TIMEOUT = 304, 408

@@ -25,10 +25,10 @@ from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
 from recalibrator.api.routes_label_form import LabelFormRoutes
 from recalibrator.api.routes_page import PageRoutes
 from recalibrator.api.routes_status import LabelRoutes, StatusRoutes
-from recalibrator.errors import RequestRefused
 from recalibrator.prometheus_metrics import Metrics
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
+from ucci_runtime.refusals import RequestRefused
 
 _log = structlog.get_logger()
 _FORBIDDEN, _REQUEST_TIMEOUT, _UNPROCESSABLE, _INTERNAL, _UNAVAILABLE = 403, 408, 422, 500, 503

@@ -11,12 +11,12 @@ from recalibrator.api.keys import Keys, Scope
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
-from recalibrator.errors import RequestRefused
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
 from ucci_runtime.broker.ports import Publisher
 from ucci_runtime.clock import Clock
+from ucci_runtime.refusals import RequestRefused
 
 _NOT_FOUND = 404
 _READING = frozenset({"GET", "HEAD"})

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from recalibrator.api.http_requests import read_body, require_type
 from recalibrator.api.keys import require_same_site
-from recalibrator.errors import RequestRefused
+from ucci_runtime.refusals import RequestRefused
 
 _FORM = ("application/x-www-form-urlencoded",)
 _MOST_FIELDS = 1_000

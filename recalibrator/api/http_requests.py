@@ -15,10 +15,10 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from recalibrator.errors import RequestRefused
 from schemas.errors import DecodeError
 from schemas.event import decode_error, refuse_duplicate_keys, rfc3339
 from schemas.feedback import FeedbackEvent
+from ucci_runtime.refusals import RequestRefused
 
 BODY_TIMEOUT_S = 20.0
 """How long a body may take to come, so that slow senders do not hold connections for ever."""

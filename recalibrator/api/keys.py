@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from recalibrator.errors import RequestRefused
 from schemas.settings import ApiKey
 from ucci_runtime.api_keys import KeyRing, Quotas, is_added_by_browsers, presented_key
 from ucci_runtime.browser_safety import is_cross_site
+from ucci_runtime.refusals import RequestRefused
 
 Scope = Literal["read", "feedback", "relay", "admin"]
 

@@ -26,11 +26,11 @@ from recalibrator.api.http_requests import (
     unknown_version,
     version_number,
 )
-from recalibrator.errors import RequestRefused
 from schemas.calibration import CalibrationVersion
 from schemas.command import Action, Command
 from schemas.status import CommandOutcome
 from schemas.topics import OBSERVATIONS
+from ucci_runtime.refusals import RequestRefused
 
 _ON_VERSION: tuple[Action, ...] = ("activate", "pin", "shadow")
 _ON_WORKLOAD: tuple[Action, ...] = ("unpin", "pause", "resume", "refit", "promote", "stop_trial")

@@ -38,7 +38,6 @@ from recalibrator.api.http_requests import (
     require_past,
     require_type,
 )
-from recalibrator.errors import RequestRefused
 from recalibrator.labelling.feedback_warnings import FeedbackWarning, feedback_warnings
 from recalibrator.labelling.label_studio import UNKNOWN_PROJECT, LabelStudioReader, RecentAnnotations
 from recalibrator.labelling.label_tool import InvalidAnnotation
@@ -46,6 +45,7 @@ from schemas.event import MAX_ID_CHARS, MAX_RECORD_BYTES
 from schemas.feedback import FeedbackEvent
 from schemas.topics import FEEDBACK
 from ucci_runtime.broker.errors import BrokerUnreachable
+from ucci_runtime.refusals import RequestRefused
 
 BATCH_FACTOR = 10
 """How much larger than one event's a batch's body may be."""

@@ -19,12 +19,12 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_forms import PAGE_HEADERS, form_credentials, read_form
 from recalibrator.api.pages.html_label_form import DONE, LabelForm, Said
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
-from recalibrator.errors import RequestRefused
 from recalibrator.labelling.form import filled_in
 from recalibrator.labelling.queue import QueuePage, cursor_after, cursor_at
 from schemas.event import MAX_ID_CHARS, MAX_NAME_CHARS
 from schemas.label_requested import RequestReason
 from ucci_runtime.broker.errors import BrokerUnreachable
+from ucci_runtime.refusals import RequestRefused
 
 SOURCE = "page"
 """What feedback from the form names as its source."""

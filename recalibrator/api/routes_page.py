@@ -19,8 +19,8 @@ from recalibrator.api.http_requests import version_number
 from recalibrator.api.pages.html_page import ACTIONS, UNTIL_REFIT, Page
 from recalibrator.api.pages.time_range import TimeRange
 from recalibrator.api.routes_commands import CommandRoutes, Order, checked_reason, checked_share
-from recalibrator.errors import RequestRefused
 from schemas.command import Action
+from ucci_runtime.refusals import RequestRefused
 
 _MAX_FORM_BYTES = 10_000
 _SEE_OTHER, _UNPROCESSABLE = 303, 422

@@ -18,13 +18,13 @@ from recalibrator.api.http_context import Context
 from recalibrator.api.http_requests import VersionInPath, unknown_version, version_number
 from recalibrator.api.read_model.history import since as since_time
 from recalibrator.api.read_model.version_lines import VersionLine, changes
-from recalibrator.errors import RequestRefused
 from recalibrator.labelling.budget import label_budget
 from recalibrator.labelling.queue import queue_document
 from schemas.calibration import CalibrationVersion
 from schemas.event import MAX_ID_CHARS, rfc3339
 from schemas.label_requested import RequestReason
 from schemas.status import DeadLetterStatus, RecalibratorStatus, RouterStatus, WorkloadStatus
+from ucci_runtime.refusals import RequestRefused
 
 STREAM_INTERVAL_S = 0.5
 KEEP_ALIVE_S = 15.0

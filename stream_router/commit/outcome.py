@@ -1,4 +1,4 @@
-"""What the router writes for one record of the queries: a result, or a dead letter with the original bytes."""
+"""What is written for one query: a result, or a dead letter with the query's original bytes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ucci_runtime.broker import dead_letters
 from ucci_runtime.broker.records import Header, OutputRecord, Record
 
 STAGE = "route"
+TOO_LARGE = "too_large"
 
 
 class Outcome(NamedTuple):
@@ -33,11 +34,21 @@ class Outcome(NamedTuple):
 
 
 class OutputTopics(NamedTuple):
-    """The topics that outcomes go to, by full name, and the schema id in front of results, if there is one."""
+    """The topics that outcomes go to, by full name, and how they are written.
+
+    Parameters
+    ----------
+    results, dead_letters : str
+    schema_id : int or None
+        Stands in front of results, if there is one.
+    stage : str
+        Which part of the service dead letters name.
+    """
 
     results: str
     dead_letters: str
     schema_id: int | None = None
+    stage: str = STAGE
 
     def result(self, source: Record, routed: RoutedEvent, trace: tuple[Header, ...] = ()) -> OutputRecord:
         """Return the result's record: keyed by query_id, with a trace context as its headers.
@@ -52,8 +63,11 @@ class OutputTopics(NamedTuple):
 
     def dead_letter(self, source: Record, reason: str, error: str) -> OutputRecord:
         """Return the dead letter of a record: its bytes as they came, and what is wrong with them."""
-        return dead_letters.dead_letter(self.dead_letters, source, stage=STAGE, reason=reason, error=error)
+        return dead_letters.dead_letter(self.dead_letters, source, stage=self.stage, reason=reason, error=error)
 
-    def _too_large(self, source: Record, size_bytes: int, _limit_bytes: int) -> OutputRecord:
-        error = f"the result of {size_bytes} bytes exceeds the topic's max.message.bytes; raise it or ask for less"
-        return self.dead_letter(source, "too_large", error)
+    def _too_large(self, source: Record, size_bytes: int, limit_bytes: int) -> OutputRecord:
+        error = (
+            f"the result of {size_bytes} bytes exceeds what its topic takes ({limit_bytes} bytes); "
+            "raise the topic's max.message.bytes, or ask for less"
+        )
+        return self.dead_letter(source, TOO_LARGE, error)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stream_router.errors import RequestRefused
+from ucci_runtime.refusals import RequestRefused
 
 RETRY_AFTER_S = 1
 BROKER_RETRY_AFTER_S = 5

@@ -19,7 +19,8 @@ from aiohttp import web
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
 from stream_router.calibration.active_versions import trial_labels
-from stream_router.errors import ModelsFailed, RequestRefused, ServersDown
+from stream_router.commit.outcome import TOO_LARGE
+from stream_router.errors import ModelsFailed, ServersDown
 from stream_router.gateway import openai_answer
 from stream_router.gateway.admission import BROKER_RETRY_AFTER_S, RETRY_AFTER_S, Admission
 from stream_router.gateway.openai_request import (
@@ -31,8 +32,8 @@ from stream_router.gateway.openai_request import (
     Workloads,
     read_call,
 )
-from stream_router.gateway.records import TOO_LARGE, GatewayTopics, fitting
-from stream_router.http_listener import Bounds, HttpListener, add_headers, guarded
+from stream_router.gateway.records import as_record, fitting, gateway_topics
+from stream_router.http_listener import NOWHERE, Bounds, HttpListener, add_headers, guarded
 from stream_router.http_status import StatusRoutes
 from stream_router.ports import Answerer, QueryTrace, Tracing
 from stream_router.prometheus_metrics import Metrics
@@ -45,6 +46,7 @@ from ucci_runtime.broker.records import Header, OutputRecord
 from ucci_runtime.browser_safety import RequestHosts, is_cross_site
 from ucci_runtime.clock import Clock
 from ucci_runtime.process import WANTED_FILES, affordable_connections, raise_file_limit
+from ucci_runtime.refusals import RequestRefused
 
 _log = structlog.get_logger()
 
@@ -52,13 +54,15 @@ BODY_TIMEOUT_S = 20.0
 """How long a body may take to come."""
 
 STRAY_TIMEOUT_S = 10.0
-"""How long a connection may send, or be silent, without a request that is being answered."""
+"""How long a connection may send, or be silent, before its first request is being answered."""
 
 SERVERS_RETRY_AFTER_S = 2
 _LOCAL_CALLER = "local"
 _LEFT = "499"
 """Counts callers who left before they were answered, as proxies number them."""
 
+_PATHS: Mapping[str, Endpoint] = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
+_MODELS = "/v1/models"
 _OK, _BAD_GATEWAY = 200, 502
 _VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F))
 
@@ -103,7 +107,8 @@ class GatewayApi:
     ) -> None:
         self._options = settings.gateway
         self._workloads = Workloads(frozenset(settings.workloads), settings.workload_of_unnamed)
-        self._topics = GatewayTopics.of(settings.topics.prefix, settings.results_schema_id)
+        self._prefix = settings.topics.prefix
+        self._topics = gateway_topics(self._prefix, settings.results_schema_id)
         self._answerer = answerer
         self._admission = admission
         self._metrics = metrics
@@ -125,10 +130,9 @@ class GatewayApi:
         app.on_response_prepare.append(add_headers)
         app.add_routes(
             [
-                web.post("/v1/completions", partial(self._complete, "completions")),
-                web.post("/v1/chat/completions", partial(self._complete, "chat")),
-                web.get("/v1/models", self._models),
-                web.get("/v1/models/{model:.+}", self._model),
+                *(web.post(path, partial(self._complete, endpoint)) for path, endpoint in _PATHS.items()),
+                web.get(_MODELS, self._models),
+                web.get(f"{_MODELS}/{{model:.+}}", self._model),
                 *status.table(),
             ]
         )
@@ -167,18 +171,19 @@ class GatewayApi:
 
     async def _complete(self, endpoint: Endpoint, request: web.Request) -> web.Response:
         began_s, workload, status = self._clock.monotonic(), "", _LEFT
+        query_id: str | None = None
         try:
             self._authorise(request)
             self._admission.check()
             # Before the place is taken: a body that comes slowly is no query yet.
             call = await self._read(endpoint, request)
-            workload = call.workload
+            workload, query_id = call.workload, call.query.query_id
             with self._admission.place():
                 routed = await self._routed(call, _trace_headers(request))
             response = _answer(endpoint, routed, call)
             status = str(_OK)
         except RequestRefused as refused:
-            status, response = str(refused.status), _refusal(refused)
+            status, response = str(refused.status), _refusal(refused, query_id)
         except Exception:
             status = "500"
             raise
@@ -253,11 +258,13 @@ class GatewayApi:
                 raise self._failed(trace, down) from None
             except ModelsFailed as error:
                 trace.failed(error.reason, str(error))
-                await self._write(self._topics.dead_letter(call.query, error.reason, str(error)))
+                source = as_record(call.query, self._prefix)
+                await self._write(self._topics.dead_letter(source, error.reason, str(error)))
                 message = f"both models failed on this query; why is in its dead letter on {self._topics.dead_letters}"
                 raise RequestRefused(502, error.reason, message) from None
             trace.answered(routed)
-            written = await self._write(self._topics.result(call.query, routed, as_headers(trace.headers)))
+            source = as_record(call.query, self._prefix)
+            written = await self._write(self._topics.result(source, routed, as_headers(trace.headers)))
         if written.topic == self._topics.dead_letters:
             message = f"the result is larger than {self._topics.results} takes; it is a dead letter"
             raise RequestRefused(502, TOO_LARGE, message)
@@ -342,22 +349,28 @@ def _trace_headers(request: web.Request) -> tuple[Header, ...]:
 
 
 def _answer(endpoint: Endpoint, routed: RoutedEvent, call: Call) -> web.Response:
-    shown = quote(routed.query_id, safe=_VISIBLE)
-    headers = {ID_HEADER: shown, "X-Request-Id": shown}
     body = openai_answer.completion(endpoint, routed, call.ignored)
-    return web.Response(body=body, content_type="application/json", headers=headers)
+    return web.Response(body=body, content_type="application/json", headers=_named(routed.query_id))
 
 
-def _refusal(refused: RequestRefused) -> web.Response:
-    headers: Mapping[str, str] = {}
+def _named(query_id: str) -> dict[str, str]:
+    """Return the headers that name a query; OpenAI's clients show the second one, of refusals too."""
+    shown = quote(query_id, safe=_VISIBLE)
+    return {ID_HEADER: shown, "X-Request-Id": shown}
+
+
+def _refusal(refused: RequestRefused, query_id: str | None = None) -> web.Response:
+    headers = {} if query_id is None else _named(query_id)
     if refused.retry_after_s is not None:
-        headers = {"Retry-After": str(refused.retry_after_s)}
+        headers["Retry-After"] = str(refused.retry_after_s)
     elif refused.status == _BAD_GATEWAY:
         # OpenAI's clients repeat any 5xx; here both models have failed on the query, and would again.
-        headers = {"X-Should-Retry": "false"}
-    body = openai_answer.error(refused.code, str(refused), refused.status, refused.param)
+        headers["X-Should-Retry"] = "false"
+    body = openai_answer.error(refused.code, str(refused), refused.status, refused.field)
     return web.Response(body=body, status=refused.status, content_type="application/json", headers=headers)
 
 
 def _fault(code: str, message: str, status: int) -> web.Response:
+    if status in NOWHERE:
+        message += f": POST {', '.join(_PATHS)}; GET {_MODELS}; base_url is the address up to /v1"
     return web.Response(body=openai_answer.error(code, message, status), status=status, content_type="application/json")

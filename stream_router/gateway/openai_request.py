@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from schemas.errors import DecodeError
 from schemas.event import MAX_ID_CHARS, decode_error, refuse_duplicate_keys
 from schemas.query import QueryEvent
-from stream_router.errors import RequestRefused
+from ucci_runtime.refusals import RequestRefused
 
 Endpoint = Literal["completions", "chat"]
 

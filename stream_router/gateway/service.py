@@ -28,11 +28,15 @@ from stream_router.process import (
     MAX_DRAIN_S,
     STATUS_S,
     AnswererFactory,
+    Ending,
     active_versions,
     await_calibration,
     await_topics,
+    note_loads,
+    note_servers,
     open_feed,
     status_beat,
+    taken_over,
 )
 from stream_router.prometheus_metrics import Metrics
 from stream_router.status import Backlog, Identity, Readiness, Versions, router_status
@@ -76,6 +80,7 @@ class GatewayService:
         self._connect = connect
         self._clock = clock or SystemClock()
         self.metrics = Metrics()
+        self._ending = Ending()
         self._active = active_versions(settings)
         self._answerer = build_answerer(settings, self._active, self._clock, self.metrics)
         self._admission = Admission(settings.gateway.max_in_flight)
@@ -88,15 +93,12 @@ class GatewayService:
             tracing=tracing or PassedOn(),
         )
         self._feed = CalibrationFeed(
-            settings, self._active, clock=self._clock, on_failure=self._fail, metrics=self.metrics
+            settings, self._active, clock=self._clock, on_failure=self._ending.fail, metrics=self.metrics
         )
         self._identity = Identity(
             settings.gateway.instance_id, self._clock.now(), running_settings(settings, OF_GATEWAY)
         )
         self._closing, self._ended = Event(), Event()
-        self._ending = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._failure: BaseException | None = None
         self._topics_away: str | None = None
         routes = StatusRoutes(self.status, lambda: self._readiness().missing, self.metrics.registry)
         self._listener = self._api.listener(routes)
@@ -113,7 +115,7 @@ class GatewayService:
 
     def end(self) -> None:
         """Drain and leave; callable from the loop's thread."""
-        self._ending.set()
+        self._ending.asked.set()
 
     def take_over(self, found: Settings) -> Reread:
         """Take over what may be, from a file that was read anew; in the event loop.
@@ -125,10 +127,8 @@ class GatewayService:
         ConfigError
             Nothing has changed then.
         """
-        done = Reread.of(self._settings, found, OF_GATEWAY)
+        done = taken_over(self._settings, found, OF_GATEWAY, self._answerer, self._active)
         self._settings = done.settings
-        self._answerer.use(done.settings)
-        self._active.limit_jump(done.settings.calibration.max_escalation_jump)
         self._identity = replace(self._identity, settings=running_settings(done.settings, OF_GATEWAY))
         return done
 
@@ -142,15 +142,18 @@ class GatewayService:
         OSError
             When the address is taken.
         """
-        self._loop = asyncio.get_running_loop()
+        self._ending.begin()
         broker = self._connect(
-            self._settings.gateway.instance_id, count=self.metrics.count, on_final=self._fail, closing=self._closing
+            self._settings.gateway.instance_id,
+            count=self.metrics.count,
+            on_final=self._ending.fail,
+            closing=self._closing,
         )
         await self._listener.start()
         _log.info("serving", host=self._settings.gateway.http_host, port=self._listener.port)
         try:
             check = partial(broker.check, _TOUCHED, (RESULTS, DEAD_LETTERS), (CALIBRATION_TRIAL,))
-            checked = await await_topics(check, self._ending, self._clock, self._note_broker)
+            checked = await await_topics(check, self._ending.asked, self._clock, self._note_broker)
             if checked is not None:
                 options = self._settings.gateway
                 owner = (options.instance_id, options.state_dir)
@@ -158,17 +161,14 @@ class GatewayService:
                 await self._serve(broker, checked)
         finally:
             await self._listener.close()
-        if self._failure is not None:
-            raise self._failure
+        self._ending.raise_failure()
 
     def status(self) -> RouterStatus:
         """Return the status as of now, and set the gauges by it."""
         readiness, models = self._readiness(), self._answerer.health()
         self.metrics.gauge("in_flight", self._admission.in_flight)
         self.metrics.gauge("ready", not readiness.missing)
-        for workload, servers in models.items():
-            for role, server in servers.items():
-                self.metrics.model_load(workload, role, server)
+        note_loads(models, self.metrics)
         return router_status(
             self._identity,
             now=self._clock.now(),
@@ -185,15 +185,13 @@ class GatewayService:
         topic = ROUTERS.name(self._settings.topics.prefix)
         heartbeat = HeartbeatThread(broker.publisher(PUBLISHER), topic, self._beat, self._ended)
         await self._answerer.start()
-        for workload, servers in self._answerer.health().items():
-            for role, server in servers.items():
-                self.metrics.model_health(workload, role, server.state)
+        note_servers(self._answerer.health(), self.metrics)
         self._feed.start()
         heartbeat.start()
         try:
-            await await_calibration(self._feed, self._active, self._ending, self._clock)
+            await await_calibration(self._feed, self._active, self._ending.asked, self._clock)
             self._api.open(Output(publisher, min(checked.max_record_bytes, MAX_RECORD_BYTES)))
-            await self._ending.wait()
+            await self._ending.asked.wait()
         finally:
             await self._drain(publisher)
             self._ended.set()
@@ -204,7 +202,7 @@ class GatewayService:
         began_s = self._clock.monotonic()
         self._listener.stop_accepting()
         self._admission.close()
-        if self._failure is None:
+        if self._ending.failure is None:
             await self._admission.drained(min(self._settings.gateway.drain_timeout_s, MAX_DRAIN_S))
         given_up = self._admission.in_flight
         await self._listener.close(_CLOSE_S)
@@ -222,7 +220,7 @@ class GatewayService:
             is_calibration_read=self._admission.is_open,
             has_producer=True,
             can_answer=self._answerer.can_answer,
-            is_draining=self._ending.is_set(),
+            is_draining=self._ending.asked.is_set(),
             broker_away=self._topics_away or self._admission.broker_away,
         )
 
@@ -230,11 +228,4 @@ class GatewayService:
         self._topics_away = away
 
     def _beat(self) -> Beat | None:
-        assert self._loop is not None
-        return status_beat(self._loop, self.status)
-
-    def _fail(self, error: BaseException) -> None:
-        if self._failure is None:
-            self._failure = error
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._ending.set)
+        return status_beat(self._ending.loop, self.status)

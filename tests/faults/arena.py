@@ -39,6 +39,8 @@ SESSION_S = 6.0
 START_S = 60.0
 NAMES = ("router-0", "router-1", "join", "fit")
 SETTLE_S = 90.0
+JUDGED_S = 240.0
+"""Longest wait for the consequences of all that was sent: on a busy machine what is late must not be called lost."""
 """Longest time from the end of all faults to the last consequence; what is not there by then counts as lost."""
 
 VERSION_S = 20.0
@@ -229,9 +231,11 @@ class Arena:
 
     def judge(self) -> tuple[Evidence, list[Finding]]:
         """Return the records and every promise broken, beliefs included."""
-        self.settle()
+        is_settled = self.settle(JUDGED_S)
         evidence = self.evidence()
         findings = [finding for finding in check(evidence) if _STAGE_OF[finding.area] in self._stages]
+        if not is_settled:
+            findings.append(Finding("queries", "lost", f"not settled within {JUDGED_S:g} s: what is lost may be late"))
         if "fit" in self._stages:
             findings += _belief_faults(evidence)
             if not any(place.topic == "observations" for place in self.excused):
@@ -296,11 +300,14 @@ class Consequences:
             return "join" not in self._stages or (self._traffic >= self.results and self._are_joined(labels))
 
     def _are_joined(self, labels: set[str]) -> bool:
-        """Whether each label has its example; one that was withdrawn may have none."""
+        """Whether each label has its example; one that was withdrawn before it counted has none."""
         wanted: dict[str, int] = {}
         for query_id, _, revision in (label.rpartition("/") for label in set(labels)):
             wanted[query_id] = max(wanted.get(query_id, 0), int(revision))
-        return all(self._revisions.get(one, 0) >= last for one, last in wanted.items() if last == 1)
+        return all(
+            self._revisions.get(one, 0) >= last or (last > 1 and one not in self._revisions)
+            for one, last in wanted.items()
+        )
 
     def _saw(self, source: str, record: Kept) -> None:
         self.latest_ms[source] = max(self.latest_ms.get(source, -1), record.timestamp_ms)

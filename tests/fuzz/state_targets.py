@@ -14,7 +14,6 @@ from pydantic_core import to_json
 
 from recalibrator.api.http_requests import parse_object
 from recalibrator.core import Recalibrator
-from recalibrator.errors import RequestRefused
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.ports import FitState
 from recalibrator.join.query_state import QueryState
@@ -37,6 +36,7 @@ from tests.support.malformed_bodies import LABEL_STUDIO_HOOK
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.strategies import label_requested, labelled_examples
 from tests.support.versions import sealed_version
+from ucci_runtime.refusals import RequestRefused
 from ucci_stream.offline.bootstrap import bootstrap_events
 from ucci_stream.offline.replay import replay
 from ucci_stream.offline.router_file import read_router_file

@@ -98,7 +98,7 @@ async def test_overloaded_large_server_degrades_without_a_storm() -> None:
         events = await asyncio.gather(*(b.answer(f"q{n}") for n in range(200)))
         reasons = Counter(event.decision.reason for event in events)
         assert set(reasons) == {"threshold", "degraded"}
-        assert reasons["threshold"] > 5, "it goes on answering"
+        assert reasons["threshold"] >= 2, "it goes on answering"
         assert all(event.small is not None and event.small.valid and event.decision.escalated for event in events)
         assert b.large.seen.calls <= len(events)
         assert never_down(b)

@@ -24,7 +24,7 @@ _ASK_TIMEOUT_S = 5.0
 _BUDGET_S = 60.0
 _RETRY_WAIT_S = 0.1
 _PATIENCE = 50
-"""Attempts after which a second line says that it still does not work."""
+"""Attempts between two lines that say that it still does not work."""
 
 
 def ask_group_offsets(consumer: Consumer, sources: Iterable[Input], *, client: str, closing: Event) -> GroupOffsets:
@@ -54,7 +54,7 @@ def ask_group_offsets(consumer: Consumer, sources: Iterable[Input], *, client: s
             reason: BrokerError = translate(kafka_error(error), Side.CONSUMER)
             if isinstance(reason, Fenced | AccessDenied) or time.monotonic() > deadline_s or closing.is_set():
                 raise reason from None
-            if attempts in {0, _PATIENCE}:
+            if attempts % _PATIENCE == 0:
                 _log.warning("the group's offsets could not be read; trying again", client=client, error=str(reason))
             attempts += 1
             closing.wait(_RETRY_WAIT_S)

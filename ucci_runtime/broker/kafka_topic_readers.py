@@ -29,7 +29,7 @@ _TAIL_RETRY_S = 5.0
 _POLL_S = 0.05
 _RETRY_WAIT_S = 0.1
 _PATIENCE = 50
-"""Attempts after which a second line says that it still does not work."""
+"""Attempts between two lines that say that it still does not work."""
 _BUDGET_S = 240.0
 _ENDED_AT_SHUTDOWN = "closed while a topic was read to its end"
 
@@ -120,7 +120,7 @@ class KafkaTopicReader:
                 reason = translate(kafka_error(error), Side.CONSUMER)
                 if isinstance(reason, AccessDenied):
                     raise reason from None
-                if attempts in {0, _PATIENCE}:
+                if attempts % _PATIENCE == 0:
                     _log.warning("end of topic not read; trying again", topic=source.topic, error=str(reason))
                 attempts += 1
                 self._check(deadline_s)

@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 from recalibrator.api.keys import Keys
-from recalibrator.errors import RequestRefused
 from recalibrator.labelling.label_studio import SOURCE, LabelStudioReader
 from recalibrator.labelling.label_tool import AnnotationKey, JsonDocument, LabelTool, TaskId
 from schemas.entities import Entities
 from schemas.errors import ConfigError
 from schemas.label_requested import LabelRequested
 from schemas.settings import ApiKey, Settings, WorkloadSettings
+from ucci_runtime.refusals import RequestRefused
 from ucci_stream.label_tools.label_studio_client import LabelStudio, LabelStudioFailed
 
 HOOK_PATH = "/v1/hooks/label-studio"

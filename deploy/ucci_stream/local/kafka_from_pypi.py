@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ def fetch_jars(coordinates: Sequence[str], folder: Path) -> None:
     python = _environment("jgo", size="3 MB")
     folder.mkdir()
     with tempfile.TemporaryDirectory(dir=folder.parent) as repository:
-        _output([str(python), "-I", "-c", _FETCH, str(folder), *coordinates], {"M2_REPO": repository})
+        _output([str(python), "-I", "-c", _FETCH, str(folder), *coordinates], {"M2_REPO": repository, **_trust()})
 
 
 def _environment(name: str, size: str) -> Path:
@@ -69,6 +70,17 @@ def _environment(name: str, size: str) -> Path:
     found = re.search(rf"^{name}==(\S+)", lock.read_text(encoding="utf-8"), re.MULTILINE)
     assert found is not None, f"{lock} must name {name}"
     return ensure_small_environment(name, found.group(1), size=size)
+
+
+def _trust() -> dict[str, str]:
+    """Return what has the resolver trust the machine's own certificates, as pip does.
+
+    Its HTTP library trusts a list of public authorities, on which the proxy of a company is not.
+    """
+    if os.environ.keys() & {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}:
+        return {}
+    bundle = ssl.get_default_verify_paths().cafile
+    return {} if bundle is None else {"REQUESTS_CA_BUNDLE": bundle}
 
 
 def _output(argv: Sequence[str], environ: dict[str, str]) -> str:

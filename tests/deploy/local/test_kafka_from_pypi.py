@@ -15,6 +15,7 @@ from tests.support.broker import DEADLINE_S, create, key_of, produce, read_all
 from ucci_stream.local import kafka_from_pypi
 from ucci_stream.local.kafka_install import BrokerNotInstalled, java_command, kafka_jars
 from ucci_stream.local.kafka_node import open_broker
+from ucci_stream.local.processes import StackFailed
 
 # The first start on a machine downloads 50 MB, and another 43 MB where the jars are not in the cache.
 pytestmark = pytest.mark.timeout(380)
@@ -98,3 +99,22 @@ def test_one_installation_for_two_processes(tmp_path: Path) -> None:
     children = [subprocess.Popen(argv, env=environ, stderr=subprocess.DEVNULL) for _ in range(2)]
     assert [child.wait(4 * DEADLINE_S) for child in children] == [0, 0]
     assert (tmp_path / "calls").read_text(encoding="utf-8") == "--require-hashes -r tool.lock\n"
+
+
+@pytest.mark.parametrize("given", [None, "mine.pem"])
+def test_the_resolver_distrusts_a_companys_proxy(
+    given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It trusts what this machine trusts, as pip does, and not only the public authorities; the user's choice wins."""
+    (tmp_path / "machine.pem").touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "machine.pem"))
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    if given is not None:
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", given)
+    resolver = tmp_path / "python"
+    resolver.write_text('#!/bin/sh\necho "Error: trusts $REQUESTS_CA_BUNDLE" >&2\nexit 1\n', encoding="utf-8")
+    resolver.chmod(0o755)
+    monkeypatch.setattr(kafka_from_pypi, "ensure_small_environment", lambda *_, **__: resolver)
+    with pytest.raises(StackFailed, match=f"trusts {given or tmp_path / 'machine.pem'}$"):
+        kafka_from_pypi.fetch_jars(["a:b:1"], tmp_path / "jars")

@@ -135,6 +135,22 @@ async def test_streaming_is_refused_with_its_reason() -> None:
     assert not topics.records("ucci.dead-letters"), "its caller is there to be answered"
 
 
+@pytest.mark.parametrize("text", ["fail this", "canon"])
+async def test_a_failed_query_is_lost_to_who_named_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal names the query, by which it is asked for again and its dead letter is found: `error.request_id`."""
+    topics = cluster()
+    async with gateway(connect=topics) as running:
+        if text == "canon":
+            Refusing(monkeypatch)
+        found = await running.complete(text)
+        assert found.status == (503 if text == "canon" else 502)
+        assert found.headers["X-Request-ID"] == found.headers["X-Query-Id"]
+        assert found.headers["X-Query-Id"].startswith("gw-")
+    assert [(letter.key or b"").decode() for letter in letters(topics)] == (
+        [] if text == "canon" else [found.headers["X-Query-Id"]]
+    )
+
+
 async def test_a_query_that_both_models_fail_is_a_dead_letter() -> None:
     """The letter holds the query as the queries' topic would, so that it can be replayed there."""
     topics = cluster()
@@ -337,6 +353,25 @@ async def test_an_answer_outlasts_the_patience_for_silence(monkeypatch: pytest.M
         assert (await asking).status == 200
 
 
+async def test_a_kept_connection_breaks_under_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once answered, a connection outlasts one that never asked: clients and balancers keep theirs up to a minute."""
+    monkeypatch.setattr(http_api, "STRAY_TIMEOUT_S", 0.2)
+    asking = b"GET /v1/models/photo HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    async with gateway() as running:
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.service.http_port)
+        writer.write(asking)
+        first = await asyncio.wait_for(reader.readuntil(b"}"), PATIENCE_S)
+        silent, other = await asyncio.open_connection("127.0.0.1", running.service.http_port)
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(silent.read(), PATIENCE_S) == b"", "silent for as long as it may be"
+        writer.write(asking)
+        again = await asyncio.wait_for(reader.readuntil(b"}"), PATIENCE_S)
+        for one in (first, again):
+            assert one.startswith(b"HTTP/1.1 200")
+        other.close()
+        writer.close()
+
+
 async def test_silent_connections_shut_out_the_next_caller() -> None:
     """Beyond the limit the connection that has waited longest makes room, and never one that is being answered."""
     async with holding(2, max_connections=4) as (running, held, asking):
@@ -393,8 +428,25 @@ async def test_workloads_are_listed_as_models() -> None:
             assert (await running.get(f"/v1/models/{name}")).json["id"] == "photo"
         missing = await running.get("/v1/models/gpt-4o")
         assert (missing.status, missing.code) == (404, "model_not_found")
-        nowhere = await running.get("/v1/embeddings")
-        assert (nowhere.status, nowhere.code) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("POST", "/chat/completions", 404, "not_found"),
+        ("POST", "/v1/embeddings", 404, "not_found"),
+        ("POST", "/v1/responses", 404, "not_found"),
+        ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
+    ],
+)
+async def test_a_wrong_path_is_answered_without_a_remedy(method: str, path: str, status: int, code: str) -> None:
+    """The line says what was asked for and what there is: a base_url without /v1 is the commonest mistake."""
+    async with gateway() as running, running.session.request(method, f"{running.url}{path}", json={}) as answer:
+        error = (await answer.json())["error"]
+    assert (answer.status, error["code"]) == (status, code)
+    assert error["message"].startswith(f"{method} {path} is not served here")
+    assert "base_url" in error["message"]
+    assert "/v1/chat/completions, /v1/completions" in error["message"]
 
 
 async def test_the_status_names_the_gateway() -> None:

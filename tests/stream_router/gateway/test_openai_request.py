@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stream_router.errors import RequestRefused
 from stream_router.gateway.openai_request import Call, Endpoint, Workloads, read_call
+from ucci_runtime.refusals import RequestRefused
 
 ONE = Workloads(frozenset({"photo"}), "photo")
 TWO = Workloads(frozenset({"photo", "reviews"}), None)
@@ -53,7 +53,7 @@ def test_a_workload_may_be_called_like_the_default() -> None:
 )
 def test_an_unknown_workload_names_the_known_ones(model: Any, status: int, code: str | None) -> None:
     found = refusal(asked(model=model), workloads=TWO)
-    assert (found.status, found.param) == (status, "model")
+    assert (found.status, found.field) == (status, "model")
     assert code in (None, found.code)
     assert "photo, reviews" in str(found)
 
@@ -106,14 +106,14 @@ def test_what_would_change_the_answer_is_refused(name: str, value: Any, endpoint
     """The line names the field, the value and what to send instead."""
     document = asked(**{name: value}) if endpoint == "completions" else chat("canon", **{name: value})
     found = refusal(document, endpoint)
-    assert (found.status, found.code, found.param) == (400, "unsupported_parameter", name)
+    assert (found.status, found.code, found.field) == (400, "unsupported_parameter", name)
     assert str(found).startswith(f"{name}: ")
     assert repr(value)[:20] in str(found)
 
 
 @pytest.mark.parametrize("kind", ["json_schema", "grammar", None])
 def test_an_answer_of_another_shape_is_refused(kind: str | None) -> None:
-    assert refusal(asked(response_format={"type": kind})).param == "response_format.type"
+    assert refusal(asked(response_format={"type": kind})).field == "response_format.type"
 
 
 @pytest.mark.parametrize("kind", ["text", "json_object"])
@@ -153,7 +153,7 @@ def test_the_caller_may_name_the_query(metadata: Any, header: str | None, expect
 )
 def test_a_bad_query_id_names_where_it_stands(metadata: Any, header: str | None, param: str) -> None:
     found = refusal(asked(metadata=metadata), given_id=header)
-    assert (found.status, found.param) == (400, param)
+    assert (found.status, found.field) == (400, param)
     assert str(found).startswith(param)
 
 
@@ -178,7 +178,7 @@ def test_a_bad_query_id_names_where_it_stands(metadata: Any, header: str | None,
 )
 def test_a_bad_field_is_named(document: Any, endpoint: Endpoint, param: str) -> None:
     found = refusal(document, endpoint)
-    assert (found.status, found.param) == (400, param)
+    assert (found.status, found.field) == (400, param)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""Requests as OpenAI's Python client 3.54.0 sends them, byte by byte, and what it needs of the answers."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import pytest
+
+from tests.support.gateways import gateway, gateway_settings
+
+KEY = "a-key-of-some-length"
+KEYS = {"shop": {"key_sha256": sha256(KEY.encode()).hexdigest(), "quota_per_minute": 100}}
+HEADERS = {
+    "Accept_Encoding": "gzip, deflate",
+    "authorization": f"Bearer {KEY}",
+    "accept": "application/json",
+    "user_agent": "OpenAI/Python 3.54.0",
+    "x_stainless_lang": "python",
+    "x_stainless_package_version": "3.54.0",
+    "x_stainless_os": "Linux",
+    "x_stainless_arch": "x64",
+    "x_stainless_runtime": "CPython",
+    "x_stainless_runtime_version": "3.11.7",
+    "x_stainless_async": "false",
+    "x_stainless_retry_count": "0",
+    "x_stainless_read_timeout": "600",
+}
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+QUERY = b'{"model":"photo","messages":[{"role":"user","content":"canon 5d"}]'
+STREAMED = b'{"model":"photo","stream":true,"messages":[{"role":"user","content":"canon 5d"}]}'
+PARSED = (
+    b'{"model":"photo","stream":false,"messages":[{"role":"user","content":"canon 5d"}],"response_format":'
+    b'{"type":"json_schema","json_schema":{"schema":{"properties":{"camera":{"anyOf":[{"type":"string"},'
+    b'{"type":"null"}],"title":"Camera"}},"title":"P","type":"object","additionalProperties":false,'
+    b'"required":["camera"]},"name":"P","strict":true}}}'
+)
+TOOLS = b',"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}]}'
+COMPLETION = {"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "ucci"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind", "choice"),
+    [
+        (CHAT, QUERY + b',"metadata":{"query_id":"q-1"}}', "chat.completion", "message"),
+        (TEXT, b'{"model":"photo","prompt":"canon 5d","metadata":{"query_id":"q-1"}}', "text_completion", "text"),
+    ],
+)
+async def test_the_client_reads_an_answer(path: str, body: bytes, kind: str, choice: str) -> None:
+    """Every field that its models require is there, with the type that its strict validation asks for."""
+    async with gateway(gateway_settings(gateway={"api_keys": KEYS})) as running:
+        found = await running.post(path, body, **HEADERS)
+        assert (found.status, found.headers["X-Request-ID"]) == (200, "q-1")
+    answer = found.json
+    assert found.headers["Content-Type"].startswith("application/json")
+    assert set(answer) == COMPLETION
+    assert (answer["id"], answer["object"], type(answer["created"])) == ("q-1", kind, int)
+    (one,) = answer["choices"]
+    assert set(one) == {"index", "finish_reason", "logprobs", choice}
+    assert set(answer["usage"]) == {"prompt_tokens", "completion_tokens", "total_tokens"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code", "param"),
+    [
+        (CHAT, STREAMED, 400, "unsupported_parameter", "stream"),
+        (CHAT, QUERY + b',"logprobs":true,"top_logprobs":2}', 400, "unsupported_parameter", "logprobs"),
+        (TEXT, b'{"model":"photo","prompt":"canon 5d","logprobs":2}', 400, "unsupported_parameter", "logprobs"),
+        (CHAT, QUERY + b',"n":2}', 400, "unsupported_parameter", "n"),
+        (CHAT, PARSED, 400, "unsupported_parameter", "response_format.type"),
+        (CHAT, QUERY + TOOLS, 400, "unsupported_parameter", "tools"),
+        (CHAT, QUERY.replace(b"photo", b"gpt-4o") + b"}", 404, "model_not_found", "model"),
+        ("/chat/completions", QUERY + b"}", 404, "not_found", None),
+    ],
+)
+async def test_the_client_raises_what_was_refused(
+    path: str, body: bytes, status: int, code: str, param: str | None
+) -> None:
+    """It makes its exception of the status, and takes message, code and param from the body; none asks it to repeat."""
+    async with gateway(gateway_settings(gateway={"api_keys": KEYS})) as running:
+        found = await running.post(path, body, **HEADERS)
+    assert (found.status, found.code, found.json["error"]["param"]) == (status, code, param)
+    assert "\n" not in found.json["error"]["message"]
+    assert not {"Retry-After", "X-Should-Retry"} & set(found.headers)
+
+
+async def test_the_client_sends_a_wrong_key() -> None:
+    async with gateway(gateway_settings(gateway={"api_keys": KEYS})) as running:
+        found = await running.post(CHAT, QUERY + b"}", **HEADERS | {"authorization": "Bearer sk-wrong"})
+        assert (found.status, found.code) == (401, "key_unknown")
+        assert found.json["error"]["type"] == "authentication_error"
+        listed = await running.get("/v1/models", **HEADERS)
+        assert set(listed.json) == {"object", "data"}
+        assert set(listed.json["data"][0]) == {"id", "object", "created", "owned_by"}
