@@ -703,6 +703,9 @@ class WorkloadSettings(Section):
     segments : list of str
         Keys of the queries' ``metadata`` by whose values traffic is counted apart, such as ``source``, so that the
         status says in which of them something moved; at most 3. The most frequent values are counted and shown.
+    explain_drift : bool
+        Whether the join counts what queries are like, and the status says what moved. Without it summaries are small,
+        and the join spares that work; detectors and thresholds are the same.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -723,6 +726,7 @@ class WorkloadSettings(Section):
     handoff: HandoffSettings | None = None
     early_stop: Annotated[EarlyStopSettings | None, BeforeValidator(_early_stop_table)] = None
     segments: Annotated[tuple[SegmentName, ...], Field(max_length=3)] = ()
+    explain_drift: bool = True
 
     @field_validator("prompt")
     @classmethod

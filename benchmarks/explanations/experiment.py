@@ -25,7 +25,9 @@ from schemas.traffic import GridSpec
 SHIFT_AT, QUERIES = 5_000, 8_000
 _EARLIEST = 3 * 250
 _NO_LABELS = LabelTable(Grid(GridSpec()), 0.9, SETTINGS.fields, 10)
+QUIET_SEED = 1_001
 Progress = Callable[[str], None]
+Build = Callable[[], MovementMonitor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +82,14 @@ def run(seeds: Sequence[int], quiet_queries: int, told: Progress) -> dict[str, A
         told(scenario.name)
     quiet = {}
     for title, in_bursts in (("as drawn", False), ("in bursts", True)):
-        quiet[title] = _quiet(quiet_queries, 1_000, in_bursts=in_bursts)
+        quiet[title] = quiet_stream(quiet_queries, QUIET_SEED, in_bursts=in_bursts)
         told(f"quiet, {title}")
     return {"outcomes": [asdict(one) for one in outcomes], "quiet": quiet, "cost": _cost()}
 
 
-def one_stream(scenario: Scenario, seed: int) -> Outcome:
+def one_stream(scenario: Scenario, seed: int, build: Build = MovementMonitor) -> Outcome:
     """Drive the monitors with one stream of a scenario."""
-    monitor, noticed = MovementMonitor(), None
+    monitor, noticed = build(), None
     for number, event in events(scenario, Plan(QUERIES, SHIFT_AT, seed)):
         _take(monitor, event)
         is_due = noticed is None and number >= SHIFT_AT and not isinstance(event, LabelledExample)
@@ -131,8 +133,9 @@ def _since_query(monitor: MovementMonitor) -> float | None:
     return since if since is not None and since >= SHIFT_AT - _EARLIEST else None
 
 
-def _quiet(queries: int, seed: int, *, in_bursts: bool) -> dict[str, Any]:
-    monitor = MovementMonitor()
+def quiet_stream(queries: int, seed: int, *, in_bursts: bool, build: Build = MovementMonitor) -> dict[str, Any]:
+    """Drive the monitors with a stream in which nothing moves, and collect what they say."""
+    monitor = build()
     seen: dict[str, str] = {}
     for number, event in events(QUIET, Plan(queries, queries, seed, in_bursts)):
         _take(monitor, event)
@@ -166,7 +169,7 @@ def _cost() -> dict[str, float]:
         "status_us": status_us,
         "summary_bytes": float(np.mean([len(one.to_json()) for one in summaries])),
         "of_them_profiles": float(np.mean([len(one.to_json()) - len(_bare(one).to_json()) for one in summaries])),
-        "kilobytes_200_series": sum(array.nbytes for array in table.arrays) * 200.0 / len(table.arrays[0]) / 1e3,
+        "kilobytes_200_series": table.nbytes * 200.0 / 256.0 / 1e3,
         "snapshot_kilobytes": len(json.dumps(monitor.state())) / 1e3,
     }
 
@@ -179,6 +182,6 @@ def _full_table(series: int) -> SeriesTable:
     table = SeriesTable()
     for _ in range(RECENT_BLOCKS):
         for number in range(series):
-            table.add(Series(f"trait {number}"), "one", 250, 10)
+            table.add(Series(f"trait {number}"), {"one": (250, 10)})
         table.close_block()
     return table

@@ -36,6 +36,7 @@ from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, degraded, estimate_outcomes
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
+from recalibrator.fit.movement.monitor import OFF as MOVEMENTS_OFF
 from recalibrator.fit.movement.monitor import MovementMonitor
 from recalibrator.fit.publish.early_stopping import EarlyStopping
 from recalibrator.fit.publish.evidence import Z95, costs, evidence
@@ -63,7 +64,7 @@ from schemas.status import CommandOutcome, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
-_SNAPSHOT_FORMAT = 3
+_SNAPSHOT_FORMAT = 4
 _DEFAULT_MAP = "isotonic"
 
 
@@ -148,7 +149,7 @@ class Recalibrator:
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._holds = Holds()
         self._trials = Trials()
-        self._movements = MovementMonitor()
+        self._movements = MovementMonitor() if settings.explain_drift else None
         self._counters = Counters()
         self._now_us = 0
         self._queries_until_fit = self._queries_between_fits
@@ -246,7 +247,8 @@ class Recalibrator:
         self._labels_until_fit -= standing.counts or change == "withdrawn"
         reaction = Reaction(refit_now=False)
         if change == "added":
-            self._movements.on_label(example)
+            if self._movements is not None:
+                self._movements.on_label(example)
             reaction = self._monitor.on_label(example, standing, routed_us, self._now_us, may_ask=self._may_ask)
         elif change != "overruled":
             self._monitor.on_correction(example, standing, routed_us, self._now_us)
@@ -262,7 +264,8 @@ class Recalibrator:
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:
         self._trials.take_traffic(summary)
         self._handoff.on_traffic(summary.versions)
-        self._movements.on_traffic(summary)
+        if self._movements is not None:
+            self._movements.on_traffic(summary)
         if self._pacer is not None:
             self._pacer.on_traffic(summary.versions)
         batch = self._traffic.add(summary)
@@ -548,7 +551,8 @@ class Recalibrator:
             standing,
         )
         found = workload_status(facts, support, served, self._sums, self._traffic, self._monitor)
-        return found.model_copy(update={"moved": self._movements.status(self._labels)})
+        moved = MOVEMENTS_OFF if self._movements is None else self._movements.status(self._labels)
+        return found.model_copy(update={"moved": moved})
 
     def snapshot(self) -> bytes:
         """Return everything as JSON; :meth:`restore` continues from it exactly."""
@@ -563,7 +567,7 @@ class Recalibrator:
             "published": self._published.state(),
             "holds": asdict(self._holds),
             "trials": self._trials.state(),
-            "movements": self._movements.state(),
+            "movements": None if self._movements is None else self._movements.state(),
             "counters": asdict(self._counters),
             "handoff": self._handoff.state(),
             "now_us": self._now_us,
@@ -618,7 +622,8 @@ class Recalibrator:
         core._holds = Holds(**state["holds"])
         if "trials" in state:  # not in the snapshots of former releases
             core._trials.load(state["trials"])
-        if "movements" in state:
+        # What was watched before an interruption by ``explain_drift = false`` is not what is usual now.
+        if core._movements is not None and state["movements"] is not None:
             core._movements.load(state["movements"])
         core._counters = Counters(**state["counters"])
         core._now_us = state["now_us"]

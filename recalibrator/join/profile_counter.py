@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from heapq import nsmallest
+from operator import itemgetter
 from typing import NamedTuple
 
-from recalibrator.join.query_traits import OTHER, query_traits, segments_of, word_bucket, words_of
+from recalibrator.join.query_traits import OTHER, QueryTraits, segments_of, word_bucket, words_of
 from schemas.routed import RoutedEvent
 from schemas.settings import WorkloadSettings
 from schemas.traffic import MAX_SAMPLED_WORDS, SampledQuery, SampledWords, TrafficProfile
@@ -19,6 +19,7 @@ MAX_VALUES = 8
 
 _MOST_VALUES = 64
 _MOST_DRAWN = 1_024
+_ANY_RANK = 2**32
 SAMPLES = 4
 """Queries that a summary names as examples."""
 
@@ -26,37 +27,40 @@ _Key = tuple[str, str]
 """A trait and a category."""
 
 
-@dataclass(slots=True)
 class _Profile:
-    """Counts of one segment, or of all."""
+    """Counts of one segment, or of all: of the queries that did not escalate, and of those that did."""
 
-    queries: int = 0
-    escalated: int = 0
-    seen: Counter[_Key] = field(default_factory=Counter)
-    seen_escalated: Counter[_Key] = field(default_factory=Counter)
+    __slots__ = ("queries", "seen")
 
-    def add(self, keys: Iterable[_Key], *, escalated: bool) -> None:
-        self.queries += 1
-        self.seen.update(keys)
-        if escalated:
-            self.escalated += 1
-            self.seen_escalated.update(keys)
+    def __init__(self) -> None:
+        self.queries = [0, 0]
+        self.seen: tuple[defaultdict[_Key, int], defaultdict[_Key, int]] = (defaultdict(int), defaultdict(int))
+
+    def add(self, keys: Sequence[_Key], *, escalated: bool) -> None:
+        self.queries[escalated] += 1
+        # Of some ten keys, a loop takes half the time of Counter.update, which asks first what it was given.
+        seen = self.seen[escalated]
+        for key in keys:
+            seen[key] += 1
 
     def merge(self, other: _Profile) -> None:
-        self.queries += other.queries
-        self.escalated += other.escalated
-        self.seen.update(other.seen)
-        self.seen_escalated.update(other.seen_escalated)
+        for escalated in (False, True):
+            self.queries[escalated] += other.queries[escalated]
+            for key, count in other.seen[escalated].items():
+                self.seen[escalated][key] += count
 
     def taken(self, segment: str | None, value: str | None) -> TrafficProfile:
+        kept, escalated = self.seen
         traits: dict[str, dict[str, tuple[int, int]]] = {}
-        for (trait, category), count in sorted(self.seen.items()):
-            traits.setdefault(trait, {})[category] = (count, self.seen_escalated[trait, category])
+        for key in sorted({*kept, *escalated}):
+            trait, category = key
+            risen = escalated.get(key, 0)
+            traits.setdefault(trait, {})[category] = (kept.get(key, 0) + risen, risen)
         return TrafficProfile(
             segment=segment,
             value=value,
-            queries=self.queries,
-            escalated=self.escalated,
+            queries=sum(self.queries),
+            escalated=self.queries[True],
             traits=traits,
         )
 
@@ -67,9 +71,16 @@ class _Drawn(NamedTuple):
     rank: int
     query_id: str
     escalated: bool
-    traits: dict[str, str]
+    traits: tuple[_Key, ...]
     segments: dict[str, str]
-    words: tuple[int, ...]
+    words: list[str]
+
+
+def _merged(profiles: Iterable[_Profile]) -> _Profile:
+    whole = _Profile()
+    for one in profiles:
+        whole.merge(one)
+    return whole
 
 
 class Profiles(NamedTuple):
@@ -78,6 +89,10 @@ class Profiles(NamedTuple):
     profiles: tuple[TrafficProfile, ...]
     words: SampledWords
     samples: tuple[SampledQuery, ...]
+
+
+NO_PROFILES = Profiles((), SampledWords(), ())
+"""Of a workload with ``explain_drift = false``."""
 
 
 class ProfileCounter:
@@ -90,32 +105,37 @@ class ProfileCounter:
     """
 
     def __init__(self, settings: WorkloadSettings) -> None:
-        self._fields, self._segments = settings.fields, settings.segments
+        self._segments = settings.segments
+        self._traits = QueryTraits(settings.fields)
         self._begin()
 
     def _begin(self) -> None:
         self._all = _Profile()
         self._by_segment: dict[str, dict[str, _Profile]] = {name: {} for name in self._segments}
         self._drawn: list[_Drawn] = []
+        self._last_rank = _ANY_RANK
 
     def add(self, routed: RoutedEvent) -> None:
         """Count one routed query."""
         words = words_of(routed.text)
-        traits = query_traits(routed, self._fields, words)
+        traits = self._traits.of(routed, words)
         segments = segments_of(routed.metadata, self._segments)
         escalated = routed.decision.escalated
-        self._all.add(traits.items(), escalated=escalated)
+        if not segments:
+            self._all.add(traits, escalated=escalated)
         for name, value in segments.items():
-            self._profile(name, value).add(traits.items(), escalated=escalated)
+            self._profile(name, value).add(traits, escalated=escalated)
         rank = zlib.crc32(routed.query_id.encode("utf-8", "surrogatepass"))
-        buckets = tuple(sorted(set(map(word_bucket, words))))
-        self._drawn.append(_Drawn(rank, routed.query_id, escalated, traits, segments, buckets))
+        if rank > self._last_rank:
+            return
+        self._drawn.append(_Drawn(rank, routed.query_id, escalated, traits, segments, words))
         if len(self._drawn) > _MOST_DRAWN:
             self._drawn = self._sampled()
+            self._last_rank = self._drawn[-1].rank
 
     def _sampled(self) -> list[_Drawn]:
         """Return the queries whose ids have the smallest hashes, whichever came first."""
-        return nsmallest(MAX_SAMPLED_WORDS, self._drawn, key=lambda one: (one.rank, one.query_id))
+        return nsmallest(MAX_SAMPLED_WORDS, self._drawn, key=itemgetter(0, 1))
 
     def _profile(self, name: str, value: str) -> _Profile:
         values = self._by_segment[name]
@@ -127,31 +147,34 @@ class ProfileCounter:
 
     def take(self) -> Profiles:
         """Return what was added since the last take, and start anew."""
-        profiles = [self._all.taken(None, None)]
+        # Each query has one value of each segment: those of the first one are all queries.
+        whole = _merged(self._by_segment[self._segments[0]].values()) if self._segments else self._all
+        profiles = [whole.taken(None, None)]
         for name in self._segments:
             found = self._by_segment[name]
-            ranked = sorted(found, key=lambda value: (-found[value].queries, value))
+            ranked = sorted(found, key=lambda value: (-sum(found[value].queries), value))
             kept = [value for value in ranked if value != OTHER][:MAX_VALUES]
-            rest = _Profile()
-            for value in ranked:
-                if value not in kept:
-                    rest.merge(found[value])
+            rest = _merged(found[value] for value in ranked if value not in kept)
             profiles += [found[value].taken(name, value) for value in sorted(kept)]
-            profiles += [rest.taken(name, OTHER)] if rest.queries else []
+            profiles += [rest.taken(name, OTHER)] if any(rest.queries) else []
         words, samples = self._samples()
         self._begin()
         return Profiles(tuple(profiles), words, samples)
 
     def _samples(self) -> tuple[SampledWords, tuple[SampledQuery, ...]]:
         drawn = self._sampled()
+        buckets = [tuple(sorted(set(map(word_bucket, one.words)))) for one in drawn]
         words = SampledWords(
             escalated=tuple(one.escalated for one in drawn),
             segments={name: tuple(one.segments[name] for one in drawn) for name in self._segments},
-            words=tuple(one.words for one in drawn),
+            words=tuple(buckets),
         )
         examples = (
-            (one, {**one.traits, **{f"segment:{name}": value for name, value in one.segments.items()}})
+            (one.query_id, {**dict(one.traits), **{f"segment:{name}": value for name, value in one.segments.items()}})
             for one in drawn[:SAMPLES]
         )
-        samples = (SampledQuery(query_id=one.query_id, traits=traits, word=one.words) for one, traits in examples)
+        samples = (
+            SampledQuery(query_id=query_id, traits=traits, word=word)
+            for (query_id, traits), word in zip(examples, buckets, strict=False)
+        )
         return words, tuple(samples)

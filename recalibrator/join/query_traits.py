@@ -24,11 +24,12 @@ MAX_FIELDS = 24
 
 NONE, OTHER = "none", "other"
 _SCANNED_CHARS = 1_000
-_LONGEST_CLASS = 12
+_LONGEST_CLASS, _LONGEST_LATENCY_CLASS = 12, 16
 _MS = 1_000.0
+_SIZES = tuple(str(1 << power) for power in range(_LONGEST_LATENCY_CLASS + 1))
 _UPPER_LEAST = 3
 
-_WORD = re.compile(r"[^\W_]*[^\W\d_][^\W_]*")
+_WORD = re.compile(r"[^\W_]+")
 _FUNCTION_WORDS = {
     "en": "the and with for of at in on from any looking shots photos using by is to what where how show me taken",
     "de": "der die das und mit für von ein eine auf im bei nach zeige suche fotos aufnahmen nicht ist wie wo alle aus",
@@ -77,9 +78,11 @@ def words_of(text: str) -> list[str]:
     >>> words_of("Canon 5D with the 70-200 at f2.8")
     ['canon', '5d', 'with', 'the', 'at', 'f2']
     """
-    return _WORD.findall(text[:_SCANNED_CHARS].casefold())[:MAX_WORDS]
+    found = _WORD.findall(text[:_SCANNED_CHARS].casefold())
+    return [word for word in found if not word.isdecimal()][:MAX_WORDS]
 
 
+@lru_cache(maxsize=8_192)
 def word_bucket(word: str) -> int:
     """Return a word's hash, the same in every process; different words seldom share one."""
     return zlib.crc32(word.encode("utf-8", "surrogatepass")) % WORD_BUCKETS
@@ -93,10 +96,11 @@ def language(words: Sequence[str]) -> str:
     >>> language(["shots", "with", "canon"]), language(["fotos", "mit", "der", "canon"]), language(["canon"])
     ('en', 'de', 'none')
     """
-    votes: dict[str, float] = {}
+    votes: dict[str, int] = {}
     for word in words:
-        for one in _VOTES.get(word, ()):
-            votes[one] = votes.get(one, 0.0) + 1.0
+        if word in _VOTES:
+            for one in _VOTES[word]:
+                votes[one] = votes.get(one, 0) + 1
     if not votes:
         return NONE
     best = max(votes.values())
@@ -149,36 +153,49 @@ def size_class(size: int, longest: int = _LONGEST_CLASS) -> str:
     >>> size_class(5), size_class(8), size_class(9), size_class(100_000)
     ('8', '8', '16', '4096')
     """
-    return str(1 << min(longest, max(0, size - 1).bit_length()))
+    return _SIZES[min(longest, max(0, size - 1).bit_length())]
 
 
-def query_traits(routed: RoutedEvent, fields: Sequence[str], words: Sequence[str]) -> dict[str, str]:
-    """Return the category of one query in each trait.
+class QueryTraits:
+    """The category of a query in each trait.
 
     Parameters
     ----------
-    routed : RoutedEvent
     fields : sequence of str
         The workload's.
-    words : sequence of str
-        From :func:`words_of`.
     """
-    traits = {
-        "script": script(routed.text),
-        "language": language(words),
-        "letter_case": letter_case(routed.text),
-        "text_length": size_class(len(routed.text)),
-    }
-    small, early_stop = routed.small, routed.early_stop
-    # Which calls are stopped follows the threshold: only those drawn to run in full say what answers are like.
-    if small is not None and (early_stop is None or early_stop.in_full):
-        traits["latency"] = size_class(round(small.latency_s * _MS), 16)
-        answered = None if not small.valid else small.entities or {}
-        for field in fields[:MAX_FIELDS]:
-            traits[f"field:{field}"] = (
-                "no_answer" if answered is None else "missing" if answered.get(field) is None else "given"
-            )
-    return traits
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        named = [(field, f"field:{field}") for field in fields[:MAX_FIELDS]]
+        self._fields = [(field, (trait, "missing"), (trait, "given")) for field, trait in named]
+        self._no_answer = [(trait, "no_answer") for _, trait in named]
+
+    def of(self, routed: RoutedEvent, words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        """Return the traits of one query, each with its category, always in the same order.
+
+        Parameters
+        ----------
+        routed : RoutedEvent
+        words : sequence of str
+            From :func:`words_of`.
+        """
+        text = routed.text
+        traits = [
+            ("script", script(text)),
+            ("language", language(words)),
+            ("letter_case", letter_case(text)),
+            ("text_length", size_class(len(text))),
+        ]
+        small, early_stop = routed.small, routed.early_stop
+        # Which calls are stopped follows the threshold: only those drawn to run in full say what answers are like.
+        if small is not None and (early_stop is None or early_stop.in_full):
+            traits.append(("latency", size_class(round(small.latency_s * _MS), _LONGEST_LATENCY_CLASS)))
+            if small.valid:
+                answered = small.entities or {}
+                traits += [missing if answered.get(field) is None else given for field, missing, given in self._fields]
+            else:
+                traits += self._no_answer
+        return tuple(traits)
 
 
 def segments_of(metadata: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, str]:
@@ -194,8 +211,10 @@ def segments_of(metadata: Mapping[str, Any] | None, names: Sequence[str]) -> dic
 
 
 def _value(value: Any) -> str:
-    if value is None or value == "":
+    if type(value) is str:
+        return value[:MAX_CATEGORY_CHARS] or NONE
+    if value is None:
         return NONE
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value)[:MAX_CATEGORY_CHARS] if isinstance(value, str | int | float) else OTHER
+    return str(value)[:MAX_CATEGORY_CHARS] if isinstance(value, int | float) else OTHER

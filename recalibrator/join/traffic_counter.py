@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from recalibrator.grid import Grid
-from recalibrator.join.profile_counter import ProfileCounter
+from recalibrator.join.profile_counter import NO_PROFILES, ProfileCounter
 from schemas.early_stop import QueryEarlyStop, rounded_length
 from schemas.entities import equal
 from schemas.event import MAX_INTEGER
@@ -94,7 +94,7 @@ class TrafficSummarizer:
         self._grid = Grid(grid)
         self._tallies: dict[_Key, _Tally] = {}
         self._trials: dict[int, _TrialTally] = {}
-        self._profiles = ProfileCounter(settings)
+        self._profiles = ProfileCounter(settings) if settings.explain_drift else None
         self._first: datetime | None = None
         self._last: datetime | None = None
 
@@ -109,7 +109,8 @@ class TrafficSummarizer:
         tally = self._tallies.get(key)
         if tally is None:
             tally = self._tallies[key] = _Tally()
-        self._profiles.add(routed)
+        if self._profiles is not None:
+            self._profiles.add(routed)
         tally.queries += 1
         tally.escalated += decision.escalated
         tally.explored += decision.reason == "exploration"
@@ -181,7 +182,7 @@ class TrafficSummarizer:
         """Return what was added since the last take, and start anew; None when nothing was."""
         if self._first is None or self._last is None:
             return None
-        profiles, words, samples = self._profiles.take()
+        profiles, words, samples = NO_PROFILES if self._profiles is None else self._profiles.take()
         summary = TrafficSummary(
             workload=self._settings.name,
             first_routed_at=self._first,

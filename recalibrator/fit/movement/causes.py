@@ -13,6 +13,7 @@ import numpy as np
 
 from recalibrator.fit.arrays import Bools, Floats, Ints
 from recalibrator.fit.movement.decomposition import Effects, decompose
+from recalibrator.fit.movement.dispersion import Dispersion, log_evidence
 from recalibrator.fit.movement.evidence import discoveries, log_bayes_factor
 from recalibrator.fit.movement.series_table import Counts, Series
 from schemas.movement import GroupEffect, MovedCategory, MovedTrait, RateChange
@@ -38,8 +39,8 @@ class Compared(NamedTuple):
     categories : sequence of sequence of str
     before, after : ndarray, shape (series, categories, 2)
         Queries, and those that escalated.
-    spread : ndarray, shape (series,)
-        By how much blocks differ more than by chance, at least 1.
+    spread : Dispersion, shape (series, categories)
+        By how much blocks differ more than by chance.
     whole : Floats
         Queries of the workload before and after, shape (2,).
     escalated : Floats
@@ -50,7 +51,7 @@ class Compared(NamedTuple):
     categories: Sequence[Sequence[str]]
     before: Counts
     after: Counts
-    spread: Floats
+    spread: Dispersion
     whole: Floats
     escalated: Floats
 
@@ -97,8 +98,18 @@ def moved_traits(compared: Compared, alpha: float) -> list[MovedTrait]:
         Bound of the false share, as in :func:`~recalibrator.fit.movement.evidence.discoveries`.
     """
     before, after = compared.queries
-    evidence = log_bayes_factor(before, after) / compared.spread
-    flagged = discoveries(np.where(material(before, after), evidence, -np.inf), alpha)
+    evidence = log_evidence(log_bayes_factor(before, after), before, after, compared.spread)
+    return named_traits(compared, discoveries(np.where(material(before, after), evidence, -np.inf), alpha))
+
+
+def named_traits(compared: Compared, flagged: Bools) -> list[MovedTrait]:
+    """Return the traits of the series that are flagged, most telling first; those that follow a segment come last.
+
+    Parameters
+    ----------
+    compared : Compared
+    flagged : ndarray, shape (series,)
+    """
     telling = np.where(flagged, information(compared), 0.0)
     best: dict[str, int] = {}
     for at in np.argsort(-telling, kind="stable").tolist():

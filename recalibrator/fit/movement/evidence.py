@@ -54,38 +54,6 @@ def _log_marginal(counts: Floats, known: Bools, prior: Floats) -> Floats:
     return found
 
 
-def dispersion(blocks: Floats) -> Floats:
-    """Return by how much the counts of neighbouring blocks differ more than by chance, at least 1.
-
-    Queries come in bursts, so that blocks differ without any change. Neighbours are compared, and the pair that differs
-    most is left out: one step in the midst then adds nothing.
-
-    Parameters
-    ----------
-    blocks : ndarray, shape (series, blocks, categories)
-        Blocks in order; empty ones take no part.
-
-    Returns
-    -------
-    ndarray, shape (series,)
-        Mean Pearson statistic by degree of freedom.
-    """
-    one, other = blocks[:, :-1], blocks[:, 1:]
-    first, second = one.sum(axis=-1), other.sum(axis=-1)
-    whole = first + second
-    compared = (first > 0.0) & (second > 0.0)
-    pooled = (one + other) / np.maximum(whole, 1.0)[..., None]
-    freedom = np.maximum((pooled > 0.0).sum(axis=-1) - 1, 0)
-    spread = (one * second[..., None] - other * first[..., None]) ** 2 / np.maximum(one + other, 0.5)
-    statistic = np.where(compared, spread.sum(axis=-1) / np.maximum(first * second, 1.0), 0.0)
-    freedom = np.where(compared, freedom, 0)
-    if statistic.shape[1]:
-        rows, largest = np.arange(len(blocks)), np.argmax(statistic, axis=1)
-        statistic[rows, largest], freedom[rows, largest] = 0.0, 0
-    total = freedom.sum(axis=1)
-    return np.where(total > 0, np.maximum(1.0, statistic.sum(axis=1) / np.maximum(total, 1)), 1.0)
-
-
 def detector(log_factors: Floats, allowed: Bools) -> Floats:
     """Return the log of the Shiryaev-Roberts sum over possible beginnings, shape (series,).
 

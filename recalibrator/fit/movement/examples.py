@@ -37,7 +37,7 @@ class Samples:
             self._after = [*self._after, *found][-KEPT_SAMPLES:]
 
     def split(self, since_us: int) -> None:
-        """Tell before and after apart from now on."""
+        """Keep samples of before and of after apart from now on."""
         self._after = [one for one in self._before if one.at_us >= since_us]
         self._before = [one for one in self._before if one.at_us < since_us]
 

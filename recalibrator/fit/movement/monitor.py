@@ -17,7 +17,8 @@ import numpy as np
 from recalibrator.fit.arrays import Floats, pack, unpack
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.movement.causes import SEGMENT, Compared, escalation, information, material, moved_traits
-from recalibrator.fit.movement.evidence import detector, discoveries, dispersion, log_bayes_factor
+from recalibrator.fit.movement.dispersion import Dispersion, dispersion, log_evidence
+from recalibrator.fit.movement.evidence import detector, discoveries, log_bayes_factor
 from recalibrator.fit.movement.examples import Samples
 from recalibrator.fit.movement.field_scores import micro_f1_change
 from recalibrator.fit.movement.sentence import say
@@ -25,7 +26,7 @@ from recalibrator.fit.movement.series_table import OTHER, RECENT_BLOCKS, Counts,
 from recalibrator.fit.movement.vocabulary import Vocabulary
 from schemas.event import from_us, to_us
 from schemas.labelled import LabelledExample
-from schemas.movement import Movement, MovementStatus
+from schemas.movement import MovedTrait, Movement, MovementStatus
 from schemas.traffic import SampledWords, TrafficProfile, TrafficSummary
 
 ALPHA = 1e-4
@@ -39,6 +40,9 @@ WATCHED_VALUES = 8
 """Of a segment: the most frequent ones among the first queries; the others count as ``other``."""
 
 _LEAST_BLOCKS = 8
+_LEAST_FACTOR = 3.0
+"""Of a log Bayes factor. Weaker ones add less to a detector than 1 / ALPHA, below which nothing is ever found."""
+
 _LEAST_BEFORE = 200
 _KEPT_MOVEMENTS = 5
 _TALLIED_VALUES = 100
@@ -50,6 +54,7 @@ _MOST = "most"
 _LONGEST_DELAY_S = 1 << 24
 _COUNT_MOST = 2**31
 _QUIET = "Nothing that is monitored has moved."
+OFF = MovementStatus(sentence="What moved is not watched: explain_drift is false for this workload.")
 _LEARNING = "The monitors do not know enough queries yet to say what moves."
 
 
@@ -61,7 +66,7 @@ class _Open:
     ----------
     since_us, noticed_us : int
     before, after : ndarray, shape (series, categories, 2)
-    spread : ndarray, shape (series,)
+    spread : Dispersion, shape (series, categories)
     whole, escalated : ndarray, shape (2,)
         Queries before and after, and those that escalated.
     """
@@ -70,7 +75,7 @@ class _Open:
     noticed_us: int
     before: Counts
     after: Counts
-    spread: Floats
+    spread: Dispersion
     whole: Floats
     escalated: Floats
 
@@ -171,21 +176,19 @@ class MovementMonitor:
         """Take the first label of a query in."""
         if not self._learned.vocabulary.is_known:
             return
-        self._table.add(Series("labeler"), (example.labeler or "unnamed")[:64], 1, 0)
+        self._table.add(Series("labeler"), {(example.labeler or "unnamed")[:64]: (1, 0)})
         delay_s = max(0, to_us(example.labelled_at) - to_us(example.routed_at)) // 1_000_000
         delay = 1 << max(0, min(delay_s, _LONGEST_DELAY_S) - 1).bit_length()
-        self._table.add(Series("label_delay"), str(delay), 1, 0)
+        self._table.add(Series("label_delay"), {str(delay): (1, 0)})
 
     def _count(self, profile: TrafficProfile) -> None:
         segment, value, table = profile.segment, profile.value, self._table
         if segment is not None:
             # A value that comes up later still has a name among the categories, while there is room.
-            table.add(Series(SEGMENT + segment), value or OTHER, profile.queries, profile.escalated)
+            table.add(Series(SEGMENT + segment), {value or OTHER: (profile.queries, profile.escalated)})
             value = self._watched(segment, value)
         for trait, categories in profile.traits.items():
-            series = Series(trait, segment, value)
-            for category, (queries, escalated) in categories.items():
-                table.add(series, category, queries, escalated)
+            table.add(Series(trait, segment, value), categories)
 
     def _count_words(self, sampled: SampledWords) -> None:
         """Count sampled queries by how strange their words are."""
@@ -197,7 +200,7 @@ class MovementMonitor:
             risen = Counter(one for one, did in zip(zip(values, strange, strict=True), escalated, strict=True) if did)
             for (value, category), queries in sorted(seen.items()):
                 series = _WORDS if segment is None else Series("words", segment, self._watched(segment, value))
-                self._table.add(series, category, queries, risen[value, category])
+                self._table.add(series, {category: (queries, risen[value, category])})
 
     def _watched(self, segment: str, value: str | None) -> str:
         return value if value is not None and value in self._learned.watched(segment) else OTHER
@@ -221,9 +224,16 @@ class MovementMonitor:
         if table.filled < _LEAST_BLOCKS:
             return
         before, after = table.splits()
-        spread = dispersion(table.recent[..., 0].astype(np.float64))
-        factors = log_bayes_factor(before, after) / spread[:, None]
         allowed = (before.sum(axis=-1) >= _LEAST_BEFORE) & material(before, after)
+        # Only what is material takes part, and only what the counts show clearly: in quiet traffic that is nothing.
+        factors = np.full(allowed.shape, -np.inf)
+        factors[allowed] = log_bayes_factor(before[allowed], after[allowed])
+        allowed = factors >= _LEAST_FACTOR
+        if not allowed.any():
+            return
+        spread = dispersion(*table.scatter())
+        there = Dispersion(*(one[allowed] for one in spread))
+        factors[allowed] = log_evidence(factors[allowed], before[allowed], after[allowed], there)
         flagged = discoveries(detector(factors, allowed), self._alpha)
         if not flagged.any():
             return
@@ -234,19 +244,20 @@ class MovementMonitor:
             best, telling = (at, found) if found > telling else (best, telling)
         self._begin_movement(int(began[best]), spread)
 
-    def _compared(self, block: int, spread: Floats) -> Compared:
+    def _compared(self, block: int, spread: Dispersion) -> Compared:
         before, after = self._table.part(block)
         late = self._blocks[block:]
         early = [self._older, *self._blocks[:block]]
         whole = np.array([sum(one.queries for one in part) for part in (early, late)], dtype=np.float64)
         escalated = np.array([sum(one.escalated for one in part) for part in (early, late)], dtype=np.float64)
-        return Compared(self._table.series, self._table.categories, before, after, spread, whole, escalated)
+        there = Dispersion(*(one[:, block] for one in spread))
+        return Compared(self._table.series, self._table.categories, before, after, there, whole, escalated)
 
-    def _begin_movement(self, block: int, spread: Floats) -> None:
+    def _begin_movement(self, block: int, spread: Dispersion) -> None:
         found = self._compared(block, spread)
         since_us = self._blocks[block].first_us
         noticed_us = self._blocks[-1].last_us
-        self._moved = _Open(since_us, noticed_us, found.before, found.after, spread, found.whole, found.escalated)
+        self._moved = _Open(since_us, noticed_us, found.before, found.after, found.spread, found.whole, found.escalated)
         self._samples.split(since_us)
 
     def _grow(self, moved: _Open) -> None:
@@ -287,7 +298,7 @@ class MovementMonitor:
             moved.whole,
             moved.escalated,
         )
-        traits = tuple(moved_traits(compared, self._alpha))
+        traits = tuple(self._moved_traits(compared))
         if not traits:
             return None
         rates, since = escalation(compared), from_us(moved.since_us)
@@ -304,6 +315,9 @@ class MovementMonitor:
             examples_before=before,
             examples_after=after,
         )
+
+    def _moved_traits(self, compared: Compared) -> list[MovedTrait]:
+        return moved_traits(compared, self._alpha)
 
     def status(self, labels: LabelTable) -> MovementStatus:
         """Return what moved, newest first; micro-F1 of the newest by the labels that are known now."""
@@ -336,7 +350,7 @@ class MovementMonitor:
                 "times": [moved.since_us, moved.noticed_us],
                 "size": len(moved.after),
                 "counts": pack(np.stack([moved.before, moved.after])),
-                "spread": pack(moved.spread),
+                "spread": pack(np.stack(moved.spread)),
                 "rates": pack(np.stack([moved.whole, moved.escalated])),
             },
         }
@@ -355,7 +369,7 @@ class MovementMonitor:
             like = np.zeros((2, size, *self._table.recent.shape[2:]), dtype=np.int64)
             before, after = unpack(moved["counts"], like)
             whole, escalated = unpack(moved["rates"], np.zeros((2, 2)))
-            spread = unpack(moved["spread"], np.zeros(size))
+            spread = Dispersion(*unpack(moved["spread"], np.zeros((2, *like.shape[1:3]))))
             since_us, noticed_us = moved["times"]
             self._moved = _Open(since_us, noticed_us, before, after, spread, whole.copy(), escalated.copy())
 

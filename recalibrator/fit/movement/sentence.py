@@ -18,7 +18,7 @@ _LANGUAGES = {
     "it": "Italian",
     "pt": "Portuguese",
     "nl": "Dutch",
-    "none": "no language that is told apart",
+    "none": "no recognized language",
 }
 _CASES = {
     "lower": "queries without capitals",

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from recalibrator.fit.arrays import Bools, pack, unpack
+from recalibrator.fit.arrays import pack, unpack
 from schemas.traffic import WORD_BUCKETS
 
 LEARNED_QUERIES = 2_000
 USUAL_MASS = 0.995
-"""Of the words learned: in an open vocabulary every hash has occurred, and only how often tells words apart."""
+"""Of the words learned: in an open vocabulary every hash has occurred, and only how often separates usual from rare."""
 
 
 _FEW, _SOME = 0.25, 0.5
@@ -24,7 +24,7 @@ class Vocabulary:
     def __init__(self) -> None:
         self._counts = np.zeros(WORD_BUCKETS, dtype=np.int64)
         self._queries = 0
-        self._usual: Bools | None = None
+        self._usual: bytes | None = None
 
     @property
     def is_known(self) -> bool:
@@ -41,19 +41,20 @@ class Vocabulary:
         if self._queries >= LEARNED_QUERIES:
             self._usual = self._most_frequent()
 
-    def _most_frequent(self) -> Bools:
+    def _most_frequent(self) -> bytes:
         order = np.argsort(-self._counts, kind="stable")
         reached = np.cumsum(self._counts[order])
         kept = int(np.searchsorted(reached, USUAL_MASS * reached[-1])) + 1
         usual = np.zeros(WORD_BUCKETS, dtype=np.bool_)
         usual[order[:kept]] = True
-        return usual & (self._counts > 0)
+        return (usual & (self._counts > 0)).tobytes()
 
     def strangeness(self, words: Sequence[int]) -> str:
         """Return how many of a query's words are rare or new: ``none``, ``few`` (to a quarter), ``some``, ``most``."""
         if self._usual is None or not words:
             return "none"
-        rare = len(words) - int(self._usual[list(words)].sum())
+        usual = self._usual
+        rare = len(words) - sum([usual[word] for word in words])
         if not rare:
             return "none"
         share = rare / len(words)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from recalibrator.join.query_traits import (
     MAX_WORDS,
+    QueryTraits,
     language,
     letter_case,
-    query_traits,
     script,
     segments_of,
     size_class,
@@ -22,6 +22,8 @@ from recalibrator.join.query_traits import (
 from schemas.early_stop import QueryEarlyStop
 from schemas.traffic import MAX_CATEGORY_CHARS, WORD_BUCKETS
 from tests.support.recalibrator_events import FIELDS, routed
+
+TRAITS = QueryTraits(FIELDS)
 
 STOP: dict[str, Any] = {"longest": 20, "full_share": 0.2}
 
@@ -45,7 +47,7 @@ def test_any_text_has_one_category_in_each_trait(text: str) -> None:
     """Traits are few and short words for any text, and its words few and bounded hashes."""
     words = words_of(text)
     event = routed(1).model_copy(update={"text": text})
-    traits = query_traits(event, FIELDS, words)
+    traits = dict(TRAITS.of(event, words))
     assert set(traits) == {"script", "language", "letter_case", "text_length", "latency", "field:camera", "field:lens"}
     assert all(0 < len(category) <= MAX_CATEGORY_CHARS for category in traits.values())
     assert script(text) == traits["script"]
@@ -67,7 +69,7 @@ def test_fields_are_given_missing_or_without_answer() -> None:
     half = event.small.model_copy(update={"entities": {"camera": "Z6", "lens": None}})
     failed = event.small.model_copy(update={"entities": None, "valid": False})
     found = [
-        [query_traits(event.model_copy(update={"small": small}), FIELDS, ())[f"field:{name}"] for name in FIELDS]
+        [dict(TRAITS.of(event.model_copy(update={"small": small}), ()))[f"field:{name}"] for name in FIELDS]
         for small in (half, failed)
     ]
     assert found == [["given", "missing"], ["no_answer", "no_answer"]]
@@ -77,7 +79,7 @@ def test_fields_are_given_missing_or_without_answer() -> None:
 def test_only_calls_run_in_full_say_what_answers_are_like(at_tokens: int | None) -> None:
     """Which calls are stopped follows the threshold: one that moves must not look like answers that changed."""
     drawn, other = (
-        query_traits(routed(1, early_stop=QueryEarlyStop(in_full=in_full, at_tokens=at_tokens, **STOP)), FIELDS, ())
+        dict(TRAITS.of(routed(1, early_stop=QueryEarlyStop(in_full=in_full, at_tokens=at_tokens, **STOP)), ()))
         for in_full in (True, False)
     )
     assert set(drawn) - set(other) == {"latency", "field:camera", "field:lens"}

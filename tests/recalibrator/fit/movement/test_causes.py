@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from recalibrator.fit.movement.causes import Compared, escalation, moved_traits
+from recalibrator.fit.movement.dispersion import Dispersion
 from recalibrator.fit.movement.sentence import say
 from recalibrator.fit.movement.series_table import CATEGORIES, Series
 
@@ -23,7 +24,8 @@ def compared(rows: dict[Series, Row], before: int, after: int) -> Compared:
     counts[..., 1] = counts[..., 0] // 3
     whole = np.array([before, after], dtype=np.float64)
     categories = [list(row) for row in rows.values()]
-    return Compared(list(rows), categories, counts[0], counts[1], np.ones(len(rows)), whole, whole // 3)
+    spread = Dispersion(np.ones(counts.shape[1:3]), np.full(counts.shape[1:3], 1e9))
+    return Compared(list(rows), categories, counts[0], counts[1], spread, whole, whole // 3)
 
 
 def test_what_moves_in_a_small_segment_alone_is_confined_to_it() -> None:

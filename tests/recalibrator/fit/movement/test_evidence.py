@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.fit.movement.evidence import detector, discoveries, dispersion, log_bayes_factor
+from recalibrator.fit.movement.evidence import detector, discoveries, log_bayes_factor
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.9, 0.08, 0.02), (0.97, 0.01, 0.01, 0.01)])
@@ -31,20 +31,6 @@ def test_an_unused_category_changes_nothing() -> None:
     before, after = np.array([900.0, 100.0]), np.array([70.0, 30.0])
     padded = (np.append(one, [0.0, 0.0]) for one in (before, after))
     assert log_bayes_factor(*padded) == pytest.approx(float(log_bayes_factor(before, after)))
-
-
-def test_bursts_show_in_the_dispersion_and_a_step_does_not() -> None:
-    """Blocks of bursts of eight are eight times as dispersed; a single step in independent blocks adds nothing."""
-    rng = np.random.default_rng(3)
-    drawn = rng.binomial(250, 0.1, size=(50, 24))
-    burst = 8 * rng.binomial(250 // 8, 0.1, size=(50, 24))
-    step = np.concatenate([rng.binomial(250, 0.1, size=(50, 12)), rng.binomial(250, 0.4, size=(50, 12))], axis=1)
-    one, many, stepped = (
-        float(dispersion(np.stack([hits, 250 - hits], axis=-1).astype(float)).mean()) for hits in (drawn, burst, step)
-    )
-    assert one < 1.4
-    assert 5.0 < many < 9.0
-    assert stepped < 1.4
 
 
 def test_a_detector_without_a_known_beginning_says_nothing() -> None:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from functools import cache
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from recalibrator.core import Recalibrator, TrafficSummarizer
 from recalibrator.fit.data.label_table import LabelTable
@@ -17,7 +19,7 @@ from recalibrator.fit.movement.series_table import MOST_SERIES, Series, SeriesTa
 from recalibrator.grid import Grid
 from schemas.movement import MovementStatus
 from schemas.settings import WorkloadSettings
-from schemas.traffic import GridSpec, TrafficProfile, TrafficSummary
+from schemas.traffic import GridSpec, SampledWords, TrafficProfile, TrafficSummary, VersionTraffic
 from tests.support.recalibrator_events import FIELDS, START, routed
 
 PHOTO = WorkloadSettings.model_validate(
@@ -113,6 +115,39 @@ def test_quiet_traffic_is_explained_by_nothing() -> None:
     assert found.sentence == "Nothing that is monitored has moved."
 
 
+def _languages(segment: str | None, value: str | None, said: NDArray[np.int64]) -> TrafficProfile:
+    counts = {name: (int((said == at).sum()), 0) for at, name in enumerate(("de", "none", "en"))}
+    return TrafficProfile(segment=segment, value=value, queries=len(said), traits={"language": counts})
+
+
+def _in_bursts(queries: int, seed: int) -> Iterator[TrafficSummary]:
+    """Yield summaries of 250 queries: eight at a time from one source, and 3 % of these bursts in German."""
+    rng, block, burst = np.random.default_rng(seed), 250, 8
+    source = np.repeat(rng.choice(3, p=(0.5, 0.3, 0.2), size=queries // burst + 1), burst)
+    german = np.repeat(rng.random(queries // burst + 1) < 0.03, burst)
+    language = np.where(german[:queries], 0, 1 + (rng.random(queries) < 0.45))
+    words = SampledWords(escalated=(False,) * 125, words=((1,),) * 125)
+    for first in range(0, queries, block):
+        said, sources = language[first : first + block], source[first : first + block]
+        everywhere = _languages(None, None, said)
+        by_source = (_languages("source", f"s{at}", said[sources == at]) for at in range(3))
+        yield TrafficSummary(
+            workload="photo",
+            first_routed_at=START + timedelta(seconds=first),
+            last_routed_at=START + timedelta(seconds=first + block - 1),
+            grid=GridSpec(),
+            versions=(VersionTraffic(calibration_version=1, queries=block),),
+            profiles=(everywhere, *by_source),
+            words=words,
+        )
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_quiet_traffic_in_bursts_is_explained_by_nothing(seed: int) -> None:
+    """A rare language that comes eight queries at a time has neither risen nor fallen, in no source either."""
+    assert watched(_in_bursts(40_000, seed)).movements == ()
+
+
 def test_before_enough_queries_nothing_is_claimed() -> None:
     found = watched(stream(1_000, missing_on_web=0.3))
     assert not found.is_watching
@@ -146,6 +181,36 @@ def test_the_core_shows_and_keeps_what_moved() -> None:
     restored = Recalibrator.restore(PHOTO, core.snapshot())
     assert restored.status().moved == moved
     assert restored.snapshot() == core.snapshot()
+
+
+def test_switched_off_nothing_is_counted_or_watched() -> None:
+    """With ``explain_drift = false`` summaries hold no profiles, and the status says why nothing is explained."""
+    off = PHOTO.model_copy(update={"explain_drift": False})
+    summarizer, core = TrafficSummarizer(off), Recalibrator(off)
+    for number in range(_A_SUMMARY):
+        summarizer.add(routed(number))
+    bare = summarizer.take()
+    assert bare is not None
+    assert (bare.profiles, bare.words.words, bare.samples) == ((), (), ())
+    for summary in stream(7_000, missing_on_web=0.6):
+        core.observe(summary)
+    moved = core.status().moved
+    assert moved is not None
+    assert moved.movements == ()
+    assert moved.sentence == "What moved is not watched: explain_drift is false for this workload."
+    assert Recalibrator.restore(off, core.snapshot()).snapshot() == core.snapshot()
+
+
+def test_switched_on_again_what_is_usual_is_learned_anew() -> None:
+    """A snapshot of a time when nothing was watched leaves no stale counts to compare with."""
+    core = Recalibrator(PHOTO.model_copy(update={"explain_drift": False}))
+    core.observe(next(stream(_A_SUMMARY, missing_on_web=0.3)))
+    again = Recalibrator.restore(PHOTO, core.snapshot())
+    for summary in stream(5_000, missing_on_web=0.3):
+        again.observe(summary)
+    moved = again.status().moved
+    assert moved is not None
+    assert moved.is_watching
 
 
 def test_summaries_of_earlier_releases_say_nothing() -> None:
@@ -208,7 +273,7 @@ def test_hostile_counts_neither_overflow_nor_grow_the_state() -> None:
 def test_categories_beyond_the_room_count_together() -> None:
     table = SeriesTable()
     for number in range(40):
-        table.add(Series("latency"), str(number), 1, 0)
+        table.add(Series("latency"), {str(number): (1, 0)})
     table.close_block()
     assert len(table.categories[0]) == 12
     assert table.categories[0][-1] == "other"
