@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import Field
 
 from schemas.canonical import digest
-from schemas.event import Count, Part
+from schemas.event import Count, Many, Part
 
 BasisMark = Annotated[str, Field(min_length=1, max_length=64)]
 """A basis as results, labels and traffic name it, which may be one of a later release."""
@@ -40,7 +40,7 @@ class Basis(Part):
     """
 
     prompt: str
-    fields: tuple[str, ...]
+    fields: Many[str]
     api: str
     decoding: str
     uncertainty: str

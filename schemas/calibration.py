@@ -27,6 +27,7 @@ from schemas.event import (
     Count,
     Event,
     JsonObject,
+    Many,
     NonNegative,
     Ordinal,
     Part,
@@ -55,8 +56,8 @@ CalibrationState = Literal["active", "cold_start", "infeasible"]
 class CalibrationMap(Part):
     """The map g as knots: uncertainty strictly increasing, error probability non-decreasing."""
 
-    uncertainty: Annotated[tuple[Uncertainty, ...], Field(max_length=MAX_KNOTS)]
-    error_probability: Annotated[tuple[Probability, ...], Field(max_length=MAX_KNOTS)]
+    uncertainty: Annotated[Many[Uncertainty], Field(max_length=MAX_KNOTS)]
+    error_probability: Annotated[Many[Probability], Field(max_length=MAX_KNOTS)]
 
     @model_validator(mode="after")
     def _is_a_map(self) -> Self:

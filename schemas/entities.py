@@ -30,7 +30,7 @@ class _OneMessage:
 
 EntityText = Annotated[str, Field(max_length=MAX_VALUE_CHARS)]
 EntityValue = Annotated[
-    EntityText | Annotated[tuple[EntityText, ...], Field(max_length=MAX_VALUES)] | None, _OneMessage()
+    EntityText | Annotated[tuple[EntityText, ...], Field(max_length=MAX_VALUES, fail_fast=True)] | None, _OneMessage()
 ]
 Entities = Annotated[dict[Annotated[str, Field(max_length=255)], EntityValue], Field(max_length=MAX_FIELDS)]
 """``{field: text | [text, ...] | null}``."""

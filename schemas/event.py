@@ -12,13 +12,14 @@ from collections import Counter
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from itertools import islice
 from math import isfinite
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    FailFast,
     Field,
     GetJsonSchemaHandler,
     JsonValue,
@@ -188,6 +189,11 @@ _JSON_VALUES = TypeAdapter(dict[str, JsonValue])
 JsonObject = Annotated[dict[str, Any], AfterValidator(readable), _AsJsonValues]
 """A JSON object whose members are the sender's own. :func:`readable` alone looks at them: pydantic's own type for JSON
 values calls Python for each of hundreds of numbers, when it validates and when it writes."""
+
+
+Item = TypeVar("Item")
+Many = Annotated[tuple[Item, ...], FailFast()]
+"""A list whose first faulty item ends its validation: one is named; to find all in a megabyte of them took seconds."""
 
 
 class Part(BaseModel):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.event import Count, Flag, NonNegative, Part, Probability, QueryId, Real, Timestamp
+from schemas.event import Count, Flag, Many, NonNegative, Part, Probability, QueryId, Real, Timestamp
 from schemas.traffic import CategoryName, TraitName
 
 
@@ -44,7 +44,7 @@ class MovedTrait(Part):
     segment: TraitName | None = None
     value: CategoryName | None = None
     is_confined: Flag = False
-    categories: Annotated[tuple[MovedCategory, ...], Field(min_length=1)]
+    categories: Annotated[Many[MovedCategory], Field(min_length=1)]
     information: NonNegative
     escalation_explained: Real | None = None
     follows: TraitName | None = None
@@ -72,7 +72,7 @@ class RateChange(Part):
 
     before: Probability
     after: Probability
-    effects: tuple[GroupEffect, ...] = ()
+    effects: Many[GroupEffect] = ()
 
 
 class Movement(Part):
@@ -104,11 +104,11 @@ class Movement(Part):
     is_settled: Flag = False
     queries_before: Count
     queries_after: Count
-    traits: Annotated[tuple[MovedTrait, ...], Field(min_length=1)]
+    traits: Annotated[Many[MovedTrait], Field(min_length=1)]
     escalation: RateChange
     micro_f1: RateChange | None = None
-    examples_before: tuple[QueryId, ...] = ()
-    examples_after: tuple[QueryId, ...] = ()
+    examples_before: Many[QueryId] = ()
+    examples_after: Many[QueryId] = ()
 
 
 class MovementStatus(Part):
@@ -129,4 +129,4 @@ class MovementStatus(Part):
     sentence: Annotated[str, Field(min_length=1)]
     series: Count = 0
     is_watching: Flag = False
-    movements: tuple[Movement, ...] = ()
+    movements: Many[Movement] = ()

@@ -17,6 +17,7 @@ from schemas.event import (
     Event,
     Flag,
     JsonObject,
+    Many,
     NonNegative,
     Ordinal,
     Part,
@@ -53,7 +54,7 @@ class DriftStatus(Part):
     """The detectors and what they say together."""
 
     state: DriftState
-    detectors: tuple[DetectorStatus, ...] = ()
+    detectors: Many[DetectorStatus] = ()
 
 
 class DelayQuantiles(Part):
@@ -120,7 +121,7 @@ class LabelStatus(Part):
     delay_s: DelayQuantiles = DelayQuantiles()
     per_hour: NonNegative | None = None
     requested_share: Probability | None = None
-    by_labeler: tuple[LabelerStatus, ...] = ()
+    by_labeler: Many[LabelerStatus] = ()
 
 
 class ReliabilityBin(Part):
@@ -136,14 +137,14 @@ class CalibrationError(Part):
 
     ece: Interval | None = None
     brier: Interval | None = None
-    bins: tuple[ReliabilityBin, ...] = ()
+    bins: Many[ReliabilityBin] = ()
 
 
 class UncertaintyHistogram(Part):
     """Shares of recent queries by u; ``edges`` has one entry more than ``share``, from 0 to 1."""
 
-    edges: tuple[Uncertainty, ...] = ()
-    share: tuple[Probability, ...] = ()
+    edges: Many[Uncertainty] = ()
+    share: Many[Probability] = ()
 
 
 class CostQualityCurve(Part):
@@ -157,10 +158,10 @@ class CostQualityCurve(Part):
         Index of the policy in force.
     """
 
-    threshold: tuple[Real, ...] = ()
-    escalation_rate: tuple[Probability, ...] = ()
-    micro_f1: tuple[Real, ...] = ()
-    sequential_cost: tuple[NonNegative, ...] = ()
+    threshold: Many[Real] = ()
+    escalation_rate: Many[Probability] = ()
+    micro_f1: Many[Real] = ()
+    sequential_cost: Many[NonNegative] = ()
     chosen: Count | None = None
 
 
@@ -195,7 +196,7 @@ class DeadLetterStatus(Part):
 
     since: Timestamp
     total: Count = 0
-    by_reason: tuple[DeadLetterCount, ...] = ()
+    by_reason: Many[DeadLetterCount] = ()
 
 
 class ModelHealth(Part):
@@ -375,11 +376,11 @@ class WorkloadStatus(Event):
     uncertainty: UncertaintyHistogram | None = None
     frontier: CostQualityCurve | None = None
     version: VersionSummary | None = None
-    routers: tuple[WorkloadRouter, ...] = ()
+    routers: Many[WorkloadRouter] = ()
     dead_letters: DeadLetterStatus | None = None
     trial: TrialStatus | None = None
     outage: OutageStatus | None = None
-    commands: tuple[CommandOutcome, ...] = ()
+    commands: Many[CommandOutcome] = ()
     handoff: HandoffStatus | None = None
     early_stop: EarlyStopStatus | None = None
     moved: MovementStatus | None = None
@@ -452,5 +453,5 @@ class RecalibratorStatus(Event):
     started_at: Timestamp
     updated_at: Timestamp
     stages: dict[str, StageStatus] = Field(default_factory=dict)
-    labelers: dict[str, tuple[LabelerStatus, ...]] = Field(default_factory=dict)
+    labelers: dict[str, Many[LabelerStatus]] = Field(default_factory=dict)
     settings: dict[str, str] = Field(default_factory=dict)

@@ -13,6 +13,7 @@ from schemas.event import (
     Count,
     Event,
     Flag,
+    Many,
     NonNegative,
     Ordinal,
     Part,
@@ -38,7 +39,7 @@ MAX_CATEGORY_CHARS = 64
 TraitName = Annotated[str, Field(min_length=1, max_length=MAX_TRAIT_CHARS)]
 CategoryName = Annotated[str, Field(min_length=1, max_length=MAX_CATEGORY_CHARS)]
 WordBucket = Annotated[int, Field(strict=True, ge=0, lt=WORD_BUCKETS)]
-_Counts = Annotated[tuple[Count, ...], Field(max_length=MAX_CELLS)]
+_Counts = Annotated[Many[Count], Field(max_length=MAX_CELLS)]
 
 
 class GridSpec(Part):
@@ -222,13 +223,11 @@ class SampledWords(Part):
         Hashes of the first words of each query.
     """
 
-    escalated: Annotated[tuple[Flag, ...], Field(max_length=MAX_SAMPLED_WORDS)] = ()
+    escalated: Annotated[Many[Flag], Field(max_length=MAX_SAMPLED_WORDS)] = ()
     segments: Annotated[
-        dict[TraitName, Annotated[tuple[CategoryName, ...], Field(max_length=MAX_SAMPLED_WORDS)]], Field(max_length=3)
+        dict[TraitName, Annotated[Many[CategoryName], Field(max_length=MAX_SAMPLED_WORDS)]], Field(max_length=3)
     ] = Field(default_factory=dict)
-    words: Annotated[
-        tuple[Annotated[tuple[WordBucket, ...], Field(max_length=100)], ...], Field(max_length=MAX_SAMPLED_WORDS)
-    ] = ()
+    words: Annotated[Many[Annotated[Many[WordBucket], Field(max_length=100)]], Field(max_length=MAX_SAMPLED_WORDS)] = ()
 
     @model_validator(mode="after")
     def _parallel(self) -> Self:
@@ -242,7 +241,7 @@ class SampledQuery(Part):
 
     query_id: QueryId
     traits: Annotated[dict[TraitName, CategoryName], Field(max_length=100)] = Field(default_factory=dict)
-    word: Annotated[tuple[WordBucket, ...], Field(max_length=100)] = ()
+    word: Annotated[Many[WordBucket], Field(max_length=100)] = ()
 
 
 class TrafficSummary(Event):
@@ -264,11 +263,11 @@ class TrafficSummary(Event):
     first_routed_at: Timestamp
     last_routed_at: Timestamp
     grid: GridSpec
-    versions: Annotated[tuple[VersionTraffic, ...], Field(min_length=1, max_length=1_000)]
-    trials: Annotated[tuple[TrialTraffic, ...], Field(max_length=1_000)] = ()
-    profiles: Annotated[tuple[TrafficProfile, ...], Field(max_length=100)] = ()
+    versions: Annotated[Many[VersionTraffic], Field(min_length=1, max_length=1_000)]
+    trials: Annotated[Many[TrialTraffic], Field(max_length=1_000)] = ()
+    profiles: Annotated[Many[TrafficProfile], Field(max_length=100)] = ()
     words: SampledWords = SampledWords()
-    samples: Annotated[tuple[SampledQuery, ...], Field(max_length=100)] = ()
+    samples: Annotated[Many[SampledQuery], Field(max_length=100)] = ()
 
     @model_validator(mode="after")
     def _cells_on_grid(self) -> Self:
