@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from schemas.errors import UcciError
+from tests.faults.arena import RATE
 from tests.faults.campaign import ENTRIES, Entry, Row, Watching, run, soak
 from tests.faults.episodes import Episode
 from tests.faults.report import document, is_harmless, memory_table, soak_document, table
@@ -42,6 +43,7 @@ TimesOption = Annotated[int | None, typer.Option(min=1, help="Faults of each kin
 SoakOption = Annotated[
     float | None, typer.Option("--soak", min=0.5, help="Soak for so many minutes instead: a drawn fault every 10 s.")
 ]
+RateOption = Annotated[float, typer.Option(min=1.0, help="Queries a second of a soak.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the report to this file.")]
 ListOption = Annotated[bool, typer.Option("--list", help="Name the kinds, and end.")]
 
@@ -53,6 +55,7 @@ def chaos(
     rounds: RoundsOption = 1,
     times: TimesOption = None,
     soak_minutes: SoakOption = None,
+    rate: RateOption = RATE,
     json_file: JsonOption = None,
     names: ListOption = False,
 ) -> None:
@@ -62,7 +65,7 @@ def chaos(
 
     Example: make chaos SEED=7 KINDS=kill,broker ROUNDS=2
 
-    Example: make chaos SOAK=10
+    Example: python -m tests.faults --soak 10 --rate 200
     """
     chosen = _chosen(kinds)
     if names:
@@ -75,7 +78,7 @@ def chaos(
     try:
         with _broker() as (broker, directory), _shown() as watching:
             if soak_minutes is not None:
-                found = soak(broker, directory, soak_minutes, seed, watching)
+                found = soak(broker, directory, soak_minutes, seed, watching, rate=rate)
                 rows, made = found.rows, soak_document(found, command, seed, began_at)
             else:
                 rows = [

@@ -75,10 +75,19 @@ class Arena:
     seed : int
     names : collection of str
         Of the processes.
+    rate : float
+        Queries a second.
     """
 
     def __init__(
-        self, broker: LocalBroker, models: ModelPair, directory: Path, seed: int, names: Collection[str] = NAMES
+        self,
+        broker: LocalBroker,
+        models: ModelPair,
+        directory: Path,
+        seed: int,
+        names: Collection[str] = NAMES,
+        *,
+        rate: float = RATE,
     ) -> None:
         self.broker = broker
         self.models = models
@@ -91,7 +100,7 @@ class Arena:
         self.config.write_text(text)
         self.settings = Settings.model_validate(tomllib.loads(text))
         create_topics(self.settings)
-        self.senders = Senders(broker.bootstrap, self.prefix, seed, rate=RATE)
+        self.senders = Senders(broker.bootstrap, self.prefix, seed, rate=rate)
         self.archive = Archive(broker.bootstrap, self.prefix, self._note)
         self.children: dict[str, Child] = {}
         self.excused: set[Place] = set()
@@ -355,10 +364,12 @@ def _source(name: str) -> str:
 
 
 @contextmanager
-def arena(broker: LocalBroker, directory: Path, seed: int, names: Collection[str] = NAMES) -> Iterator[Arena]:
+def arena(
+    broker: LocalBroker, directory: Path, seed: int, names: Collection[str] = NAMES, *, rate: float = RATE
+) -> Iterator[Arena]:
     """Make an arena for the length of a block; nothing is started yet."""
     with ModelPair() as models:
-        made = Arena(broker, models, directory, seed, names)
+        made = Arena(broker, models, directory, seed, names, rate=rate)
         try:
             yield made
         finally:

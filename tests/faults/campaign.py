@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults import broker_faults, model_faults, process_faults, state_faults
-from tests.faults.arena import Arena, Ended, arena, stage_of
+from tests.faults.arena import RATE, Arena, Ended, arena, stage_of
 from tests.faults.checker import Area, Finding
 from tests.faults.episodes import Episode, Kind
 from tests.faults.evidence import Evidence
@@ -248,11 +248,13 @@ class Soak:
     queries: int
 
 
-def soak(broker: LocalBroker, directory: Path, minutes: float, seed: int, watching: Watching = _NOBODY) -> Soak:
+def soak(
+    broker: LocalBroker, directory: Path, minutes: float, seed: int, watching: Watching = _NOBODY, *, rate: float = RATE
+) -> Soak:
     """Let a drawn fault befall the service every ten seconds, or when the last one is over; follow its memory."""
     draw, entries = random.Random(f"{seed} soak"), {entry.name: entry for entry in ENTRIES}
     rows = {name: Row(name, [], []) for name in _SOAKED}
-    with arena(broker, directory / "soak", seed) as stage:
+    with arena(broker, directory / "soak", seed, rate=rate) as stage:
         stage.start()
         watch = MemoryWatch(lambda: _pids(stage))
         watch.start()
