@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -39,9 +40,13 @@ SESSION_S = 6.0
 START_S = 60.0
 NAMES = ("router-0", "router-1", "join", "fit")
 SETTLE_S = 90.0
+"""Longest time from the end of a fault to the next commit."""
+
 JUDGED_S = 240.0
-"""Longest wait for the consequences of all that was sent: on a busy machine what is late must not be called lost."""
 """Longest time from the end of all faults to the last consequence; what is not there by then counts as lost."""
+
+SILENCE_S = 3.0
+"""After which no further example is expected, once everything else has come."""
 
 VERSION_S = 20.0
 """Longest time from an observation that was folded to the version that follows from it."""
@@ -225,7 +230,16 @@ class Arena:
             self.supervise(self._names)
             return self._is_settled()
 
-        return self.archive.wait_for(is_settled, timeout_s)
+        return self.archive.wait_for(is_settled, timeout_s) and self._falls_silent(timeout_s)
+
+    def _falls_silent(self, timeout_s: float) -> bool:
+        """Wait until the join has written nothing for a while: which corrections change something, it alone knows."""
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            seen = self._counts.examples
+            if not self.archive.wait_for(partial(self._counts.has_more_than, seen), SILENCE_S):
+                return True
+        return False
 
     def evidence(self) -> Evidence:
         """Return what the topics hold now."""
@@ -281,6 +295,7 @@ class Consequences:
         self._lock = Lock()
         self.latest_ms: dict[str, int] = {}
         self.results = 0
+        self.examples = 0
         self.versions: set[int] = set()
         self._answered: set[str] = set()
         self._with_result: set[str] = set()
@@ -288,6 +303,10 @@ class Consequences:
         self._traffic = 0
         self._observed_ms = 0
         self._folded_ms = 0
+
+    def has_more_than(self, examples: int) -> bool:
+        """Whether the join has written more examples than these."""
+        return self.examples > examples
 
     def take(self, record: Kept) -> None:
         """Count a record."""
@@ -309,14 +328,11 @@ class Consequences:
             return "join" not in self._stages or (self._traffic >= self.results and self._are_joined(labels))
 
     def _are_joined(self, labels: set[str]) -> bool:
-        """Whether each label has its example; one that was withdrawn before it counted has none."""
+        """Whether each label has its example; a later one that changes nothing, or was withdrawn in time, has none."""
         wanted: dict[str, int] = {}
         for query_id, _, revision in (label.rpartition("/") for label in set(labels)):
             wanted[query_id] = max(wanted.get(query_id, 0), int(revision))
-        return all(
-            self._revisions.get(one, 0) >= last or (last > 1 and one not in self._revisions)
-            for one, last in wanted.items()
-        )
+        return all(self._revisions.get(one, 0) >= last for one, last in wanted.items() if last == 1)
 
     def _saw(self, source: str, record: Kept) -> None:
         self.latest_ms[source] = max(self.latest_ms.get(source, -1), record.timestamp_ms)
@@ -342,6 +358,7 @@ class Consequences:
         if found["kind"] == "traffic":
             self._traffic += sum(part["queries"] for part in found["versions"])
         else:
+            self.examples += 1
             self._revisions[found["query_id"]] = max(self._revisions.get(found["query_id"], 0), found["revision"])
 
     def _take_calibration(self, record: Kept) -> None:
