@@ -33,6 +33,7 @@ from ucci_runtime.broker.kafka_records import record_of, source_of
 from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
 from ucci_runtime.broker.ports import LEAVE_S, MAX_POLLED, Assignee
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record
+from ucci_runtime.broker.standstill import Standstill
 
 _log = structlog.get_logger()
 
@@ -41,6 +42,7 @@ CLOSE_S = 10.0
 
 _LEAVE_POLL_S = 0.02
 _ASK_TIMEOUT_S = 5.0
+_WAKE_ASK_S = 1.0
 _MISPLACED = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})  # noqa: SLF001 client-side codes
 _MILLISECONDS = 1_000.0
 
@@ -84,6 +86,7 @@ class KafkaGroupReader:
         self._properties = properties
         self._on_final = on_final
         self._silence = Silence(float(properties["session.timeout.ms"]) / _MILLISECONDS)
+        self._standstill = Standstill()
         self._unanswered: BrokerError | None = None
         self._consumer = self._member()
         self._assignee: Assignee | None = None
@@ -114,14 +117,18 @@ class KafkaGroupReader:
         if self._misplaced:
             self._find_places()
         self._silence.polled(time.monotonic())
+        self._wake()
         first = None if self._unanswered is not None else self._consumer.poll(timeout_s)
         if self._unanswered is not None:
             self._join_anew(str(self._unanswered))
             return []
         if first is None:
+            self._standstill.drained(time.monotonic())
             return []
         rebalances, room = self._rebalances, min(most, MAX_POLLED) - 1
         messages = [first, *self._consumer.consume(room, 0)] if room > 0 else [first]
+        if len(messages) <= room:
+            self._standstill.drained(time.monotonic())
         if any(self._is_fenced_by_silence(message) for message in messages):
             self._join_anew("fenced after an outage longer than the session")
             return []
@@ -151,6 +158,8 @@ class KafkaGroupReader:
     def resume(self, sources: Collection[Input]) -> None:
         """Deliver these partitions again."""
         self._paused.difference_update(sources)
+        for source in sources:
+            self._standstill.heard(source, time.monotonic())
         self._consumer.resume(_partitions(sources))
 
     def read_from(self, starts: Mapping[Input, int]) -> None:
@@ -158,6 +167,7 @@ class KafkaGroupReader:
         partitions = [TopicPartition(source.topic, source.partition, offset) for source, offset in starts.items()]
         self._positions = dict(starts)
         self._paused, self._misplaced = set(), {}
+        self._standstill.assigned(starts, time.monotonic())
         self._consumer.assign(partitions)
         if partitions:
             # A partition that was paused before an assignment stays silent after it, unless it is resumed.
@@ -268,6 +278,7 @@ class KafkaGroupReader:
         error = message.error()
         if error is None:
             record = record_of(message)
+            self._standstill.heard(record.source, time.monotonic())
             self._positions[record.source] = record.offset + 1
             self._taken[record.source] = max(record.offset + 1, self._taken.get(record.source, 0))
             if record.timestamp_ms > 0:
@@ -275,6 +286,7 @@ class KafkaGroupReader:
             return record
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
             source = source_of(message)
+            self._standstill.heard(source, time.monotonic())
             self._positions[source] = cast(int, message.offset())
             return EndReached(source, self._positions[source])
         if error.code() in _MISPLACED:
@@ -315,6 +327,27 @@ class KafkaGroupReader:
             return
         self._taken = {source: found.offset for source, found in committed.items() if found is not None}
         self.read_from(self._assignee.assigned(committed))
+
+    def _wake(self) -> None:
+        """Assign all partitions anew where one delivers nothing though its log goes on."""
+        now_s = time.monotonic()
+        self._standstill.polled(now_s)
+        if not self._assigned:
+            return
+        for source in self._standstill.suspects(now_s, self._paused):
+            self._standstill.heard(source, now_s)
+            try:
+                _, end = self._consumer.get_watermark_offsets(TopicPartition(*source), _WAKE_ASK_S, cached=False)
+            except KafkaException:
+                return  # a broker that does not answer now is asked again after as long a silence
+            position = self._positions.get(source, end)
+            if position < end:
+                self._count("client_errors", client=self._name, code="STOOD_STILL")
+                _log.warning("a partition stood still; reading on", **source._asdict(), position=position, end=end)
+                paused = self._paused
+                self.read_from(dict(self._positions))
+                self.pause(paused)
+                return
 
     def _find_places(self) -> None:
         """Begin misplaced partitions at the beginning of their logs; later, where the broker does not answer."""

@@ -1,0 +1,111 @@
+"""A partition of which the client delivers nothing any more is read on, without a restart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from threading import Event
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from schemas.settings import Settings
+from tests.support.broker import create, produce, unique_prefix
+from tests.support.recalibrator_memory import Counts
+from ucci_runtime.broker.kafka_broker import kafka_connect
+from ucci_runtime.broker.kafka_group_reader import KafkaGroupReader
+from ucci_runtime.broker.ports import GroupOffsets
+from ucci_runtime.broker.records import Input, Record
+from ucci_runtime.broker.standstill import Standstill
+from ucci_stream.local.kafka_node import LocalBroker
+
+pytestmark = pytest.mark.broker
+
+DEADLINE_S = 30.0
+STILL_S = 0.5
+
+
+class FromTheBeginning:
+    """Reads from the beginning of whatever it is assigned."""
+
+    def assigned(self, committed: GroupOffsets) -> Mapping[Input, int]:
+        return dict.fromkeys(committed, 0)
+
+    def revoked(self) -> None:
+        """Nothing is held."""
+
+    def lost(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.fixture
+def counts() -> Counts:
+    return Counts()
+
+
+@pytest.fixture
+def topic(broker: LocalBroker) -> str:
+    name = f"{unique_prefix()}.input"
+    create(broker.bootstrap, {name: 2})
+    return name
+
+
+@pytest.fixture
+def reader(broker: LocalBroker, topic: str, counts: Counts) -> Iterator[KafkaGroupReader]:
+    """A member that asks about a partition after half a second of silence."""
+    table = {"kafka": {"bootstrap.servers": broker.bootstrap}, "topics": {"prefix": topic.removesuffix(".input")}}
+    connect = kafka_connect(Settings.model_validate(table), "recalibrator")
+    made = connect("one", count=counts, on_final=lambda error: pytest.fail(str(error)), closing=Event()).group_reader(
+        "join", [topic]
+    )
+    assert isinstance(made, KafkaGroupReader)
+    made._standstill = Standstill(STILL_S)
+    made.subscribe(FromTheBeginning())
+    yield made
+    made.close()
+
+
+def read(reader: KafkaGroupReader, wanted: int) -> list[tuple[int, int]]:
+    """Return partition and offset of so many records, in order of arrival."""
+    found: list[tuple[int, int]] = []
+    deadline_s = time.monotonic() + DEADLINE_S
+    while len(found) < wanted:
+        assert time.monotonic() < deadline_s, f"{len(found)} of {wanted} records came"
+        found += [(one.source.partition, one.offset) for one in reader.poll(0.05) if isinstance(one, Record)]
+    return found
+
+
+def stood_still(counts: Counts) -> float:
+    return sum(amount for name, amount in counts.totals.items() if "STOOD_STILL" in name)
+
+
+def test_a_partition_that_the_client_forgot_stood_still(
+    broker: LocalBroker, topic: str, reader: KafkaGroupReader, counts: Counts
+) -> None:
+    """Every record comes once and in order, although the client was told to fetch nothing of either partition."""
+    produce(broker.bootstrap, topic, [(f"k{n}", b"before") for n in range(20)])
+    before = read(reader, 20)
+    # What the reader does not know of, as after a resume that got lost in the client.
+    reader._consumer.pause([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+    produce(broker.bootstrap, topic, [(f"k{n}", b"after") for n in range(20)])
+    found = [*before, *read(reader, 20)]
+    for partition in (0, 1):
+        offsets = [offset for number, offset in found if number == partition]
+        assert offsets == list(range(len(offsets)))
+    assert stood_still(counts) >= 1
+
+
+def test_what_is_idle_or_paused_on_purpose_is_left_alone(
+    broker: LocalBroker, topic: str, reader: KafkaGroupReader, counts: Counts
+) -> None:
+    """An idle partition is no fault, and one that its user has paused stays so."""
+    produce(broker.bootstrap, topic, [(f"k{n}", b"before") for n in range(20)])
+    read(reader, 20)
+    reader.pause([Input(topic, 0)])
+    produce(broker.bootstrap, topic, [(f"k{n}", b"after") for n in range(20)])
+    seen = {number for number, _ in read(reader, 1)}
+    until_s = time.monotonic() + 4 * STILL_S
+    while time.monotonic() < until_s:
+        seen |= {one.source.partition for one in reader.poll(0.05) if isinstance(one, Record)}
+    assert seen == {1}
+    assert stood_still(counts) == 0
