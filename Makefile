@@ -10,10 +10,9 @@ LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header
 # What only its own target runs: extra installs, downloads, containers.
 ON_REQUEST := not vllm and not label_studio and not image and not ops_tools and not three_brokers
-# Tests wait more than they compute, so there are more processes than cores. The tests of a file stay together, since
-# they share brokers and services. A process that a hung test ended is replaced, and runs that file again: not for ever.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; n = os.cpu_count() or 1; print(min(2 * n, n + 2))')
-PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 2
+# One process a core; the tests of a file stay together, since they share brokers and services. A process that a hung
+# test ended is replaced, which runs the same file again: not for ever.
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadfile --max-worker-restart 2
 # A test that hangs fails after `timeout` in pyproject.toml. One that cannot be interrupted, since it waits inside a C
 # library or for a thread, ends its process with the stacks of all threads: a hang never costs the whole run.
 HANGS  := -o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true

@@ -21,7 +21,7 @@ from tests.support.router_processes import hashed_models
 from tests.support.routers import value_of
 from ucci_stream.local.kafka_node import LocalBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(380)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
 GOLD_LINES = 320
@@ -118,7 +118,7 @@ async def test_every_command_of_the_page_runs(broker: LocalBroker, topic_prefix:
         environ["PATH"] = f"{shims(tmp_path / 'bin')}:{environ['PATH']}"
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         done = await asyncio.to_thread(
-            subprocess.run, ["bash", "-c", text], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=240
+            subprocess.run, ["bash", "-c", text], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=360
         )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     versions = [json.loads(value_of(record)) for record in read_all(broker.bootstrap, f"{topic_prefix}.calibration")]
