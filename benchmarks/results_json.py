@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,31 @@ def write_results(folder: Path, document: dict[str, Any]) -> None:
         Of numbers, texts, and lists and dictionaries of these.
     """
     (folder / "results.json").write_text(json.dumps(_rounded(document), indent=1) + "\n", encoding="utf-8")
+
+
+def write_report(
+    folder: Path, results: dict[str, Any], made: dict[str, Any], page: Callable[[dict[str, Any], dict[str, Any]], str]
+) -> None:
+    """Write ``results.json`` and ``README.md``.
+
+    Parameters
+    ----------
+    folder : Path
+        Exists already.
+    results : dict
+        As the experiment returns them.
+    made : dict
+        How the results came about: command, machine, day and the like.
+    page : callable
+        From both to the page's Markdown.
+    """
+    write_results(folder, {"made": made, "results": results})
+    (folder / "README.md").write_text(page(results, made), encoding="utf-8")
+
+
+def receipt(made: dict[str, Any]) -> str:
+    """Return the line of a page that says how its results came about."""
+    return f"`{made['command']}`, {made['machine']}, Python {made['python']}, commit {made['commit']}, {made['day']}."
 
 
 def tell(document: Any, path: Path | None) -> None:

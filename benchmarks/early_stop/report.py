@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.early_stop.experiment import ESCALATED, FULL_SHARES, QUANTILES
 from benchmarks.handoff.experiment import LARGE_TOKEN, ROUNDS
 from benchmarks.paper.tables import between, percent, signed, table
-from benchmarks.results_json import write_results
+from benchmarks.results_json import receipt, write_report
 
 
 def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
@@ -22,15 +22,14 @@ def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
         How the results came about: command, seed, machine, day and the like.
     folder : Path
     """
-    write_results(folder, {"made": made, "results": results})
-    (folder / "README.md").write_text(_page(results, made), encoding="utf-8")
+    write_report(folder, results, made, _page)
 
 
 def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
     rows = results["rows"]
     parts = [
         "# Early stop: no more of an answer that cannot be kept",
-        f"`{made['command']}`, {made['machine']}, Python {made['python']}, commit {made['commit']}, {made['day']}.",
+        receipt(made),
         f"""The demo's two models, run live and greedily, on {results["queries"]:,} clean queries. The threshold
 ({results["threshold"]:.4f}; {percent(ESCALATED)} escalated where it was set, {percent(results["escalated"], 1)} here)
 and the lengths that are expected come from the other half of the recorded queries. Costs count generated tokens, a

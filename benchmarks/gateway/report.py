@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.gateway.experiment import QUANTILES
 from benchmarks.paper.tables import signed, table
-from benchmarks.results_json import write_results
+from benchmarks.results_json import receipt, write_report
 
 _PATHS = {"direct": "direct call", "kept": "gateway, kept", "escalated": "gateway, escalated"}
 
@@ -23,14 +23,13 @@ def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
         How the results came about: command, machine, day and the like.
     folder : Path
     """
-    write_results(folder, {"made": made, "results": results})
-    (folder / "README.md").write_text(_page(results, made), encoding="utf-8")
+    write_report(folder, results, made, _page)
 
 
 def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
     parts = [
         "# Gateway: latency against a direct call",
-        f"`{made['command']}`, {made['machine']}, Python {made['python']}, commit {made['commit']}, {made['day']}.",
+        receipt(made),
         _SETTING.format(rounds=len(results["loads"][0]["rounds"])),
         _latencies(results["loads"]),
         "## What the acknowledgement costs",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.paper.tables import percent, percents, table
-from benchmarks.results_json import write_results
+from benchmarks.results_json import receipt, write_report
 
 _NONE = "–"
 
@@ -23,15 +23,14 @@ def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
         How the results came about: command, machine, day and the like.
     folder : Path
     """
-    write_results(folder, {"made": made, "results": results})
-    (folder / "README.md").write_text(_page(results, made), encoding="utf-8")
+    write_report(folder, results, made, _page)
 
 
 def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
     texts = ", ".join(f"{count:,} {name}" for name, count in results["texts"].items())
     parts = [
         "# Choosing the margin of a handoff",
-        f"`{made['command']}`, {made['machine']}, Python {made['python']}, commit {made['commit']}, {made['day']}.",
+        receipt(made),
         _INTRODUCTION.format(texts=texts, rounds=results["rounds"]),
         *(text for mix in results["mixes"] for text in _mix(mix, results)),
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.handoff.experiment import ESCALATED, LARGE_TOKEN, ROUNDS
 from benchmarks.paper.tables import between, percent, percents, signed, table
-from benchmarks.results_json import write_results
+from benchmarks.results_json import receipt, write_report
 
 
 def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
@@ -21,14 +21,13 @@ def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
         How the results came about: command, seed, machine, day and the like.
     folder : Path
     """
-    write_results(folder, {"made": made, "results": results})
-    (folder / "README.md").write_text(_page(results, made), encoding="utf-8")
+    write_report(folder, results, made, _page)
 
 
 def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
     parts = [
         "# Handoff: the large model goes on from the small one",
-        f"`{made['command']}`, {made['machine']}, Python {made['python']}, commit {made['commit']}, {made['day']}.",
+        receipt(made),
         f"""The demo's two models, run live and greedily, on queries whose u lies above {results["threshold"]:.4f}, so
 that {percent(ESCALATED)} of clean texts escalate. The large model answers each query alone, and going on from the small
 model's text up to its first token with a margin below the cut: `field` hands over whole fields, `token` all of it. In

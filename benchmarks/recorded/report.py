@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.paper.tables import percent, percents, signed, table
 from benchmarks.recorded.scoring import BLOCK, TOLERANCE
 from benchmarks.recorded.stream import EXPLORED, LABELLED_ESCALATED, LABELLED_KEPT
-from benchmarks.results_json import write_results
+from benchmarks.results_json import write_report
 
 
 def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
@@ -22,8 +22,7 @@ def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
         How the results came about: command, seed, machine, day and the like.
     folder : Path
     """
-    write_results(folder, {"made": made, "results": results})
-    (folder / "README.md").write_text(_page(results, made), encoding="utf-8")
+    write_report(folder, results, made, _page)
 
 
 def _page(results: dict[str, Any], made: dict[str, Any]) -> str:

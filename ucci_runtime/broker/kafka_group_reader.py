@@ -344,9 +344,7 @@ class KafkaGroupReader:
             if position < end:
                 self._count("client_errors", client=self._name, code="STOOD_STILL")
                 _log.warning("a partition stood still; reading on", **source._asdict(), position=position, end=end)
-                paused = self._paused
-                self.read_from(dict(self._positions))
-                self.pause(paused)
+                self._read_on(self._positions)
                 return
 
     def _find_places(self) -> None:
@@ -364,6 +362,10 @@ class KafkaGroupReader:
             if taken is not None and taken < low:
                 self._note_lost(source, taken, low)
             starts[source] = low
+        self._read_on(starts)
+
+    def _read_on(self, starts: Mapping[Input, int]) -> None:
+        """Assign all partitions anew from these offsets; what was paused stays so."""
         paused = self._paused
         self.read_from(starts)
         self.pause(paused & starts.keys())

@@ -26,7 +26,7 @@ from recalibrator.fit.movement.series_table import OTHER, RECENT_BLOCKS, Counts,
 from recalibrator.fit.movement.vocabulary import Vocabulary
 from schemas.event import from_us, to_us
 from schemas.labelled import LabelledExample
-from schemas.movement import MovedTrait, Movement, MovementStatus
+from schemas.movement import Movement, MovementStatus
 from schemas.traffic import SampledWords, TrafficProfile, TrafficSummary
 
 ALPHA = 1e-4
@@ -298,7 +298,7 @@ class MovementMonitor:
             moved.whole,
             moved.escalated,
         )
-        traits = tuple(self._moved_traits(compared))
+        traits = tuple(moved_traits(compared, self._alpha))
         if not traits:
             return None
         rates, since = escalation(compared), from_us(moved.since_us)
@@ -315,9 +315,6 @@ class MovementMonitor:
             examples_before=before,
             examples_after=after,
         )
-
-    def _moved_traits(self, compared: Compared) -> list[MovedTrait]:
-        return moved_traits(compared, self._alpha)
 
     def status(self, labels: LabelTable) -> MovementStatus:
         """Return what moved, newest first; micro-F1 of the newest by the labels that are known now."""
