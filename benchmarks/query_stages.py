@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.model_calls import KeepAll, reply_body, settings_for
+from benchmarks.model_calls import TOKENS, KeepAll, reply_body, settings_for
 from benchmarks.results_json import tell
 from benchmarks.router import _ROUTED_AT, _TEXT
 from schemas.event import refuse_duplicate_keys
@@ -26,9 +26,11 @@ from stream_router.commit.outcome import Outcome, OutputTopics
 from stream_router.commit.shared_ledger import SharedLedger
 from stream_router.intake.decode import decode_query
 from stream_router.model_client.answer import parse_answer
+from stream_router.model_client.field_margins import field_margins
 from stream_router.model_client.reply import read_reply
 from stream_router.model_client.request import build_request
 from stream_router.model_client.uncertainty import TOKEN_MARGIN
+from stream_router.ports import TokenMark
 from ucci_runtime.broker.records import Input, Record
 
 CALLS = 5
@@ -94,6 +96,7 @@ def measure(rounds: int) -> dict[str, float]:
     query, record = QueryEvent.from_json(value), Record(Input("queries", 0), 0, b"q-1", value)
     reply = read_reply(body, TOKEN_MARGIN)
     run = parse_answer("small", reply, workload.fields, 0.1)
+    marks = [TokenMark(at * len(reply.text) // TOKENS, 0.97) for at in range(TOKENS)]
     outputs = OutputTopics("results", "dead-letters")
 
     def cascade() -> QueryCascade:
@@ -110,6 +113,7 @@ def measure(rounds: int) -> dict[str, float]:
         "read the reply, 50 tokens": lambda: read_reply(body, TOKEN_MARGIN),
         "the bare loop's json.loads of it": lambda: json.loads(body),
         "parse the answer": lambda: parse_answer("small", reply, workload.fields, 0.1),
+        "of a streamed answer, its fields' margins": lambda: field_margins(reply.text, marks, workload.fields),
         "decide, and make the result": lambda: cascade().result("small", costs, "router-0"),
         "write the result": lambda: outputs.result(record, routed),
         "of it, as model_dump_json().encode()": lambda: routed.model_dump_json().encode(),

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from schemas.command import Command
 from schemas.errors import DecodeError
-from schemas.event import MAX_RECORD_BYTES, decode_error, refuse_duplicate_keys
+from schemas.event import MAX_RECORD_BYTES, decoded, refuse_duplicate_keys
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
@@ -55,10 +55,7 @@ def decode_observation(value: bytes | None, workloads: Collection[str]) -> Obser
     present = _present(value)
     if len(present) > MAX_RECORD_BYTES:
         raise DecodeError("too_large", f"record of {len(present)} bytes exceeds {MAX_RECORD_BYTES}: send less")
-    try:
-        event = _OBSERVATION.validate_json(present)
-    except ValidationError as error:
-        raise decode_error(error) from None
+    event: Observation = decoded(_OBSERVATION.validator, present)
     if event.sent_by_others:
         refuse_duplicate_keys(present)
     _check_workload(event.workload, workloads)

@@ -136,7 +136,8 @@ class Service:
         OSError
             When the HTTP address is taken or a disk is full.
         """
-        # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else.
+        # More threads for matrices of a few hundred cells only spin, and take the cores from everybody else. Besides,
+        # sums of more than 10,000 labels differ in their last digits with the number of threads.
         threadpool_limits(1, "blas")
         self._probes = self._start_probes()
         try:

@@ -28,6 +28,7 @@ from schemas.event import (
     Event,
     JsonObject,
     Many,
+    Members,
     NonNegative,
     Ordinal,
     Part,
@@ -183,7 +184,7 @@ class Target(Part):
     certified: Annotated[Real, Field(ge=0.5, lt=1.0)] | None = None
     max_escalation: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
     cost: Annotated[Price | None, Field(exclude_if=_is_absent)] = None
-    fields: Annotated[dict[str, TargetShare], Field(exclude_if=_is_absent)] = Field(default_factory=dict)
+    fields: Annotated[Members[str, TargetShare], Field(exclude_if=_is_absent)] = Field(default_factory=dict)
 
     @property
     def is_plain(self) -> bool:
@@ -259,7 +260,7 @@ class TargetStanding(Part):
 
     binds: str | None = None
     wanted_escalation: Probability | None = None
-    fields: dict[str, Interval] = Field(default_factory=dict)
+    fields: Members[str, Interval] = Field(default_factory=dict)
     budget: BudgetStanding | None = None
 
     @property

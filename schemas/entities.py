@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
+
+from schemas.event import Many, Members
 
 MAX_VALUE_CHARS = 4_096
 MAX_VALUES = 256
@@ -29,10 +32,8 @@ class _OneMessage:
 
 
 EntityText = Annotated[str, Field(max_length=MAX_VALUE_CHARS)]
-EntityValue = Annotated[
-    EntityText | Annotated[tuple[EntityText, ...], Field(max_length=MAX_VALUES, fail_fast=True)] | None, _OneMessage()
-]
-Entities = Annotated[dict[Annotated[str, Field(max_length=255)], EntityValue], Field(max_length=MAX_FIELDS)]
+EntityValue = Annotated[EntityText | Annotated[Many[EntityText], Field(max_length=MAX_VALUES)] | None, _OneMessage()]
+Entities = Annotated[Members[Annotated[str, Field(max_length=255)], EntityValue], Field(max_length=MAX_FIELDS)]
 """``{field: text | [text, ...] | null}``."""
 
 EntityMapping = Mapping[str, str | tuple[str, ...] | list[str] | None]
@@ -70,9 +71,22 @@ def field_values(value: str | Iterable[str] | None) -> frozenset[str]:
     ['iso 100']
     """
     if value is None:
-        return frozenset()
-    texts = (value,) if isinstance(value, str) else value
-    return frozenset(folded for text in texts if (folded := normalise(text)))
+        return _NO_VALUES
+    if isinstance(value, str):
+        return _values_of_short(value) if len(value) <= _SHORT_CHARS else _values_of(value)
+    return frozenset(folded for text in value if (folded := normalise(text)))
+
+
+def _values_of(text: str) -> frozenset[str]:
+    folded = normalise(text)
+    return frozenset((folded,)) if folded else _NO_VALUES
+
+
+_NO_VALUES: frozenset[str] = frozenset()
+_SHORT_CHARS = 64
+# A join compares the same few values again and again: each answer with the other and with the label, as a whole and
+# field by field.
+_values_of_short = lru_cache(maxsize=1_024)(_values_of)
 
 
 def count_pairs(

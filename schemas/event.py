@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
-from itertools import islice
+from itertools import chain, takewhile
 from math import isfinite
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
@@ -19,7 +20,6 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    FailFast,
     Field,
     GetJsonSchemaHandler,
     JsonValue,
@@ -31,6 +31,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from schemas.errors import DecodeError, one_line
+from schemas.json_bytes import LONG_BYTES, Validator, collector_paused, validated
 from schemas.wire_format import unframed
 
 MAX_RECORD_BYTES = 1_000_000
@@ -46,6 +47,8 @@ MAX_INTEGER = 2**53 - 1
 
 _SHOWN_CHARS = 60
 _INTEGER_BITS = 64
+_KINDS = frozenset({dict, list, str, int, float, bool, type(None)})
+_MANY = 64
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FIRST_YEAR, _LAST_YEAR = 1970, 2999
 
@@ -141,15 +144,31 @@ def readable(value: dict[str, Any]) -> dict[str, Any]:
         if depth > MAX_DEPTH:
             raise ValueError(f"is nested more than {MAX_DEPTH} levels deep: flatten it")
         depth += 1
-        level = [inner for outer in level for inner in _inside(outer)]
+        inside = _inside_many(level) if len(level) > _MANY else None
+        level = [inner for outer in level for inner in _inside(outer)] if inside is None else inside
     return value
+
+
+def _inside_many(level: list[Any]) -> list[Any] | None:
+    """Return the values inside many, None where one is faulty: in C, as one by one takes longer than to parse them."""
+    by_kind: dict[Any, list[Any]] = {
+        kind: [value for value in level if type(value) is kind] for kind in set(map(type, level))
+    }
+    objects, lists = by_kind.get(dict, []), by_kind.get(list, [])
+    bits = max(map(int.bit_length, by_kind.get(int, [])), default=0)
+    if not (by_kind.keys() <= _KINDS and bits <= _INTEGER_BITS and all(map(isfinite, by_kind.get(float, [])))):
+        return None
+    if not _are_encodable(chain(by_kind.get(str, []), chain.from_iterable(objects))):
+        return None
+    return [*chain.from_iterable(lists), *chain.from_iterable(map(dict.values, objects))]
 
 
 def _inside(value: Any) -> list[Any]:
     """Return the values inside one value, itself checked."""
     if isinstance(value, dict):
-        for key in value:
-            _encodable(key)
+        if len(value) <= _MANY or not _are_encodable(value):
+            for key in value:
+                _encodable(key)
         return list(value.values())
     if isinstance(value, list):
         # Plots are lists of hundreds of numbers: in C, many times faster than one by one.
@@ -165,6 +184,14 @@ def _inside(value: Any) -> list[Any]:
     elif value is not None and not isinstance(value, float):
         raise ValueError(f"holds a {type(value).__name__}, which JSON does not know: send text, a number or a list")
     return []
+
+
+def _are_encodable(texts: Iterable[Any]) -> bool:
+    try:
+        "".join(texts).encode()
+    except (TypeError, UnicodeEncodeError):
+        return False
+    return True
 
 
 def _encodable(text: Any) -> None:
@@ -191,9 +218,13 @@ JsonObject = Annotated[dict[str, Any], AfterValidator(readable), _AsJsonValues]
 values calls Python for each of hundreds of numbers, when it validates and when it writes."""
 
 
+Key = TypeVar("Key", bound=str)
 Item = TypeVar("Item")
-Many = Annotated[tuple[Item, ...], FailFast()]
+Many = Annotated[tuple[Item, ...], Field(fail_fast=True)]
 """A list whose first faulty item ends its validation: one is named; to find all in a megabyte of them took seconds."""
+
+Members = Annotated[dict[Key, Item], Field(fail_fast=True)]
+"""A JSON object with keys of the sender's choice, whose first faulty member ends its validation; see :data:`Many`."""
 
 
 class Part(BaseModel):
@@ -239,10 +270,7 @@ class Event(Part):
             raise DecodeError("too_large", f"record of {len(raw)} bytes exceeds {MAX_RECORD_BYTES}: send less")
         if raw.startswith(_BYTE_ORDER_MARK):
             raise DecodeError("not_json", "not valid JSON: starts with a byte order mark; send UTF-8 without one")
-        try:
-            event = cls.model_validate_json(raw)
-        except ValidationError as error:
-            raise decode_error(error) from None
+        event: Self = decoded(cls.__pydantic_validator__, raw)
         if cls.sent_by_others:
             refuse_duplicate_keys(raw)
         return event
@@ -268,6 +296,32 @@ def _encoded(data: bytes | str) -> bytes:
         raise DecodeError("not_json", f"not valid JSON: a lone surrogate at character {error.start}") from None
 
 
+def decoded(validator: Validator, raw: bytes) -> Any:
+    """Return what a validator makes of JSON.
+
+    Raises
+    ------
+    DecodeError
+        As :meth:`Event.from_json`.
+    """
+    if len(raw) > LONG_BYTES:
+        with collector_paused():
+            return _decoded_long(validator, raw)
+    try:
+        return validator.validate_json(raw)
+    except ValidationError as error:
+        raise decode_error(error) from None
+
+
+def _decoded_long(validator: Validator, raw: bytes) -> Any:
+    try:
+        return validated(validator, raw)
+    except ValidationError as error:
+        fault = decode_error(error)
+    # Raised here, it does not keep pydantic's error, and with it all that was parsed.
+    raise fault
+
+
 def refuse_duplicate_keys(raw: bytes) -> None:
     """Refuse what one reader would take by its first value and the next by its last (RFC 8259, section 4).
 
@@ -277,10 +331,24 @@ def refuse_duplicate_keys(raw: bytes) -> None:
         Reason ``duplicate_key`` or ``not_json``.
     """
     try:
-        _DISTINCT_KEYS.decode(raw.decode())
+        if len(raw) <= LONG_BYTES:
+            _DISTINCT_KEYS.decode(raw.decode())
+        else:
+            with collector_paused():
+                _search_long(raw.decode())
     except (ValueError, RecursionError) as error:
         # What the first parser skipped in an unknown field, such as a number of thousands of digits.
         raise DecodeError("not_json", f"not valid JSON: {error}") from None
+
+
+def _search_long(text: str) -> None:
+    """Look for keys given twice in C alone: to call Python for each of a hundred thousand objects takes longer."""
+    objects: list[list[tuple[str, Any]]] = []
+    json.JSONDecoder(object_pairs_hook=objects.append).decode(text)
+    several = [members for members in objects if len(members) > 1]
+    if sum(map(len, several)) != sum(map(len, map(dict, several))):
+        for members in several:
+            distinct_members(members)
 
 
 def distinct_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -315,17 +383,37 @@ def decode_error(error: ValidationError) -> DecodeError:
         shown = shown[:_SHOWN_CHARS] + "…"
     if first["type"] == "missing":
         return DecodeError("missing_field", f"{field}: is required and missing", field)
-    message = first["msg"].removeprefix("Value error, ")
+    message = _IN_JSON.get(first["type"], first["msg"]).removeprefix("Value error, ")
     if first["type"] == "digest":
         return DecodeError("digest", message, "digest")
     return DecodeError("invalid_field", f"{field or 'record'}: {message} (got {shown})", field)
 
 
+_IN_JSON = {
+    "dict_type": "Input should be an object",
+    "model_type": "Input should be an object",
+    "model_attributes_type": "Input should be an object",
+    "tuple_type": "Input should be a valid array",
+}
+"""What was sent was JSON, also where it was validated as Python's values."""
+
+
 def _beginning(value: Any) -> Any:
-    """Return as much of a value as is shown of it: the whole may be a megabyte."""
-    if isinstance(value, dict):
-        return dict(islice(value.items(), _SHOWN_CHARS))
-    return value[: _SHOWN_CHARS + 1] if isinstance(value, str | list | tuple) else value
+    """Return as much of a value as is shown of it: the whole may be a megabyte, at any depth."""
+    left = _SHOWN_CHARS
+
+    def cut(value: Any) -> Any:
+        # Each value takes at least a character.
+        nonlocal left
+        left -= 1
+        if isinstance(value, dict):
+            return {cut(key): cut(inner) for key, inner in takewhile(lambda _: left > 0, value.items())}
+        if isinstance(value, list | tuple):
+            shown = [cut(inner) for inner in takewhile(lambda _: left > 0, value)]
+            return shown if isinstance(value, list) else tuple(shown)
+        return value[: _SHOWN_CHARS + 1] if isinstance(value, str) else value
+
+    return cut(value)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -36,6 +36,10 @@ class MovedTrait(Part):
     escalation_explained : float or None
         The effect of the changed shares as a share of the change in escalation (Kitagawa); null where escalation hardly
         changed. It can exceed 1 or be negative, where other effects go against it.
+    micro_f1_explained : float or None
+        The same of the change in micro-F1, by labels: of a field or its margin, what that field's answers add; of
+        ``answers``, what those of the segment do. Null where micro-F1 did not change beyond its noise, or where labels
+        do not know the trait.
     follows : str or None
         The segment whose changed mix explains most of this trait's change.
     """
@@ -47,6 +51,7 @@ class MovedTrait(Part):
     categories: Annotated[Many[MovedCategory], Field(min_length=1)]
     information: NonNegative
     escalation_explained: Real | None = None
+    micro_f1_explained: Real | None = None
     follows: TraitName | None = None
 
 
@@ -56,7 +61,7 @@ class GroupEffect(Part):
     Parameters
     ----------
     group, value : str
-        ``segment`` names with their values; of micro-F1 ``field`` and a field's name.
+        A segment's name and one of its values; of micro-F1 also ``field`` and a field's name.
     composition, within : float
         In the unit of the rate; over all values of a group, both together are the change.
     """
@@ -68,10 +73,20 @@ class GroupEffect(Part):
 
 
 class RateChange(Part):
-    """A rate before and after, and what it is made of."""
+    """A rate before and after, and what it is made of.
+
+    Parameters
+    ----------
+    before, after : float
+    error : float or None
+        Standard error of the change; null where all queries are counted.
+    effects : tuple of GroupEffect
+        The largest first.
+    """
 
     before: Probability
     after: Probability
+    error: NonNegative | None = None
     effects: Many[GroupEffect] = ()
 
 
@@ -93,7 +108,7 @@ class Movement(Part):
     escalation : RateChange
         By segment.
     micro_f1 : RateChange or None
-        Of the answers served, by recent labels and field; null where too few labels are from after.
+        Of the answers served, by recent labels, by field and by segment; null where too few labels are from after.
     examples_before, examples_after : tuple of str
         Ids of queries without and with what moved first, drawn by a hash.
     """

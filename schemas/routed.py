@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from schemas.basis import BasisMark
 from schemas.costs import QueryCost
@@ -18,6 +18,7 @@ from schemas.event import (
     Count,
     Event,
     Flag,
+    Members,
     NonNegative,
     Ordinal,
     Part,
@@ -123,7 +124,11 @@ class Decisions:
 
 
 class ModelRun(Part):
-    """What one model did for one query; ``valid`` false and ``error`` set when it ran and failed."""
+    """What one model did for one query; ``valid`` false and ``error`` set when it ran and failed.
+
+    ``field_margins`` says how sure the small model was of each field: the mean margin p1 - p2 of the tokens of its
+    value. It is there where the small call was streamed and ``explain_drift`` is on, and absent otherwise.
+    """
 
     model: str
     raw: str | None = None
@@ -135,6 +140,7 @@ class ModelRun(Part):
     latency_s: NonNegative = 0.0
     error: str | None = None
     prompt_tokens: Count = 0
+    field_margins: Annotated[Members[str, Probability] | None, Field(exclude_if=lambda margins: margins is None)] = None
 
 
 class QueryHandoff(Part):

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from schemas.basis import Basis, basis_of
-from schemas.calibration import Signal, Target
+from schemas.calibration import Signal, Target, TargetShare
 from schemas.canonical import digest
 from schemas.costs import ModelCosts
 from schemas.detectors import DEFAULT_DETECTORS, check_detector
@@ -584,6 +584,8 @@ class _TargetTable(Target):
     """``Target`` as a table of the file: events may carry keys of a later contract, the file may not."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+    # Of a file every fault is named; of an event, whose sender may be hostile, the first.
+    fields: dict[str, TargetShare] = Field(default_factory=dict)
 
 
 class _CostTable(ModelCosts):
@@ -706,6 +708,9 @@ class WorkloadSettings(Section):
     explain_drift : bool
         Whether the join counts what queries are like, and the status says what moved. Without it summaries are small,
         and the join spares that work; detectors and thresholds are the same.
+    field_margins : bool
+        Has small calls streamed, as ``handoff`` and ``early_stop`` do, so that results say how sure the small model was
+        of each field, and the status whether that moved. Streaming costs the router about three times the CPU time.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -727,6 +732,7 @@ class WorkloadSettings(Section):
     early_stop: Annotated[EarlyStopSettings | None, BeforeValidator(_early_stop_table)] = None
     segments: Annotated[tuple[SegmentName, ...], Field(max_length=3)] = ()
     explain_drift: bool = True
+    field_margins: bool = False
 
     @field_validator("prompt")
     @classmethod

@@ -5,7 +5,8 @@ What the page, the alerts and people read.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, JsonValue
 
@@ -18,6 +19,7 @@ from schemas.event import (
     Flag,
     JsonObject,
     Many,
+    Members,
     NonNegative,
     Ordinal,
     Part,
@@ -147,6 +149,25 @@ class UncertaintyHistogram(Part):
     share: Many[Probability] = ()
 
 
+class SegmentScore(Part):
+    """micro-F1 of the answers served to the queries of one segment.
+
+    Parameters
+    ----------
+    segment, value : str
+        Such as ``source`` and ``web``.
+    effective_labels : float
+        Kish's size of the weighted sample behind it; a value with fewer than 50 is left out.
+    micro_f1 : Interval
+        By recent labels and their inverse propensity, with a 95 % interval.
+    """
+
+    segment: str
+    value: str
+    effective_labels: NonNegative
+    micro_f1: Interval
+
+
 class CostQualityCurve(Part):
     """What other thresholds would give: some policies "escalate u above the threshold", from all to none.
 
@@ -179,7 +200,7 @@ class VersionSummary(Part):
     created_at: Timestamp
     trigger: str
     parent_version: Count | None = None
-    changed: dict[str, tuple[JsonValue, JsonValue]] = Field(default_factory=dict)
+    changed: Members[str, tuple[JsonValue, JsonValue]] = Field(default_factory=dict)
 
 
 class DeadLetterCount(Part):
@@ -210,7 +231,7 @@ class ModelHealth(Part):
     state: Literal["up", "probing", "down"]
     calls: Count = 0
     failures: Count = 0
-    latency_s: dict[Literal["p50", "p90", "p99"], NonNegative] = Field(default_factory=dict)
+    latency_s: Members[Literal["p50", "p90", "p99"], NonNegative] = Field(default_factory=dict)
     overloaded: Flag = False
     concurrency_limit: Count | None = None
     in_flight: Count = 0
@@ -222,6 +243,10 @@ VersionLineage = Literal["first", "follows", "skips", "forks"]
 """``first``: none was in force before. ``follows``: it was made while that one was in force. ``skips``: it was made
 after versions that this router has not seen, as after a restart. ``forks``: the fit that made it did not know the
 version in force, for it names an earlier parent or none; two fits may be at work, or one went on from old state."""
+
+
+Served = Literal["topic", "http"]
+"""Where queries come from: the queries topic, or callers of a gateway, who wait for the answer."""
 
 
 class VersionInUse(Part):
@@ -241,15 +266,16 @@ class VersionInUse(Part):
 
 
 class WorkloadRouter(Part):
-    """What one router does for one workload."""
+    """What one router, or one gateway, does for one workload."""
 
     instance_id: str
+    serves: Served = "topic"
     ready: Flag
     silent: Flag = False
     version: Count | None = None
     since: Timestamp | None = None
     trial: Count | None = None
-    models: dict[Literal["small", "large"], ModelHealth] = Field(default_factory=dict)
+    models: Members[Literal["small", "large"], ModelHealth] = Field(default_factory=dict)
     updated_at: Timestamp
 
 
@@ -349,7 +375,8 @@ class WorkloadStatus(Event):
     ``version``, ``routers``, ``dead_letters``, ``labels.by_labeler``, ``lag.records`` and ``lag.seconds`` come from
     other topics than the rest: they are null or empty on ``status``, and filled in where the status is served.
     ``commands`` holds the outcomes of the latest commands, oldest first. ``standing`` is how the version in force meets
-    a target that is more than a micro-F1, and what would bind a new one; absent otherwise.
+    a target that is more than a micro-F1, and what would bind a new one; absent otherwise. ``per_segment`` is empty
+    where the workload names no segments, or ``explain_drift`` is false.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -362,7 +389,8 @@ class WorkloadStatus(Event):
     threshold: Probability | None = None
     target: Target
     micro_f1: Interval | None = None
-    per_field: dict[str, Probability] = Field(default_factory=dict)
+    per_field: Members[str, Probability] = Field(default_factory=dict)
+    per_segment: Many[SegmentScore] = ()
     escalation_rate: Probability | None = None
     cost: CostRate | None = None
     labels: LabelStatus = LabelStatus()
@@ -408,7 +436,7 @@ class RouterStatus(Event):
     """What one router instance runs, refuses and has done (key: instance_id).
 
     ``settings`` holds what it runs with, where that differs from the defaults: JSON by dotted key, secrets redacted, of
-    prompts a digest. Empty in records of earlier releases.
+    prompts a digest. Empty in records of earlier releases. ``serves`` tells a router of the topic from a gateway.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -417,14 +445,26 @@ class RouterStatus(Event):
     started_at: Timestamp
     updated_at: Timestamp
     ready: Flag
-    versions: dict[str, VersionInUse] = Field(default_factory=dict)
-    rejected_versions: dict[str, Count] = Field(default_factory=dict)
-    models: dict[str, dict[Literal["small", "large"], ModelHealth]] = Field(default_factory=dict)
-    lag: dict[str, Count] = Field(default_factory=dict)
+    serves: Served = "topic"
+    versions: Members[str, VersionInUse] = Field(default_factory=dict)
+    rejected_versions: Members[str, Count] = Field(default_factory=dict)
+    models: Members[str, Members[Literal["small", "large"], ModelHealth]] = Field(default_factory=dict)
+    lag: Members[str, Count] = Field(default_factory=dict)
     in_flight: Count = 0
-    counters: dict[str, Count] = Field(default_factory=dict)
-    lag_s: dict[str, NonNegative] = Field(default_factory=dict)
-    settings: dict[str, str] = Field(default_factory=dict)
+    counters: Members[str, Count] = Field(default_factory=dict)
+    lag_s: Members[str, NonNegative] = Field(default_factory=dict)
+    settings: Members[str, str] = Field(default_factory=dict)
+
+
+_Router = TypeVar("_Router", WorkloadRouter, RouterStatus)
+
+
+def that_answer(routers: Sequence[_Router]) -> list[_Router]:
+    """Return the routers on which the answers hang: those of the topic, and gateways where there are no others.
+
+    A gateway that is up answers none of the queries that wait in the topic.
+    """
+    return [one for one in routers if one.serves == "topic"] or list(routers)
 
 
 class TopicLag(Part):
@@ -438,7 +478,7 @@ class StageStatus(Part):
     """One stage of a recalibrator."""
 
     ready: Flag
-    lag: dict[str, TopicLag] = Field(default_factory=dict)
+    lag: Members[str, TopicLag] = Field(default_factory=dict)
 
 
 class RecalibratorStatus(Event):
@@ -452,6 +492,6 @@ class RecalibratorStatus(Event):
     instance_id: Annotated[str, Field(min_length=1)]
     started_at: Timestamp
     updated_at: Timestamp
-    stages: dict[str, StageStatus] = Field(default_factory=dict)
-    labelers: dict[str, Many[LabelerStatus]] = Field(default_factory=dict)
-    settings: dict[str, str] = Field(default_factory=dict)
+    stages: Members[str, StageStatus] = Field(default_factory=dict)
+    labelers: Members[str, Many[LabelerStatus]] = Field(default_factory=dict)
+    settings: Members[str, str] = Field(default_factory=dict)

@@ -14,6 +14,7 @@ from schemas.event import (
     Event,
     Flag,
     Many,
+    Members,
     NonNegative,
     Ordinal,
     Part,
@@ -36,6 +37,15 @@ MAX_TRAIT_CHARS = 300
 """Of a trait's name: ``field:`` and a field's."""
 
 MAX_CATEGORY_CHARS = 64
+FIELD, MARGIN, SEGMENT = "field:", "margin:", "segment:"
+"""Before the name of a field or of a segment, where they stand among the traits."""
+
+TEXT_TRAITS = ("script", "language", "letter_case", "text_length")
+"""Traits of a query's text alone."""
+
+ANSWERS = "answers"
+"""The trait of labels: how right the answer served was."""
+
 TraitName = Annotated[str, Field(min_length=1, max_length=MAX_TRAIT_CHARS)]
 CategoryName = Annotated[str, Field(min_length=1, max_length=MAX_CATEGORY_CHARS)]
 WordBucket = Annotated[int, Field(strict=True, ge=0, lt=WORD_BUCKETS)]
@@ -205,7 +215,7 @@ class TrafficProfile(Part):
     value: CategoryName | None = None
     queries: Count
     escalated: Count = 0
-    traits: Annotated[dict[TraitName, dict[CategoryName, tuple[Count, Count]]], Field(max_length=100)] = Field(
+    traits: Annotated[Members[TraitName, Members[CategoryName, tuple[Count, Count]]], Field(max_length=100)] = Field(
         default_factory=dict
     )
 
@@ -225,7 +235,7 @@ class SampledWords(Part):
 
     escalated: Annotated[Many[Flag], Field(max_length=MAX_SAMPLED_WORDS)] = ()
     segments: Annotated[
-        dict[TraitName, Annotated[Many[CategoryName], Field(max_length=MAX_SAMPLED_WORDS)]], Field(max_length=3)
+        Members[TraitName, Annotated[Many[CategoryName], Field(max_length=MAX_SAMPLED_WORDS)]], Field(max_length=3)
     ] = Field(default_factory=dict)
     words: Annotated[Many[Annotated[Many[WordBucket], Field(max_length=100)]], Field(max_length=MAX_SAMPLED_WORDS)] = ()
 
@@ -240,7 +250,7 @@ class SampledQuery(Part):
     """One query as an example: its id, its category in each trait, and its words' hashes."""
 
     query_id: QueryId
-    traits: Annotated[dict[TraitName, CategoryName], Field(max_length=100)] = Field(default_factory=dict)
+    traits: Annotated[Members[TraitName, CategoryName], Field(max_length=100)] = Field(default_factory=dict)
     word: Annotated[Many[WordBucket], Field(max_length=100)] = ()
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple, cast
 
-from schemas.status import ModelHealth, RouterStatus, VersionInUse
+from schemas.status import ModelHealth, RouterStatus, Served, VersionInUse
 from ucci_runtime.broker.records import Lag
 
 
@@ -43,11 +43,12 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which instance this is, since when it runs, and with which settings."""
+    """Which instance this is, since when it runs, with which settings, and where its queries come from."""
 
     instance_id: str
     started_at: datetime
     settings: Mapping[str, str] = field(default_factory=dict)
+    serves: Served = "topic"
 
 
 class Versions(NamedTuple):
@@ -86,6 +87,7 @@ def router_status(
     lag = sorted(backlog.lag.items())
     return RouterStatus(
         instance_id=identity.instance_id,
+        serves=identity.serves,
         started_at=identity.started_at,
         updated_at=now,
         ready=not readiness.missing,

@@ -249,7 +249,7 @@ def walk(stream: Stream, start: Stream, policy: Policy) -> Routed:
         if not isinstance(policy, TakesMess):
             raise TypeError(f"policy: {type(policy).__name__} does not take the mess of {stream.family.name}")
         policy.trust_expert()
-    policy.start(_offline_labels(start))
+    policy.start(offline_labels(start))
     routed = Routed.blank(len(stream))
     labelling = _Asked(stream) if mess is None else _Desked(stream, mess)
     servers = Servers(mess or Mess(), len(stream), stream.chance)
@@ -405,7 +405,8 @@ def _examples(stream: Stream, routed: Routed, policy: Policy, come: list[Standin
     )
 
 
-def _offline_labels(start: Stream) -> Labels:
+def offline_labels(start: Stream) -> Labels:
+    """Return the labels of the set that every policy starts from, all of both models' answers."""
     queries = len(start)
     both, none = np.ones(queries, dtype=bool), np.zeros(queries, dtype=bool)
     probability = np.full(queries, OFFLINE_PROBABILITY)

@@ -20,7 +20,7 @@ from recalibrator.grid import Grid
 from recalibrator.join.profile_counter import ProfileCounter
 from schemas import LabelledExample
 from schemas.movement import Movement
-from schemas.traffic import GridSpec
+from schemas.traffic import GridSpec, TrafficSummary
 
 SHIFT_AT, QUERIES = 5_000, 8_000
 _EARLIEST = 3 * 250
@@ -28,6 +28,7 @@ _NO_LABELS = LabelTable(Grid(GridSpec()), 0.9, SETTINGS.fields, 10)
 QUIET_SEED = 1_001
 Progress = Callable[[str], None]
 Build = Callable[[], MovementMonitor]
+Stream = Sequence[tuple[int, TrafficSummary | LabelledExample]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,37 +79,37 @@ def run(seeds: Sequence[int], quiet_queries: int, told: Progress) -> dict[str, A
     """
     outcomes = list[Outcome]()
     for scenario in (*RECORDED, *SYNTHETIC):
-        outcomes += [one_stream(scenario, seed) for seed in seeds]
+        outcomes += [one_stream(scenario, Plan(QUERIES, SHIFT_AT, seed)) for seed in seeds]
         told(scenario.name)
     quiet = {}
     for title, in_bursts in (("as drawn", False), ("in bursts", True)):
-        quiet[title] = quiet_stream(quiet_queries, QUIET_SEED, in_bursts=in_bursts)
+        quiet[title] = quiet_stream(Plan(quiet_queries, quiet_queries, QUIET_SEED, in_bursts))
         told(f"quiet, {title}")
     return {"outcomes": [asdict(one) for one in outcomes], "quiet": quiet, "cost": _cost()}
 
 
-def one_stream(scenario: Scenario, seed: int, build: Build = MovementMonitor) -> Outcome:
-    """Drive the monitors with one stream of a scenario."""
+def one_stream(scenario: Scenario, plan: Plan, build: Build = MovementMonitor, stream: Stream | None = None) -> Outcome:
+    """Drive the monitors with one stream of a scenario, which may have been drawn before."""
     monitor, noticed = build(), None
-    for number, event in events(scenario, Plan(QUERIES, SHIFT_AT, seed)):
+    for number, event in stream or events(scenario, plan):
         _take(monitor, event)
-        is_due = noticed is None and number >= SHIFT_AT and not isinstance(event, LabelledExample)
-        if is_due and _since_query(monitor) is not None:
+        is_due = noticed is None and number >= plan.shift_at and not isinstance(event, LabelledExample)
+        if is_due and _is_explained(monitor, plan.shift_at):
             noticed = number
     movements = monitor.status(_NO_LABELS).movements[::-1]
-    late = [one for one in movements if (one.since - START).total_seconds() >= SHIFT_AT - _EARLIEST]
+    late = [one for one in movements if (one.since - START).total_seconds() >= plan.shift_at - _EARLIEST]
     early = len(movements) - len(late)
     if not late:
-        return Outcome(scenario.name, seed, early=early)
+        return Outcome(scenario.name, plan.seed, early=early)
     first = late[0].traits[0]
     return Outcome(
         scenario.name,
-        seed,
+        plan.seed,
         early,
         named=first.trait,
         segment=first.value or "" if first.segment == "source" else "",
         is_right=_is_right(scenario, late[0]),
-        delay=None if noticed is None else noticed + 1 - SHIFT_AT,
+        delay=None if noticed is None else noticed + 1 - plan.shift_at,
         explained=first.escalation_explained,
         sentence=late[0].sentence,
     )
@@ -122,26 +123,25 @@ def _is_right(scenario: Scenario, found: Movement) -> bool:
 
 def _take(monitor: MovementMonitor, event: Any) -> None:
     if isinstance(event, LabelledExample):
-        monitor.on_label(event)
+        monitor.on_label(event, counts=True)
     else:
         monitor.on_traffic(event)
 
 
-def _since_query(monitor: MovementMonitor) -> float | None:
+def _is_explained(monitor: MovementMonitor, shift_at: int) -> bool:
     movements = monitor.status(_NO_LABELS).movements
-    since = (movements[0].since - START).total_seconds() if movements else None
-    return since if since is not None and since >= SHIFT_AT - _EARLIEST else None
+    return bool(movements) and (movements[0].since - START).total_seconds() >= shift_at - _EARLIEST
 
 
-def quiet_stream(queries: int, seed: int, *, in_bursts: bool, build: Build = MovementMonitor) -> dict[str, Any]:
+def quiet_stream(plan: Plan, build: Build = MovementMonitor, stream: Stream | None = None) -> dict[str, Any]:
     """Drive the monitors with a stream in which nothing moves, and collect what they say."""
     monitor = build()
     seen: dict[str, str] = {}
-    for number, event in events(QUIET, Plan(queries, queries, seed, in_bursts)):
+    for number, event in stream or events(QUIET, plan):
         _take(monitor, event)
         if number % 1_000 == 0:
             seen |= {str(one.since): one.sentence for one in monitor.status(_NO_LABELS).movements}
-    return {"queries": queries, "explanations": len(seen), "sentences": list(seen.values())}
+    return {"queries": plan.queries, "explanations": len(seen), "sentences": list(seen.values())}
 
 
 def _cost() -> dict[str, float]:
@@ -156,7 +156,7 @@ def _cost() -> dict[str, float]:
     for _ in range(20):
         monitor.status(_NO_LABELS)
     status_us = (time.process_time() - status_s) * 1e6 / 20
-    table = _full_table(200)
+    table = full_table(200)
     queries = [routed(number, one, "web", 0.05) for number, one in enumerate(asked("clean", 3_000))]
     counter, counted_s = ProfileCounter(SETTINGS), time.process_time()
     for one in queries:
@@ -178,7 +178,8 @@ def _bare(summary: Any) -> Any:
     return summary.model_copy(update={"profiles": (), "samples": (), "words": type(summary.words)()})
 
 
-def _full_table(series: int) -> SeriesTable:
+def full_table(series: int) -> SeriesTable:
+    """Return the counts of so many series, all their blocks filled."""
     table = SeriesTable()
     for _ in range(RECENT_BLOCKS):
         for number in range(series):

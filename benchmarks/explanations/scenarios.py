@@ -24,6 +24,8 @@ class Scenario:
         The value of the segment ``source`` to which it is confined; the explanation must name it as well.
     forgets : str or None
         A field that answers lose.
+    doubts : str or None
+        A field of which the small model becomes less sure, whatever it answers.
     fails : bool
         Whether answers are invalid instead.
     slower : float
@@ -31,7 +33,8 @@ class Scenario:
     sources : tuple of float or None
         Shares of ``web``, ``app``, ``api`` and ``kiosk`` after the shift.
     labels : str or None
-        ``labeler``: a new one labels; ``delay``: labels come eight times later.
+        ``labeler``: a new one labels; ``delay``: labels come eight times later; ``wrong``: half of the answers to
+        ``source`` are wrong, which nothing but labels shows.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Scenario:
     share: float = 0.25
     source: str | None = None
     forgets: str | None = None
+    doubts: str | None = None
     fails: bool = False
     slower: float = 1.0
     sources: tuple[float, float, float, float] | None = None
@@ -64,6 +68,7 @@ RECORDED = (
 SYNTHETIC = (
     Scenario("cameras missing on the web", "field:camera", share=0.4, source="web", forgets="camera"),
     Scenario("lenses missing by app", "field:lens", share=0.5, source="app", forgets="lens"),
+    Scenario("less sure of apertures by app", "margin:aperture", share=0.5, source="app", doubts="aperture"),
     Scenario("typos by API", "words", "typos", 1.0, source="api"),
     Scenario("capitals by app", "letter_case", "capitals", 0.5, source="app"),
     Scenario("German by app", "language", "german", 0.5, source="app"),
@@ -73,6 +78,7 @@ SYNTHETIC = (
     Scenario("a new source", "segment:source", sources=(0.45, 0.25, 0.15, 0.15)),
     Scenario("a slower small model", "latency", share=1.0, slower=2.5),
     Scenario("a new labeler", "labeler", labels="labeler"),
+    Scenario("wrong answers on the web", "answers", share=0.0, source="web", labels="wrong"),
     Scenario("labels come later", "label_delay", labels="delay"),
 )
 """Shifts confined to a segment, of the mix of segments, of a server and of labels."""

@@ -7,7 +7,7 @@ one after another: from one source, and in one kind of text.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
@@ -16,7 +16,16 @@ import numpy as np
 from benchmarks.explanations.scenarios import Scenario
 from benchmarks.explanations.texts import FIELDS, Asked, Kind, asked
 from recalibrator.core import TrafficSummarizer, WorkloadSettings
-from schemas import Decision, LabelledExample, LabelRequest, ModelRun, OutcomeCounts, RoutedEvent, TrafficSummary
+from schemas import (
+    Decision,
+    FieldCounts,
+    LabelledExample,
+    LabelRequest,
+    ModelRun,
+    OutcomeCounts,
+    RoutedEvent,
+    TrafficSummary,
+)
 from schemas.costs import QueryCost
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,6 +39,8 @@ _POOL: dict[Kind, int] = {"clean": 3_000}
 _OTHERS = 600
 _USUAL: tuple[tuple[Kind, float], ...] = (("capitals", 0.03), ("german", 0.03))
 _BURST = 8
+_DOUBT = 0.85
+_WRONG, _WRONG_LATER = 0.1, 0.5
 QUERIES_A_SUMMARY = 50
 LABEL_EVERY = 10
 
@@ -54,7 +65,7 @@ class Plan:
 
 def events(scenario: Scenario, plan: Plan) -> Iterator[tuple[int, TrafficSummary | LabelledExample]]:
     """Yield the stream's events, each with the number of the query that it follows."""
-    rng = np.random.default_rng(plan.seed)
+    rng, outcomes = np.random.default_rng(plan.seed), np.random.default_rng([plan.seed, 1])
     counter = TrafficSummarizer(SETTINGS)
     source, usual = "web", _usual_kind(rng)
     for number in range(plan.queries):
@@ -73,7 +84,10 @@ def events(scenario: Scenario, plan: Plan) -> Iterator[tuple[int, TrafficSummary
         if (number + 1) % QUERIES_A_SUMMARY == 0 and (summary := counter.take()) is not None:
             yield number, summary
         if number % LABEL_EVERY == 0:
-            yield number, _label(number, scenario if hit else None, rng)
+            yield (
+                number,
+                _outcome(_label(number, scenario if hit else None, rng), source, scenario if hit else None, outcomes),
+            )
 
 
 def _usual_kind(rng: np.random.Generator) -> Kind:
@@ -88,14 +102,18 @@ def _usual_kind(rng: np.random.Generator) -> Kind:
 def _changed(one: Asked, scenario: Scenario) -> Asked:
     if scenario.fails:
         return Asked(one.text, None, None)
+    if scenario.doubts is not None and scenario.doubts in one.margins:
+        doubted = {scenario.doubts: _DOUBT * one.margins[scenario.doubts]}
+        return replace(one, margins=one.margins | doubted)
     if scenario.forgets is None or one.entities is None:
         return one
-    return Asked(one.text, {**one.entities, scenario.forgets: None}, one.uncertainty)
+    return replace(one, entities={**one.entities, scenario.forgets: None})
 
 
 def routed(number: int, one: Asked, source: str, latency_s: float) -> RoutedEvent:
     """Return the result of one query."""
-    template = _template(one.text, None if one.entities is None else tuple(one.entities.items()), one.uncertainty)
+    answer = None if one.entities is None else tuple(one.entities.items())
+    template = _template(one.text, answer, one.uncertainty, tuple(one.margins.items()))
     assert template.small is not None
     return template.model_copy(
         update={
@@ -109,7 +127,10 @@ def routed(number: int, one: Asked, source: str, latency_s: float) -> RoutedEven
 
 @cache
 def _template(
-    text: str, answer: tuple[tuple[str, str | tuple[str, ...] | None], ...] | None, uncertainty: float | None
+    text: str,
+    answer: tuple[tuple[str, str | tuple[str, ...] | None], ...] | None,
+    uncertainty: float | None,
+    margins: tuple[tuple[str, float], ...],
 ) -> RoutedEvent:
     """Return the result of one text; validated once, however often it is drawn."""
     valid, entities = answer is not None, dict(answer or ())
@@ -127,7 +148,9 @@ def _template(
             uncertainty=uncertainty,
             large_probability=float(escalated),
         ),
-        small=ModelRun(model="small", entities=entities if valid else None, valid=valid),
+        small=ModelRun(
+            model="small", entities=entities if valid else None, valid=valid, field_margins=dict(margins) or None
+        ),
         large=run if escalated else None,
         cost=QueryCost(sequential=1.0, paper=1.0),
         label=LabelRequest(requested=False, probability=1.0 / LABEL_EVERY),
@@ -158,3 +181,13 @@ def _label(number: int, scenario: Scenario | None, rng: np.random.Generator) -> 
         labelled_at=routed_at + timedelta(seconds=delay_s),
         labeler=labeler,
     )
+
+
+def _outcome(
+    label: LabelledExample, source: str, scenario: Scenario | None, rng: np.random.Generator
+) -> LabelledExample:
+    """Return the label with how right the answer was: one in ten is wrong, or half where the scenario says so."""
+    fails = scenario is not None and scenario.labels == "wrong" and source == scenario.source
+    hits = int(rng.uniform() >= (_WRONG_LATER if fails else _WRONG))
+    counts = {"camera": FieldCounts(true_positives=hits, predicted=1, gold=1)}
+    return label.model_copy(update={"per_field": counts, "traits": {"segment:source": source}})

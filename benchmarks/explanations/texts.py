@@ -7,7 +7,7 @@ capitals, in a German frame, with a paragraph around them; or of another domain 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.handoff.models import Answer, LiveModel
 from stream_router.model_client.answer import EntityAnswer, InvalidAnswerError, read_entities
+from stream_router.model_client.field_margins import field_margins
 from ucci_demo.model_server import PROMPT
 from ucci_demo.recorded.traffic import OFFLINE_EXAMPLES, load_traffic
 
@@ -67,11 +68,14 @@ class Asked:
         None where the answer is not valid.
     uncertainty : float or None
         u = 1 - mean(p1 - p2) over its tokens.
+    margins : dict
+        The mean of p1 - p2 over the tokens of each field's value.
     """
 
     text: str
     entities: EntityAnswer | None
     uncertainty: float | None
+    margins: dict[str, float] = field(default_factory=dict)
 
 
 def _recipes(texts: Sequence[str]) -> list[str]:
@@ -121,4 +125,5 @@ def _asked(text: str, answer: Answer) -> Asked:
     if entities is None:
         return Asked(text, None, None)
     margins = [mark.margin for mark in answer.marks]
-    return Asked(text, entities, min(1.0, max(0.0, 1.0 - sum(margins) / len(margins))))
+    uncertainty = min(1.0, max(0.0, 1.0 - sum(margins) / len(margins)))
+    return Asked(text, entities, uncertainty, field_margins(answer.text, answer.marks, FIELDS))

@@ -16,6 +16,10 @@ from schemas.settings_text import load_settings
 STACK_DIRECTORY = Path("ucci-demo")
 """Where ``demo`` and ``up`` keep their configuration, logs and results."""
 
+KEY_VARIABLE = "UCCI_API_KEY"
+URL_VARIABLE = "UCCI_API_URL"
+"""The environment variables of the recalibrator's API: a key to show, and where it is."""
+
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", help="Path of ucci.toml; by default ./ucci.toml, else that of a running `up` or `demo`."),

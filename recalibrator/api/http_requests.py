@@ -10,13 +10,13 @@ from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote
 
 from fastapi import Path
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from schemas.errors import DecodeError
-from schemas.event import decode_error, refuse_duplicate_keys, rfc3339
+from schemas.event import decoded, refuse_duplicate_keys, rfc3339
 from schemas.feedback import FeedbackEvent
 from ucci_runtime.refusals import RequestRefused
 
@@ -214,10 +214,8 @@ def parse_object(data: bytes) -> dict[str, Any]:
         400 for what is no JSON, 422 for what is no object or gives a key twice.
     """
     try:
-        document = _OBJECT.validate_json(data)
+        document: dict[str, Any] = decoded(_OBJECT.validator, data)
         refuse_duplicate_keys(data)
-    except ValidationError as error:
-        raise _refusal(decode_error(error)) from None
     except DecodeError as error:
         raise _refusal(error) from None
     return document

@@ -6,6 +6,7 @@ verdict is carried out here.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, NamedTuple
 
 from recalibrator.fit.data.decayed_sums import LabelSums
@@ -14,7 +15,7 @@ from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, Batch, Traffic
 from recalibrator.fit.decide.certifier import Certifier
 from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
 from recalibrator.fit.drift.detector import Alarm
-from recalibrator.fit.drift.monitors import DriftMonitors
+from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
 from recalibrator.fit.estimate.estimate import Circumstances, errors_before
 from recalibrator.fit.label_quality.labeler_watch import LabelerWatch
 from recalibrator.fit.label_quality.state_machine import (
@@ -72,7 +73,14 @@ class ChangeMonitor:
         self.certifier = _certifier(settings, labels.grid.cells)
 
     def on_label(
-        self, example: LabelledExample, standing: Standing, routed_us: int, now_us: int, *, may_ask: bool
+        self,
+        example: LabelledExample,
+        standing: Standing,
+        routed_us: int,
+        now_us: int,
+        *,
+        may_ask: bool,
+        map_labels: float = inf,
     ) -> Reaction:
         """Take the first label of a query in, which the window already knows.
 
@@ -85,6 +93,8 @@ class ChangeMonitor:
         routed_us, now_us : int
         may_ask : bool
             Whether an audit could be published.
+        map_labels : float
+            Effective labels behind the map that it was routed by; infinite where that is not known.
         """
         error = 0.0 if example.small_exact else 1.0
         # Earlier releases called a failed large answer a disagreement.
@@ -94,7 +104,9 @@ class ChangeMonitor:
         if standing.counts:
             # What a failed call would have answered is unknown, other than where only one model was to be asked.
             related = None if example.reason == "degraded" else cell
-            alarms = self.drift.on_label(example.error_probability, error, agree, related, routed_us, now_us)
+            chance = example.error_probability
+            predicted = None if chance is None else Predicted(chance, map_labels)
+            alarms = self.drift.on_label(predicted, error, agree, related, routed_us, now_us)
             self.change.on_label(routed_us)
             self.mix.on_label(routed_us)
             # Trusted answers alone are not drawn by the propensities that they carry: in quarantine nothing is proven.

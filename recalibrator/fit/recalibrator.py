@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from math import inf
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from recalibrator.fit.change_monitor import ChangeMonitor, Reaction
 from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
-from recalibrator.fit.data.traffic_window import TrafficWindow
+from recalibrator.fit.data.traffic_window import PAIRS, TrafficWindow
 from recalibrator.fit.decide.pacer import Pacer
 from recalibrator.fit.decide.promise import Affordable, choose_for, reference
 from recalibrator.fit.decide.publish_policy import (
@@ -37,7 +38,7 @@ from recalibrator.fit.estimate.estimate import Circumstances, Estimate, degraded
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.movement.monitor import OFF as MOVEMENTS_OFF
-from recalibrator.fit.movement.monitor import MovementMonitor
+from recalibrator.fit.movement.monitor import MovementMonitor, labelled_traits
 from recalibrator.fit.publish.early_stopping import EarlyStopping
 from recalibrator.fit.publish.evidence import Z95, costs, evidence
 from recalibrator.fit.publish.standing import target_standing
@@ -164,6 +165,7 @@ class Recalibrator:
             window.window_labels,
             half_life=window.half_life_revisions,
             by_model=bool(self.settings.target.fields),
+            traits=labelled_traits(self.settings),
         )
         self._sums = LabelSums(self._labels)
         self._monitor = ChangeMonitor(self.settings, self.constants, self._sums, self._traffic)
@@ -239,6 +241,8 @@ class Recalibrator:
         routed_us = to_us(example.routed_at)
         self._now_us = max(self._now_us, routed_us)
         example = self._trials.take_label(example)
+        if self._movements is not None:
+            example = self._movements.with_words(example)
         change = self._labels.offer(example)
         self._counters.count(change, example.label_requested)
         if change in ("duplicate", "too_late") or not example.label_requested:
@@ -248,8 +252,15 @@ class Recalibrator:
         reaction = Reaction(refit_now=False)
         if change == "added":
             if self._movements is not None:
-                self._movements.on_label(example)
-            reaction = self._monitor.on_label(example, standing, routed_us, self._now_us, may_ask=self._may_ask)
+                self._movements.on_label(example, counts=standing.counts)
+            reaction = self._monitor.on_label(
+                example,
+                standing,
+                routed_us,
+                self._now_us,
+                may_ask=self._may_ask,
+                map_labels=self._map_labels(example.calibration_version),
+            )
         elif change != "overruled":
             self._monitor.on_correction(example, standing, routed_us, self._now_us)
         judged = self._monitor.compare_labelers(self._now_us)
@@ -260,6 +271,11 @@ class Recalibrator:
         if reaction.refit_now or news is not None:
             return self._refit(drifted=reaction.refit_now, news=news)
         return self._refit() if self._labels_until_fit <= 0 else None
+
+    def _map_labels(self, version: int | None) -> float:
+        """Return the effective labels behind a version's map; infinite where it is not known, or does not say so."""
+        former = None if version is None else self._published.find(version)
+        return inf if former is None else former.evidence.effective_labels or inf
 
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:
         self._trials.take_traffic(summary)
@@ -401,7 +417,14 @@ class Recalibrator:
         """Set what detectors compare with: they see first labels, the curves are fitted to labels as they stand."""
         revisions, known = self._labels.revisions, estimate.support.effective_labels
         error_given = inside(multiply_odds(estimate.error_given, revisions.odds(known)[1:3, None]))
-        self._monitor.drift.expect(estimate.shift.agreement, error_given, revisions.overall(known))
+        labelled = max(1.0, estimate.support.effective_pairs)
+        self._monitor.drift.expect(
+            estimate.shift.agreement,
+            error_given,
+            revisions.overall(known),
+            bounds=estimate.shift.bounds,
+            pairs=labelled + float(self._traffic.counts[PAIRS].sum()),
+        )
 
     def _emit_audit(self) -> CalibrationVersion | None:
         """Let routers begin or end an audit under what is in force, when too little is known for a new fit."""

@@ -86,10 +86,7 @@ class Joining:
         self.workloads = workloads
         self.topics = topics
         self._max_record_bytes = max_record_bytes
-        self._rules = {
-            name: LabelRules(workload.fields, frozenset(workload.trusted_labelers), tuple(workload.target.fields))
-            for name, workload in workloads.items()
-        }
+        self._rules = {name: LabelRules.of(workload) for name, workload in workloads.items()}
 
     def under(self, workloads: Mapping[str, WorkloadSettings]) -> Joining:
         """Return the same rules for workloads that are configured anew."""

@@ -9,10 +9,10 @@ from heapq import nsmallest
 from operator import itemgetter
 from typing import NamedTuple
 
-from recalibrator.join.query_traits import OTHER, QueryTraits, segments_of, word_bucket, words_of
+from recalibrator.join.query_traits import OTHER, QueryTraits, buckets_of, segments_of, words_of
 from schemas.routed import RoutedEvent
 from schemas.settings import WorkloadSettings
-from schemas.traffic import MAX_SAMPLED_WORDS, SampledQuery, SampledWords, TrafficProfile
+from schemas.traffic import MAX_SAMPLED_WORDS, SEGMENT, SampledQuery, SampledWords, TrafficProfile
 
 MAX_VALUES = 8
 """Of a segment, in one summary: the most frequent ones; the others are counted together."""
@@ -163,14 +163,14 @@ class ProfileCounter:
 
     def _samples(self) -> tuple[SampledWords, tuple[SampledQuery, ...]]:
         drawn = self._sampled()
-        buckets = [tuple(sorted(set(map(word_bucket, one.words)))) for one in drawn]
+        buckets = [buckets_of(one.words) for one in drawn]
         words = SampledWords(
             escalated=tuple(one.escalated for one in drawn),
             segments={name: tuple(one.segments[name] for one in drawn) for name in self._segments},
             words=tuple(buckets),
         )
         examples = (
-            (one.query_id, {**dict(one.traits), **{f"segment:{name}": value for name, value in one.segments.items()}})
+            (one.query_id, {**dict(one.traits), **{SEGMENT + name: value for name, value in one.segments.items()}})
             for one in drawn[:SAMPLES]
         )
         samples = (

@@ -14,16 +14,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field
 
+from recalibrator.join.query_traits import buckets_of, labelled_traits, words_of
 from recalibrator.join.row_content import compact, comparable, reduced
 from schemas.entities import Entities, equal
-from schemas.event import Count, Part, Timestamp
+from schemas.event import Count, Many, Part, Timestamp
 from schemas.feedback import MAX_REVISION, FeedbackEvent
 from schemas.labelled import LabelledExample
 from schemas.routed import RoutedEvent
+from schemas.settings import WorkloadSettings
 
 MAX_LABELERS = 64
 """Labelers of one query; feedback of one more is refused."""
@@ -49,11 +51,28 @@ class LabelRules:
         Those whose answers to an audit decide; empty where nobody is named.
     target_fields : tuple of str
         Those with a target of their own.
+    segments : tuple of str
+        Keys of the queries' metadata whose values examples name.
+    explains : bool
+        Whether examples say what their query is like.
     """
 
     fields: tuple[str, ...]
     trusted_labelers: frozenset[str] = frozenset()
     target_fields: tuple[str, ...] = ()
+    segments: tuple[str, ...] = ()
+    explains: bool = False
+
+    @classmethod
+    def of(cls, workload: WorkloadSettings) -> Self:
+        """Return the rules of a configured workload."""
+        return cls(
+            workload.fields,
+            frozenset(workload.trusted_labelers),
+            tuple(workload.target.fields),
+            workload.segments if workload.explain_drift else (),
+            workload.explain_drift,
+        )
 
 
 Rules = Mapping[str, LabelRules]
@@ -101,9 +120,9 @@ class QueryState(Part):
     """
 
     routed: RoutedEvent | None = None
-    opinions: tuple[Opinion, ...] = ()
+    opinions: Many[Opinion] = ()
     received: Count = 0
-    seen: tuple[str, ...] = ()
+    seen: Many[str] = ()
     asked_at: Timestamp | None = None
 
     @property
@@ -174,8 +193,9 @@ def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at
     if state.routed is not None:
         return Joined(state, None, ("duplicate_result",))
     asked_at = arrived_at if routed.label.requested else None
-    following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at})
-    return _change(following, _NO_VERDICT, rules[routed.workload], ())
+    ours = rules[routed.workload]
+    following = state.model_copy(update={"routed": compact(routed, ours.segments), "asked_at": asked_at})
+    return _change(following, _NO_VERDICT, ours, ())
 
 
 def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: datetime, rules: Rules) -> Joined:
@@ -321,4 +341,9 @@ def _example(
         trusted_labelers=rules.trusted_labelers,
         disputed=0 if withdrawn_at is not None else verdict.disputed,
     )
-    return example.with_small_counts(routed, feedback, rules.target_fields)
+    example = example.with_small_counts(routed, feedback, rules.target_fields)
+    if not rules.explains or not routed.label.requested:
+        return example
+    words = words_of(routed.text)
+    traits = labelled_traits(routed.text, words, routed.metadata, rules.segments)
+    return example.model_copy(update={"traits": traits, "word": buckets_of(words)})

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from schemas.routed import RoutedEvent
-from schemas.traffic import MAX_CATEGORY_CHARS, WORD_BUCKETS
+from schemas.traffic import FIELD, MARGIN, MAX_CATEGORY_CHARS, SEGMENT, WORD_BUCKETS
 
 MAX_WORDS = 32
 """Of a query: the first ones say what it is about."""
@@ -26,6 +27,10 @@ NONE, OTHER = "none", "other"
 _SCANNED_CHARS = 1_000
 _LONGEST_CLASS, _LONGEST_LATENCY_CLASS = 12, 16
 _MS = 1_000.0
+_MARGIN_BOUNDS = (0.8, 0.9, 0.99)
+MARGIN_CLASSES = ("0", "0.8", "0.9", "0.99")
+"""Of a field's margin, by what it is at least."""
+
 _SIZES = tuple(str(1 << power) for power in range(_LONGEST_LATENCY_CLASS + 1))
 _UPPER_LEAST = 3
 
@@ -80,6 +85,11 @@ def words_of(text: str) -> list[str]:
     """
     found = _WORD.findall(text[:_SCANNED_CHARS].casefold())
     return [word for word in found if not word.isdecimal()][:MAX_WORDS]
+
+
+def buckets_of(words: Sequence[str]) -> tuple[int, ...]:
+    """Return the hashes of words, each once, increasing."""
+    return tuple(sorted(set(map(word_bucket, words))))
 
 
 @lru_cache(maxsize=8_192)
@@ -156,6 +166,41 @@ def size_class(size: int, longest: int = _LONGEST_CLASS) -> str:
     return _SIZES[min(longest, max(0, size - 1).bit_length())]
 
 
+def text_traits(text: str, words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the traits of a text, each with its category, in the order of ``TEXT_TRAITS``.
+
+    Parameters
+    ----------
+    text : str
+    words : sequence of str
+        From :func:`words_of`.
+    """
+    return [
+        ("script", script(text)),
+        ("language", language(words)),
+        ("letter_case", letter_case(text)),
+        ("text_length", size_class(len(text))),
+    ]
+
+
+def labelled_traits(
+    text: str, words: Sequence[str], metadata: Mapping[str, Any] | None, segments: Sequence[str]
+) -> dict[str, str]:
+    """Return what a labelled query is like: its text's traits, and its segments as ``segment:NAME``.
+
+    Without metadata, as in rows of earlier releases, nothing is known of its segments.
+
+    Examples
+    --------
+    >>> labelled_traits("CANON 5D", ["canon", "5d"], {"source": "web"}, ("source",))["segment:source"]
+    'web'
+    """
+    found = dict(text_traits(text, words))
+    if metadata is not None:
+        found |= {SEGMENT + name: value for name, value in segments_of(metadata, segments).items()}
+    return found
+
+
 class QueryTraits:
     """The category of a query in each trait.
 
@@ -166,8 +211,9 @@ class QueryTraits:
     """
 
     def __init__(self, fields: Sequence[str]) -> None:
-        named = [(field, f"field:{field}") for field in fields[:MAX_FIELDS]]
+        named = [(field, FIELD + field) for field in fields[:MAX_FIELDS]]
         self._fields = [(field, (trait, "missing"), (trait, "given")) for field, trait in named]
+        self._margins = {field: tuple((MARGIN + field, category) for category in MARGIN_CLASSES) for field, _ in named}
         self._no_answer = [(trait, "no_answer") for _, trait in named]
 
     def of(self, routed: RoutedEvent, words: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -179,13 +225,7 @@ class QueryTraits:
         words : sequence of str
             From :func:`words_of`.
         """
-        text = routed.text
-        traits = [
-            ("script", script(text)),
-            ("language", language(words)),
-            ("letter_case", letter_case(text)),
-            ("text_length", size_class(len(text))),
-        ]
+        traits = text_traits(routed.text, words)
         small, early_stop = routed.small, routed.early_stop
         # Which calls are stopped follows the threshold: only those drawn to run in full say what answers are like.
         if small is not None and (early_stop is None or early_stop.in_full):
@@ -193,9 +233,17 @@ class QueryTraits:
             if small.valid:
                 answered = small.entities or {}
                 traits += [missing if answered.get(field) is None else given for field, missing, given in self._fields]
+                if small.field_margins:
+                    traits += self._sure(small.field_margins)
             else:
                 traits += self._no_answer
         return tuple(traits)
+
+    def _sure(self, margins: Mapping[str, float]) -> list[tuple[str, str]]:
+        """Return how sure the small model was of each field, by classes of its margin."""
+        # In the order of the workload's fields, whatever order the answer had.
+        known = ((keys, margins[field]) for field, keys in self._margins.items() if field in margins)
+        return [keys[bisect_right(_MARGIN_BOUNDS, margin)] for keys, margin in known]
 
 
 def segments_of(metadata: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import zlib
 
 from recalibrator.join.query_state import QueryState
 from recalibrator.join.row_content import reduced
+from schemas.json_bytes import validated
 
 # What is most common stands last, where the distances are shortest.
 _DICTIONARY = (
@@ -51,8 +52,13 @@ def decoded(stored: bytes | str) -> QueryState:
         content = unpacker.decompress(stored, _MAX_BYTES)
         if unpacker.unconsumed_tail:
             raise zlib.error(f"the row unpacks to more than {_MAX_BYTES} bytes")
-        return QueryState.model_validate_json(content)
+        return _state(content)
     # Rows of an earlier release are plain JSON, their labels' long values not yet replaced by digests.
-    state = QueryState.model_validate_json(stored)
+    state = _state(stored if isinstance(stored, bytes) else stored.encode())
     opinions = (one.model_copy(update={"entities": one.entities and reduced(one.entities)}) for one in state.opinions)
     return state.model_copy(update={"opinions": tuple(opinions)})
+
+
+def _state(content: bytes) -> QueryState:
+    state: QueryState = validated(QueryState.__pydantic_validator__, content)
+    return state

@@ -7,8 +7,10 @@ form, which equals exactly the digests of the values that equal it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 
+from recalibrator.join.query_traits import segments_of
 from schemas.costs import QueryCost
 from schemas.entities import Entities, normalise
 from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
@@ -20,8 +22,14 @@ _DIGEST_CHARS = 24
 _NO_COST = QueryCost(sequential=0.0, paper=0.0)
 
 
-def compact(routed: RoutedEvent) -> RoutedEvent:
+def compact(routed: RoutedEvent, segments: Sequence[str] = ()) -> RoutedEvent:
     """Return the result without what the join does not need: metadata, costs, latencies, texts that nobody labels.
+
+    Parameters
+    ----------
+    routed : RoutedEvent
+    segments : sequence of str, optional
+        Of the metadata of a result whose label was requested, the values of these keys are kept.
 
     Returns
     -------
@@ -37,7 +45,7 @@ def compact(routed: RoutedEvent) -> RoutedEvent:
             "large": _bare(routed.large, whole=asked),
             "cost": _NO_COST,
             "routed_by": "",
-            "metadata": None,
+            "metadata": segments_of(routed.metadata, segments) if asked and segments else None,
             "handoff": _bare_handoff(routed.handoff, whole=asked),
             "early_stop": None,
         }

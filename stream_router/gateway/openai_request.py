@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from schemas.errors import DecodeError
 from schemas.event import MAX_ID_CHARS, decode_error, refuse_duplicate_keys
+from schemas.json_bytes import validated
 from schemas.query import QueryEvent
 from ucci_runtime.refusals import RequestRefused
 
@@ -135,7 +136,7 @@ def read_call(endpoint: Endpoint, body: bytes, workloads: Workloads, given_id: s
 
 def _document(body: bytes) -> dict[str, Any]:
     try:
-        document = _OBJECT.validate_json(body)
+        document: dict[str, Any] = validated(_OBJECT.validator, body)
         refuse_duplicate_keys(body)
     except ValidationError as error:
         found = decode_error(error)

@@ -96,7 +96,7 @@ class GatewayService:
             settings, self._active, clock=self._clock, on_failure=self._ending.fail, metrics=self.metrics
         )
         self._identity = Identity(
-            settings.gateway.instance_id, self._clock.now(), running_settings(settings, OF_GATEWAY)
+            settings.gateway.instance_id, self._clock.now(), running_settings(settings, OF_GATEWAY), serves="http"
         )
         self._closing, self._ended = Event(), Event()
         self._topics_away: str | None = None

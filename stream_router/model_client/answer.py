@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from schemas.entities import MAX_VALUE_CHARS, MAX_VALUES
 from schemas.errors import one_line
 from schemas.routed import ModelRun
+from stream_router.model_client.field_margins import field_margins
 from stream_router.ports import Reply
 
 MAX_ANSWER_CHARS = 32_768
@@ -36,7 +37,9 @@ class _Number(str):
     __slots__ = ()
 
 
-def parse_answer(model: str, reply: Reply, fields: Sequence[str], latency_s: float) -> ModelRun:
+def parse_answer(
+    model: str, reply: Reply, fields: Sequence[str], latency_s: float, *, with_margins: bool = False
+) -> ModelRun:
     """Return one model's run: valid when the answer is whole, has probabilities, and is one JSON object.
 
     A call that was stopped early has not failed, and is no valid answer either.
@@ -48,12 +51,16 @@ def parse_answer(model: str, reply: Reply, fields: Sequence[str], latency_s: flo
     fields : sequence of str
         The workload's fields.
     latency_s : float
+    with_margins : bool
+        Whether the run says how sure the model was of each field, where it is known where the tokens stand.
     """
-    entities = None
+    entities = margins = None
     error = None if reply.stopped else _defect(reply)
     if error is None and not reply.stopped:
         try:
             entities = read_entities(reply.text, fields)
+            if with_margins and reply.marks:
+                margins = field_margins(reply.text, reply.marks, fields)
         except InvalidAnswerError as invalid:
             error = str(invalid)
     return ModelRun(
@@ -67,6 +74,7 @@ def parse_answer(model: str, reply: Reply, fields: Sequence[str], latency_s: flo
         latency_s=latency_s,
         error=error,
         prompt_tokens=reply.prompt_tokens,
+        field_margins=margins or None,
     )
 
 

@@ -6,19 +6,24 @@ is *marked* when it ended by overload or took a large share of its time-out, and
     limit ← limit · (1 − α / 2) + √limit · (1 − α)          α = share of the round's calls that were marked
 
 The decrease is in proportion to α, so that a rare slow answer costs next to nothing, and a round in which every call
-is marked halves the limit. The increase of √limit is the queue that Netflix's Gradient2 allows. At the start, after an
-outage, and when nothing was answered for a whole time-out (as at TCP's retransmission time-out), the limit begins at 1
-and doubles a round (slow start), as long as rounds do not lower it.
+is marked halves the limit. The increase of √limit is the queue that Netflix's Gradient2 allows. The limit begins at
+10, TCP's initial window (RFC 6928), and at 1 after an outage and when nothing was answered for a whole time-out (as at
+TCP's retransmission time-out); it doubles a round (slow start), as long as rounds do not lower it.
 
 Latency is judged against the time-out rather than against the lowest latency seen, as TCP Vegas and Gradient2 do:
 language model servers batch, so that their latency grows with concurrency long before their throughput stops growing,
 and a limiter that reads growth as queueing holds them far below what they can do. What a call takes while it is alone
-is the server's own and no sign of load, however close to the time-out it is.
+is the server's own and no sign of load, however close to the time-out it is; the first calls of all count as alone.
 """
 
 from __future__ import annotations
 
 from math import sqrt
+
+FIRST = 10
+"""Calls that a server is given at once before anything is known of it. Where a router joins others, at 2 s a call, no
+partition waits for longer than 2.9 s until one of its queries is put to a model; beginning at 1, 8.1 s
+(``benchmarks/scaling.py``)."""
 
 SLOW_SHARE = 0.3
 """Of the way from what a lone call takes to the time-out: an answered call that took longer is marked. Twice as many
@@ -43,6 +48,7 @@ class ConcurrencyLimit:
     Examples
     --------
     >>> limit = ConcurrencyLimit(highest=8, timeout_s=10.0)
+    >>> limit.restart(now_s=0.0)
     >>> for call in range(7):
     ...     limit.ended(began_s=float(call), now_s=call + 1.0, overloaded=False, in_flight=limit.current)
     >>> limit.current
@@ -52,9 +58,10 @@ class ConcurrencyLimit:
     def __init__(self, highest: int, timeout_s: float) -> None:
         self._highest = highest
         self._timeout_s = timeout_s
-        self._limit = 1.0
+        self._limit = float(min(FIRST, highest))
         self._is_starting = self._is_first_start = True
         self._lone_s = 0.0
+        self._firsts = FIRST
         self._counts_from_s = float("-inf")
         self._round = self._last_round = _Round()
 
@@ -99,8 +106,9 @@ class ConcurrencyLimit:
         if began_s < self._counts_from_s:
             return  # sent before the limit was lowered: it says nothing of the present one
         latency_s = now_s - began_s
-        if in_flight == 1 and not overloaded:
+        if not overloaded and (in_flight == 1 or self._firsts):
             self._lone_s += (latency_s - self._lone_s) / (LEAST_ROUND if self._lone_s else 1)
+            self._firsts = max(0, self._firsts - 1)
         marked = overloaded or latency_s > self._lone_s + SLOW_SHARE * (self._timeout_s - self._lone_s)
         self._round.add(in_flight, marked=marked)
         if self._is_starting and not marked and in_flight >= self.current:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, TypeGuard
 
-from pydantic_core import from_json
-
 from schemas.early_stop import EARLY_STOP
 from schemas.event import MAX_INTEGER
+from schemas.json_bytes import parsed
 from stream_router.errors import MalformedReplyError
 from stream_router.model_client.request import StopRule
 from stream_router.model_client.uncertainty import UncertaintySignal, margin, uncertainty_of
@@ -39,7 +38,7 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
         When it is not such a reply.
     """
     try:
-        document = from_json(body)
+        document = parsed(body)
     except ValueError as error:
         raise MalformedReplyError(f"not valid JSON: {error}") from None
     try:
@@ -73,7 +72,7 @@ def read_models(body: bytes) -> dict[str, str]:
     {}
     """
     try:
-        listed = from_json(body)["data"]
+        listed = parsed(body)["data"]
         return {one["id"]: str(one.get("root") or "") for one in listed if isinstance(one["id"], str)}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
@@ -114,7 +113,7 @@ class StreamedReply:
         if not line.startswith(_DATA) or data == _END:
             return
         try:
-            document = from_json(data)
+            document = parsed(data)
             if "error" in document:
                 raise MalformedReplyError(f"the stream broke off: {document['error']}")
             self._usage = document.get("usage") or self._usage

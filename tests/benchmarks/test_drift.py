@@ -225,6 +225,7 @@ def test_label_memory_orders_by_query_time() -> None:
     assert memory.latest.number.tolist() == numbers[-50:]
 
 
+@pytest.mark.usefixtures("short_start")
 def test_core_walk_is_reproducible() -> None:
     """The core walks a stream reproducibly and starts from a version."""
     drawn = stream("small_abrupt", 11, 10 * BLOCK)
@@ -271,8 +272,10 @@ def test_regret_is_interpolated_between_points() -> None:
     assert regret_at(points[:1], 0.9) is None
 
 
+@pytest.mark.usefixtures("short_start")
+@pytest.mark.slow
 def test_the_quick_command_writes_rows_tables_and_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    families = ["stationary", "small_abrupt", "label_noise"]
+    families = ["stationary", "label_noise"]
     assert main(["--quick", "--jobs", "1", "--families", *families, "--out", str(tmp_path)]) == 0
     document = json.loads((tmp_path / "rows.json").read_text())
     walked = {(row["family"], row["policy"]) for row in document["rows"]}
@@ -294,6 +297,8 @@ def test_a_report_is_made_again_from_its_rows_without_a_walk(tmp_path: Path) -> 
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
 
 
+@pytest.mark.usefixtures("short_start")
+@pytest.mark.slow
 def test_ablations_run_where_the_part_is_exercised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each part is ablated only in the families that exercise it."""
     argv = ["--quick", "--jobs", "1", "--queries", "2000", "--families", "stationary", "slow_trend"]

@@ -8,10 +8,23 @@ import pytest
 
 from benchmarks.explanations import experiment, stream
 from benchmarks.explanations.report import write
+from benchmarks.explanations.river_monitors import RIVALS, RiverMonitor
 from benchmarks.explanations.scenarios import QUIET, RECORDED, SYNTHETIC, Scenario
 from benchmarks.explanations.texts import Asked, Kind
 
 MADE = {"command": "c", "commit": "0", "machine": "m", "python": "3", "day": "2026-01-31", "seed": 31}
+
+
+_ROW = {
+    "scenarios": 2,
+    "noticed": 2,
+    "mean_delay": 300.0,
+    "quiet": [1, 0],
+    "quiet_queries": 1_000,
+    "us_by_summary": 1_500.0,
+    "kilobytes_200_series": 12.0,
+    "restart": True,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -29,14 +42,14 @@ def scripted_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_cause_of_a_shift_is_named_and_counted_right() -> None:
     """A shift to capitals in one segment is right with its trait and its segment, and soon."""
     scenario = Scenario("capitals", "letter_case", "capitals", 0.5, source="app")
-    found = experiment.one_stream(scenario, 5)
+    found = experiment.one_stream(scenario, stream.Plan(8_000, 5_000, 5))
     assert (found.named, found.segment, found.is_right, found.early) == ("letter_case", "app", True, 0)
     assert found.delay is not None
     assert 0 < found.delay <= 1_000
 
 
 def test_a_stream_without_a_shift_is_called_quiet() -> None:
-    found = experiment.one_stream(QUIET, 6)
+    found = experiment.one_stream(QUIET, stream.Plan(8_000, 8_000, 6))
     assert (found.named, found.is_right, found.early, found.delay) == ("", False, 0, None)
 
 
@@ -76,10 +89,25 @@ def test_the_page_counts_what_was_right(tmp_path: Path) -> None:
             ),
             12.0,
         ),
+        "beside_river": [
+            {**_ROW, "test": "the product", "right": 2, "early": 0},
+            {**_ROW, "test": "river ADWIN", "right": 2, "early": 3},
+        ],
     }
     write(results, MADE, tmp_path)
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "**Right: 1 of 2 (50%).**" in page
     assert "| capitals | 1 of 1 | letter_case | 250 | 90% |" in page
     assert "| typos | 0 of 1 | nothing | – | – |" in page
+    assert "| river ADWIN | 2 of 2 | 3 | 300 (2 named) | 100, 0 (of 1,000) | 1.5 ms | 12 kB | yes |" in page
+    assert "None of river's tests names more causes rightly, or as many with fewer false explanations." in page
     assert (tmp_path / "results.json").exists()
+
+
+def test_river_sees_what_the_product_does() -> None:
+    """On a plain shift ADWIN names the same trait; a copy of its detectors goes on alike."""
+    scenario = Scenario("capitals", "letter_case", "capitals", 0.5)
+    plan = stream.Plan(6_500, 4_500, 5)
+    rival = RIVALS[1]
+    found = experiment.one_stream(scenario, plan, lambda: RiverMonitor(rival))
+    assert (found.named, found.is_right, found.early) == ("letter_case", True, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.resources import files
 from typing import Any
@@ -19,10 +19,19 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dark": {"color_scheme": "dark", "viewport": {"width": 1200, "height": 900}},
     "phone": {"viewport": {"width": 380, "height": 780}, "is_mobile": True, "has_touch": True},
 }
-RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+OF_COLOURS = ("color-contrast", "link-in-text-block")
+"""The rules to which the dark style sheet, which has other colours and nothing else, makes a difference."""
+
+OF_SPACE = ("target-size", "scrollable-region-focusable", "label", "link-name", "button-name", "empty-table-header")
+"""Those to which it makes a difference how wide the page is, and what is not shown for that."""
+
 TALLEST = 4_000
 """Pixels of a page on a telephone: what is urgent must not drown."""
 
+SMALL_AND_CLOSE = """document.querySelectorAll('a').forEach((one, n) => {
+    one.style.cssText = `position: fixed; top: 0; left: ${10 * n}px; width: 9px; height: 9px; overflow: hidden`;
+})"""
 MOST_TABS = 200
 DEADLINE_MS = 120_000
 
@@ -46,24 +55,33 @@ def addresses() -> Iterator[Addresses]:
         yield Addresses(running)
 
 
+@pytest.fixture(scope="module")
+def pages(chromium: Browser) -> Iterator[Mapping[str, Page]]:
+    """One page for each look: to open one takes longer than most tests."""
+    contexts = {look: chromium.new_context(**LOOKS[look]) for look in LOOKS}
+    for context in contexts.values():
+        context.set_default_timeout(DEADLINE_MS)
+    yield {look: context.new_page() for look, context in contexts.items()}
+    for context in contexts.values():
+        context.close()
+
+
 @pytest.fixture
-def page(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+def page(pages: Mapping[str, Page], request: pytest.FixtureRequest) -> Iterator[Page]:
     look = getattr(request, "param", "light")
-    context = chromium.new_context(**LOOKS[look])
-    context.set_default_timeout(DEADLINE_MS)
-    yield context.new_page()
-    context.close()
+    yield pages[look]
+    pages[look].goto("about:blank")
+    pages[look].set_viewport_size(LOOKS[look]["viewport"])
 
 
-def violations(page: Page) -> list[str]:
-    """Return what axe-core finds wrong, a line for each element."""
+def violations(page: Page, only: Sequence[str] = ()) -> list[str]:
+    """Return what axe-core finds wrong, a line for each element; of these rules alone, where any are given."""
     # Evaluated by the browser's debugger: the page's own policy lets no foreign script in.
-    page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
-    found = page.evaluate(
-        "(rules) => axe.run(document, {runOnly: {type: 'tag', values: rules}, resultTypes: ['violations']})",
-        list(RULES),
-    )
-    assert len(found["passes"]) > 10, "axe has looked at nothing"
+    if not page.evaluate("'axe' in window"):
+        page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
+    wanted = {"type": "rule", "values": list(only)} if only else {"type": "tag", "values": list(TAGS)}
+    found = page.evaluate("(wanted) => axe.run(document, {runOnly: wanted, resultTypes: ['violations']})", wanted)
+    assert only or len(found["passes"]) > 10, "axe has looked at nothing"
     return [
         f"{one['id']}: {' '.join(map(str, node['target']))}: {node['failureSummary']}"
         for one in found["violations"]
@@ -71,27 +89,67 @@ def violations(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("page", LOOKS, indirect=True)
+def unfold(page: Page) -> None:
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+
+
 @pytest.mark.parametrize("scene", SCENES)
 def test_axe_finds_nothing_wrong(addresses: Addresses, page: Page, scene: str) -> None:
     """With all that can be folded open: WCAG 2.2 A and AA, and axe's own good practice."""
     page.goto(addresses.of(scene))
-    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    unfold(page)
 
     assert violations(page) == []
 
 
-def test_axe_would_find_what_is_wrong(addresses: Addresses, page: Page) -> None:
-    page.goto(addresses.of("label-form"))
-    page.evaluate("document.querySelector('label[for=field-1]').remove()")
+@pytest.mark.parametrize("page", ["dark"], indirect=True)
+@pytest.mark.parametrize("scene", ["well", "outage", "drift", "quiet", "workloads", "label-form", "roll-back"])
+def test_axe_finds_nothing_wrong_in_dark(addresses: Addresses, page: Page, scene: str) -> None:
+    """Each colour of a first sentence, and each kind of page: colours are all that changes."""
+    page.goto(addresses.of(scene))
+    unfold(page)
 
-    assert "label" in {line.split(":")[0] for line in violations(page)}
+    assert violations(page, OF_COLOURS) == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("page", ["dark", "phone"], indirect=True)
+@pytest.mark.parametrize("scene", SCENES)
+def test_axe_finds_nothing_wrong_in_other_looks(addresses: Addresses, page: Page, scene: str) -> None:
+    """Every rule again, on the same markup."""
+    page.goto(addresses.of(scene))
+    unfold(page)
+
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rules", "broken"),
+    [
+        ("document.querySelector('label[for=field-1]').remove()", (), "label"),
+        ("document.documentElement.style.setProperty('--muted', '#333')", OF_COLOURS, "color-contrast"),
+        (
+            SMALL_AND_CLOSE,
+            OF_SPACE,
+            "target-size",
+        ),
+    ],
+    ids=["markup", "colours", "space"],
+)
+@pytest.mark.parametrize("page", ["dark"], indirect=True)
+def test_axe_would_find_what_is_wrong(
+    addresses: Addresses, page: Page, spoil: str, rules: Sequence[str], broken: str
+) -> None:
+    page.goto(addresses.of("label-form"))
+    page.evaluate(spoil)
+
+    assert broken in {line.split(":")[0] for line in violations(page, rules)}
 
 
 @pytest.mark.parametrize("page", ["phone"], indirect=True)
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_telephone_shows_every_state_on_few_screens(addresses: Addresses, page: Page, scene: str) -> None:
-    """Under 4,000 pixels tall, nothing wider than the screen, and the first sentence on the first screen."""
+    """Under 4,000 pixels tall, nothing wider than the screen, what is urgent at the top, room for fingers."""
     page.goto(addresses.of(scene))
     width, height = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
 
@@ -100,6 +158,8 @@ def test_a_telephone_shows_every_state_on_few_screens(addresses: Addresses, page
         box = page.locator(".verdict .what").bounding_box()
         assert box is not None
         assert box["y"] + box["height"] < 780
+    unfold(page)
+    assert violations(page, OF_SPACE) == []
 
 
 def test_what_goes_on_sideways_says_so_and_scrolls_by_keyboard(addresses: Addresses, page: Page) -> None:
@@ -124,11 +184,12 @@ def test_the_keyboard_reaches_everything_in_sight(addresses: Addresses, page: Pa
         "(one) => one.type !== 'hidden' && one.checkVisibility() && (one.type !== 'radio' || one.checked)).length"
     )
     places: list[int] = []
+    reached: set[str] = set()
     for _ in range(MOST_TABS):
         page.keyboard.press("Tab")
-        place, outline = page.evaluate(
+        place, outline, text = page.evaluate(
             "[[...document.querySelectorAll('*')].indexOf(document.activeElement), "
-            "getComputedStyle(document.activeElement).outlineStyle]"
+            "getComputedStyle(document.activeElement).outlineStyle, document.activeElement.textContent.trim()]"
         )
         if page.evaluate("document.activeElement === document.body"):
             continue
@@ -136,11 +197,13 @@ def test_the_keyboard_reaches_everything_in_sight(addresses: Addresses, page: Pa
             break
         assert outline != "none", page.evaluate("document.activeElement.outerHTML")
         places.append(place)
+        reached.add(text)
     # A form begins at its first field, so that the way round goes over the page's end.
     first = places.index(min(places))
 
     assert [*places[first:], *places[:first]] == sorted(places)
     assert len(places) == wanted
+    assert scene != "well" or {"Skip to the content", "Roll back", "Pin", "Pause", "Refit", "Unpin"} <= reached
 
 
 def test_a_roll_back_by_keyboard_alone(addresses: Addresses, page: Page) -> None:
@@ -171,6 +234,22 @@ def test_nothing_moves_for_people_who_asked_for_that(chromium: Browser, addresse
     context.close()
 
     assert moving == 0
+
+
+def test_the_page_works_without_scripts(chromium: Browser, addresses: Addresses) -> None:
+    """Status, charts and the way to an act and back are in the page as it is served."""
+    context = chromium.new_context(java_script_enabled=False, **LOOKS["light"])
+    page = context.new_page()
+    page.goto(addresses.of("well"))
+
+    expect(page.locator(".sentence")).to_contain_text("its target of micro-F1 0.91")
+    expect(page.locator("svg[role=img]")).to_have_count(7)
+    page.get_by_role("link", name="Pause").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Pause")
+    expect(page.get_by_label("Reason, for the record")).to_be_visible()
+    page.get_by_role("link", name="Cancel").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("photo-search")
+    context.close()
 
 
 def test_every_chart_says_in_words_what_it_shows(addresses: Addresses, page: Page) -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import run
 
 import pytest
+
+import recalibrator.cli
+import stream_router.cli
+import ucci_stream.cli
 
 WORKLOAD = """
 [workloads.photo]
@@ -23,17 +28,32 @@ scopes = ["feedback"]
 KEY = "bobs-key-01234567"
 
 
-def check(directory: Path, command: str, text: str) -> tuple[int, str, str]:
-    path = directory / "ucci.toml"
-    path.write_text(text)
-    words = [sys.executable, "-m", command, "check-config", "--config", str(path)]
-    done = run(words, capture_output=True, text=True, timeout=60.0, check=False)
-    return done.returncode, done.stdout, done.stderr
+MAINS = {
+    "ucci_stream": ucci_stream.cli.main,
+    "recalibrator": recalibrator.cli.main,
+    "stream_router": stream_router.cli.main,
+}
+Check = Callable[[str, str], tuple[int, str, str]]
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Check:
+    """Run a command's ``check-config`` on a text, in this process: its code, its output and its errors."""
+
+    def ended(command: str, text: str) -> tuple[int, str, str]:
+        path = tmp_path / "ucci.toml"
+        path.write_text(text)
+        monkeypatch.setattr("sys.argv", [command, "check-config", "--config", str(path)])
+        with pytest.raises(SystemExit) as end:
+            MAINS[command]()
+        return int(end.value.code or 0), *capsys.readouterr()
+
+    return ended
 
 
 @pytest.mark.parametrize("command", ["ucci_stream", "recalibrator"])
-def test_trusted_labeler_without_a_key_is_a_warning(tmp_path: Path, command: str) -> None:
-    code, out, err = check(tmp_path, command, WORKLOAD + BOB % KEY)
+def test_trusted_labeler_without_a_key_is_a_warning(check: Check, command: str) -> None:
+    code, out, err = check(command, WORKLOAD + BOB % KEY)
     assert code == 0
     assert json.loads(out)["workloads"]["photo"]["trusted_labelers"] == ["ada"]
     (line,) = err.splitlines()
@@ -42,8 +62,8 @@ def test_trusted_labeler_without_a_key_is_a_warning(tmp_path: Path, command: str
 
 @pytest.mark.parametrize("command", ["ucci_stream", "recalibrator"])
 @pytest.mark.parametrize("key", ["", "short-key"])
-def test_guessable_key_is_refused_without_printing_it(tmp_path: Path, command: str, key: str) -> None:
-    code, out, err = check(tmp_path, command, WORKLOAD + BOB % key)
+def test_guessable_key_is_refused_without_printing_it(check: Check, command: str, key: str) -> None:
+    code, out, err = check(command, WORKLOAD + BOB % key)
     assert (code, out) == (2, "")
     (line,) = err.splitlines()
     assert "recalibrator.api_keys.bob.key" in line
@@ -59,8 +79,8 @@ COMMANDS = ("ucci_stream", "recalibrator", "stream_router")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_password_in_base_url_is_a_warning_and_not_shown(tmp_path: Path, command: str) -> None:
-    code, out, err = check(tmp_path, command, WORKLOAD + SERVERS)
+def test_password_in_base_url_is_a_warning_and_not_shown(check: Check, command: str) -> None:
+    code, out, err = check(command, WORKLOAD + SERVERS)
     assert code == 0
     (line,) = err.splitlines()
     assert line.startswith("warning: workloads.photo.small.base_url: carries a user or password")
@@ -69,22 +89,22 @@ def test_password_in_base_url_is_a_warning_and_not_shown(tmp_path: Path, command
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_several_workloads_and_no_default_are_a_warning(tmp_path: Path, command: str) -> None:
+def test_several_workloads_and_no_default_are_a_warning(check: Check, command: str) -> None:
     servers = SERVERS.replace("ada:s3cr3t@", "")
     both = WORKLOAD + servers + WORKLOAD.replace("photo", "reviews") + servers
-    code, _, err = check(tmp_path, command, both)
+    code, _, err = check(command, both)
     assert code == 0
     (line,) = err.splitlines()
     assert line.startswith("warning: default_workload: is not set and several workloads are configured")
-    assert check(tmp_path, command, f'default_workload = "photo"\n{both}')[2] == ""
+    assert check(command, f'default_workload = "photo"\n{both}')[2] == ""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_wrong_kafka_value_passed_unnoticed(tmp_path: Path, command: str) -> None:
+def test_wrong_kafka_value_passed_unnoticed(check: Check, command: str) -> None:
     """It ended the first start with a traceback, or left a router up that took no queries."""
     servers = SERVERS.replace("ada:s3cr3t@", "")
     lines = '"fetch.wait.max.ms" = "abc"\n"sasl.password" = "s3cr3t"'
-    code, out, err = check(tmp_path, command, f"[kafka]\n{lines}\n{WORKLOAD}{servers}")
+    code, out, err = check(command, f"[kafka]\n{lines}\n{WORKLOAD}{servers}")
     assert (code, out) == (2, "")
     (fault,) = err.splitlines()
     assert fault.startswith("kafka.fetch.wait.max.ms: Invalid value")
@@ -104,11 +124,11 @@ def test_start_refuses_what_librdkafka_refuses(tmp_path: Path, command: str) -> 
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_handoff_with_guided_decoding_is_one_clear_fault(tmp_path: Path, command: str) -> None:
+def test_a_handoff_with_guided_decoding_is_one_clear_fault(check: Check, command: str) -> None:
     """A server would force a second object behind what is handed over; every command refuses it before it starts."""
     servers = SERVERS.replace("ada:s3cr3t@", "")
     handed = WORKLOAD + servers + 'decoding = "json_schema"\nhandoff = { margin = 0.9 }\n'
-    code, out, err = check(tmp_path, command, handed)
+    code, out, err = check(command, handed)
     assert (code, out) == (2, "")
     (line,) = err.splitlines()
     assert 'handoff needs decoding = "free"' in line
@@ -116,10 +136,10 @@ def test_a_handoff_with_guided_decoding_is_one_clear_fault(tmp_path: Path, comma
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_prices_of_tokens_are_printed_as_they_are_given(tmp_path: Path, command: str) -> None:
+def test_prices_of_tokens_are_printed_as_they_are_given(check: Check, command: str) -> None:
     prices = 'cost = { unit = "token", small = 1.0, large = 3.0, prompt_large = 0.5 }\n'
     servers = SERVERS.replace("ada:s3cr3t@", "")
-    code, out, _ = check(tmp_path, command, WORKLOAD + servers + prices + "handoff = {}\n")
+    code, out, _ = check(command, WORKLOAD + servers + prices + "handoff = {}\n")
     photo = json.loads(out)["workloads"]["photo"]
     assert code == 0
     assert photo["cost"] == {"small": 1.0, "large": 3.0, "unit": "token", "prompt_large": 0.5}

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.fuzz.all_targets import all_targets
 from tests.fuzz.campaign import Finding, Report, repeated, run
+from tests.fuzz.mutations import GIANT_SHARE
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _EPILOG = "Example: python -m tests.fuzz --cases 1000000 --seed 7 --json fuzz.json"
@@ -26,6 +27,7 @@ def fuzz(
     seed: Annotated[int, typer.Option(help="Of all draws: equal seeds give equal inputs.")] = 7,
     only: Annotated[str, typer.Option(help="Targets whose name holds this text alone.")] = "",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the report to this file.")] = None,
+    giants: Annotated[float, typer.Option(min=0, max=1, help="Share of inputs of 1 MB.")] = GIANT_SHARE,
     repeat: Annotated[Path | None, typer.Option(help="Only repeat the findings of this report.")] = None,
 ) -> None:
     """Fuzz every reader of foreign bytes; exit code 1 when one broke a promise."""
@@ -42,7 +44,7 @@ def fuzz(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("fuzzing", total=cases)
-        report = run(targets, seed, cases, lambda done: progress.advance(task, done))
+        report = run(targets, seed, cases, lambda done: progress.advance(task, done), giant_share=giants)
     if json_file is not None:
         machine = {
             "python": platform.python_version(),

@@ -18,7 +18,7 @@ from tests.support.hostile_values import HOSTILE_VALUES, places
 GIANT_BYTES = 1_000_000
 """Of the largest inputs: as long as a record may be."""
 
-_GIANT_SHARE = 1 / 500
+GIANT_SHARE = 1 / 500
 _MOST_MUTATIONS = 4
 _HERE = "\x01here\x01"
 
@@ -87,7 +87,7 @@ HOSTILE_KEYS: tuple[str, ...] = (
 Mutation = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 
 
-def mutated(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutated(draw: random.Random, data: bytes, others: Sequence[bytes], *, giant_share: float = GIANT_SHARE) -> bytes:
     """Return an input after some mutations; equal draws give equal bytes.
 
     Parameters
@@ -96,8 +96,10 @@ def mutated(draw: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     data : bytes
     others : sequence of bytes
         Inputs of the same kind, of which pieces are taken.
+    giant_share : float
+        How many inputs are to be of 1 MB.
     """
-    if draw.random() < _GIANT_SHARE:
+    if draw.random() < giant_share:
         kind, size = draw.choice([*GIANTS, "repeated"]), max(GIANT_BYTES - len(data), 1_000)
         return repeated(draw, data, size) if kind == "repeated" else giant(draw, data, kind, size)
     for _ in range(draw.randint(1, _MOST_MUTATIONS)):

@@ -56,7 +56,9 @@ def test_the_file_leaves_out_nothing_that_is_listed(found: dict[str, Any]) -> No
     assert all(GOLDEN[subject] for subject in GOLDEN)
 
 
-@pytest.mark.parametrize("name", stream.STORIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "audited" else []) for name in stream.STORIES]
+)
 def test_fixed_stream_gives_the_golden_outputs(name: str) -> None:
     """A fixed stream with a restart gives the same versions and statuses as before."""
     golden, came = GOLDEN["streams"][name], stream.run(name)

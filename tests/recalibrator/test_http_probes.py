@@ -84,7 +84,7 @@ async def test_join_alone_answers_probes(broker: LocalBroker, topic_prefix: str,
     create_all_topics(broker.bootstrap, topic_prefix)
     config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, tmp_path / "state")
     config.write_text(config.read_text().replace("http_port = 0", "probe_port = 0"))
-    process = RecalibratorProcess(config, "join", tmp_path / "log", stages=("join",))
+    process = RecalibratorProcess(config, "join", tmp_path / "log", stages=("join",), forked=True)
     process.start()
     try:
         port = (await process.until_logged("serving probes"))["port"]

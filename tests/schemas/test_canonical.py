@@ -85,6 +85,13 @@ def test_keys_are_sorted_by_utf_16_code_units() -> None:
     assert digest(document) == sha256(written.encode()).hexdigest()
 
 
+@pytest.mark.parametrize("beyond", [2**53, -(2**53), 10**30])
+@pytest.mark.parametrize("others", [[], [1, 2]])
+def test_an_integer_that_readers_round_has_no_digest(beyond: int, others: list[int]) -> None:
+    with pytest.raises(ValueError, match="no canonical JSON form"):
+        digest({"x": [*others, beyond]})
+
+
 def test_the_digest_leaves_itself_out() -> None:
     assert digest({"a": 1, "digest": "x"}) == digest({"a": 1}) == sha256(b'{"a":1}').hexdigest()
 
@@ -105,9 +112,12 @@ def test_the_digest_is_that_of_an_independent_computation(document: dict[str, An
     mixed=st.lists(
         st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(0.0, 1.0) | st.text("aé\n")
     ),
+    counts=st.lists(st.integers(-(2**53) + 1, 2**53 - 1)),
 )
-def test_lists_of_numbers_are_written_as_their_members_are(numbers: list[float], mixed: list[Any]) -> None:
-    document = {"numbers": numbers, "mixed": mixed}
+def test_lists_of_numbers_are_written_as_their_members_are(
+    numbers: list[float], mixed: list[Any], counts: list[int]
+) -> None:
+    document = {"numbers": numbers, "mixed": mixed, "counts": counts}
     assert digest(document) == sha256(canonical(document).encode()).hexdigest()
 
 

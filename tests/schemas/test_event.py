@@ -24,7 +24,16 @@ from schemas import (
     WorkloadStatus,
 )
 from schemas.calibration import Evidence
-from schemas.event import MAX_RECORD_BYTES, Event, Timestamp, distinct_members, rfc3339
+from schemas.event import (
+    MAX_DEPTH,
+    MAX_RECORD_BYTES,
+    Event,
+    Timestamp,
+    decode_error,
+    distinct_members,
+    readable,
+    rfc3339,
+)
 from tests.support import strategies
 
 MOMENT = "2026-01-31T12:00:00Z"
@@ -348,6 +357,72 @@ def test_long_key_is_cut_in_the_message() -> None:
         FeedbackEvent.from_json(json.dumps({"query_id": "q", "entities": {"k" * 100_000: 5}}))
 
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("faulty", "words"),
+    [
+        (float("inf"), "holds inf, not a finite number"),
+        (2**70, "holds an integer of 71 bits"),
+        (-(2**70), "holds an integer of 71 bits"),
+        ("half \ud800", "holds a lone surrogate at character 5"),
+        ({"half \udc00": 1}, "holds a lone surrogate at character 5"),
+        ({7: 1}, "holds a key that is a int"),
+        ({1, 2}, "holds a set, which JSON does not know"),
+        ([[float("nan")]], "holds nan, not a finite number"),
+    ],
+)
+@pytest.mark.parametrize("others", [0, 40])
+def test_a_value_that_json_lacks_is_named_among_many(faulty: object, words: str, others: int) -> None:
+    """Many values are checked at once, a few one by one; both take what is valid and name what is not."""
+    good: list[object] = [1, -(2**64) + 1, 0.5, "é", None, True, [], {}, {"a": [1, "b"]}, ["c", {"d": {}}]]
+    value = {"deep": {"list": good * others, **{f"k{n}": good for n in range(others)}}}
+    assert readable(value) is value
+    with pytest.raises(ValueError, match=words):
+        readable({"deep": {"list": [*good * others, faulty]}})
+
+
+def test_nesting_among_many_values_is_counted() -> None:
+    deep: object = 1
+    for _ in range(MAX_DEPTH + 1):
+        deep = [deep, *[None] * 100]
+    with pytest.raises(ValueError, match="nested more than"):
+        readable({"a": deep})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [["x"] * 20] * 20,
+        {"a": {"b": [1, 2, {"c": "d" * 50}]}},
+        {"k" * 70: 1},
+        [[[[[[[[[[[1]]]]]]]]]]] * 9,
+        [1] * 19,
+        [1] * 20,
+        [1] * 21,
+        ["a" * 70, {"b": ["c" * 70]}],
+    ],
+)
+def test_the_beginning_of_a_value_is_shown_as_it_is(value: object) -> None:
+    """A value is cut before it is written out, at any depth: 60 characters are what they were without the cut."""
+    with pytest.raises(DecodeError) as caught:
+        QueryEvent.from_json(json.dumps({"query_id": value, "text": "t"}))
+    written = repr(value)
+    assert str(caught.value).endswith(f"(got {written if len(written) <= 60 else written[:60] + '…'})")
+
+
+def test_a_nested_megabyte_was_written_out_to_show_its_beginning() -> None:
+    written = []
+
+    class Item:
+        def __repr__(self) -> str:
+            written.append(self)
+            return "item"
+
+    with pytest.raises(ValidationError) as caught:
+        QueryEvent.model_validate({"query_id": {"a": [Item()] * 10_000}, "text": "t"})
+    assert "(got {'a': [item, item," in str(decode_error(caught.value))
+    assert len(written) <= 60
 
 
 class _CountedKey(str):

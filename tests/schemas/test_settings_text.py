@@ -47,6 +47,12 @@ def test_an_empty_file_gives_the_documented_defaults() -> None:
     assert settings.only_workload is None
 
 
+def test_a_second_faulty_target_of_a_field_is_named_too() -> None:
+    """Of an event the first faulty member of a mapping is named, of a file every one."""
+    found = faults(WORKLOAD.replace("micro_f1 = 0.91", "fields = { camera = 2.0, iso = 3.0 }"))
+    assert [line.partition(":")[0].rpartition(".")[2] for line in found] == ["camera", "iso"]
+
+
 def test_every_fault_is_told_at_once() -> None:
     found = faults(
         """

@@ -6,9 +6,10 @@ Pure and seeded. Labels come late, traffic in batches, decisions by the version 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from schemas import (
     CalibrationVersion,
     Decision,
     LabelledExample,
+    LabelRequest,
     OutcomeCounts,
     TrafficSummary,
     VersionTraffic,
@@ -50,6 +52,79 @@ class Answers:
 Draw = Callable[[int], Answers]
 
 
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """One query on its way: what both models would answer, and what was decided by the version in force."""
+
+    answers: Answers
+    query_id: str
+    workload: str
+    routed_at: datetime
+    version: CalibrationVersion | None
+    decision: Decision
+    request: LabelRequest
+
+    @property
+    def reason(self) -> str:
+        return self.decision.reason
+
+    @property
+    def calibration_version(self) -> int | None:
+        return None if self.version is None else self.version.version
+
+    def label(self, labelled_at: datetime) -> LabelledExample:
+        """Return what is known once the query is labelled, truly."""
+        answers, decision = self.answers, self.decision
+        large = None
+        if decision.escalated:
+            pairs = (0, 0) if decision.reason == "degraded" else answers.large
+            large = OutcomeCounts(true_positives=pairs[0], predicted=pairs[1])
+        return LabelledExample(
+            query_id=self.query_id,
+            workload=self.workload,
+            uncertainty=answers.uncertainty,
+            error_probability=None if self.version is None else decision.error_probability,
+            calibration_version=self.calibration_version,
+            small_exact=answers.exact,
+            small=OutcomeCounts(true_positives=answers.small[0], predicted=answers.small[1]),
+            large=large,
+            gold_count=answers.gold,
+            large_probability=decision.large_probability,
+            label_probability=self.request.probability,
+            label_requested=self.request.requested,
+            label_reason=self.request.reason,
+            reason=decision.reason,
+            agree=answers.agree if decision.escalated and decision.reason != "degraded" else None,
+            routed_at=self.routed_at,
+            labelled_at=labelled_at,
+        )
+
+
+def route(
+    answers: Answers,
+    query_id: str,
+    workload: str,
+    routed_at: datetime,
+    *,
+    version: CalibrationVersion | None = None,
+    large_fails: bool = False,
+) -> Routed:
+    """Route one query by a version (both models run without one).
+
+    Where the large model is asked and fails, the small answer is served: degraded, agreement unknown.
+    """
+    if version is None:
+        u = answers.uncertainty
+        decision = Decision(escalated=True, reason="cold_start", uncertainty=u, large_probability=1.0)
+        request = LabelRequest(requested=True, probability=1.0, reason=None)
+    else:
+        decision = version.decide(answers.uncertainty, query_id)
+        request = version.request_label(decision, query_id)
+    if decision.escalated and large_fails:
+        decision = decision.model_copy(update={"reason": "degraded"})
+    return Routed(answers, query_id, workload, routed_at, version, decision, request)
+
+
 def example(
     answers: Answers,
     query_id: str,
@@ -58,75 +133,41 @@ def example(
     *,
     version: CalibrationVersion | None = None,
     labelled_at: datetime | None = None,
-    large_fails: bool = False,
 ) -> tuple[Decision, LabelledExample]:
-    """Route one query by a version (both models run without one) and return the decision and its label.
-
-    Where the large model is asked and fails, the small answer is served: degraded, agreement unknown.
-    """
-    large_probability, reason, label_probability, requested = 1.0, "cold_start", 1.0, True
-    predicted = label_reason = None
-    decision = Decision(escalated=True, reason="cold_start", uncertainty=answers.uncertainty, large_probability=1.0)
-    if version is not None:
-        decision = version.decide(answers.uncertainty, query_id)
-        request = version.request_label(decision, query_id)
-        large_probability, reason = decision.large_probability, decision.reason
-        label_probability, requested, predicted = request.probability, request.requested, decision.error_probability
-        label_reason = request.reason
-    large = OutcomeCounts(true_positives=answers.large[0], predicted=answers.large[1]) if decision.escalated else None
-    if decision.escalated and large_fails:
-        reason, large = "degraded", OutcomeCounts(true_positives=0, predicted=0)
-        decision = decision.model_copy(update={"reason": reason})
-    return decision, LabelledExample(
-        query_id=query_id,
-        workload=workload,
-        uncertainty=answers.uncertainty,
-        error_probability=predicted,
-        calibration_version=None if version is None else version.version,
-        small_exact=answers.exact,
-        small=OutcomeCounts(true_positives=answers.small[0], predicted=answers.small[1]),
-        large=large,
-        gold_count=answers.gold,
-        large_probability=large_probability,
-        label_probability=label_probability,
-        label_requested=requested,
-        label_reason=label_reason,
-        reason=reason,
-        agree=answers.agree if decision.escalated and reason != "degraded" else None,
-        routed_at=routed_at,
-        labelled_at=labelled_at or routed_at,
-    )
+    """Route one query by a version and return the decision and its label."""
+    routed = route(answers, query_id, workload, routed_at, version=version)
+    return routed.decision, routed.label(labelled_at or routed_at)
 
 
-def routed_batch(
-    grid: Grid, workload: str, rows: list[tuple[datetime, Answers, Decision, LabelledExample]]
-) -> TrafficSummary:
+def routed_batch(grid: Grid, workload: str, rows: Sequence[Routed]) -> TrafficSummary:
     """Summarise routed queries, counted here a second time and independently of the summarizer."""
-    by_version: dict[int | None, list[tuple[Answers, Decision, LabelledExample]]] = {}
-    for _, answers, decision, label in rows:
-        by_version.setdefault(label.calibration_version, []).append((answers, decision, label))
+    by_version: dict[int | None, list[Routed]] = {}
+    for row in rows:
+        by_version.setdefault(row.calibration_version, []).append(row)
     parts = []
     for version, routed in by_version.items():
-        cells = [grid.index(answers.uncertainty) for answers, _, _ in routed]
-        filled = sorted(set(cells))
-        called = np.array([decision.escalated for _, decision, _ in routed])
-        degraded = np.array([decision.reason == "degraded" for _, decision, _ in routed])
+        cells = np.array([grid.index(one.answers.uncertainty) for one in routed])
+        called = np.array([one.decision.escalated for one in routed])
+        degraded = np.array([one.reason == "degraded" for one in routed])
         ran = called & ~degraded
-        agree = np.array([answers.agree for answers, _, _ in routed]) & ran
-        explored = np.array([decision.reason in ("exploration", "cold_start") for _, decision, _ in routed])
-        at = np.array(cells)
+        agree = np.array([one.answers.agree for one in routed]) & ran
+        explored = np.array([one.reason in ("exploration", "cold_start") for one in routed])
+
+        def by_cell(chosen: NDArray[np.bool_], cells: NDArray[np.int64] = cells) -> tuple[int, ...]:
+            return tuple(np.bincount(cells[chosen], minlength=cells.max() + 1)[np.unique(cells)].tolist())
+
         parts.append(
             VersionTraffic(
                 calibration_version=version,
                 queries=len(routed),
-                cell=tuple(filled),
-                count=tuple(int((at == cell).sum()) for cell in filled),
-                pairs=tuple(int((ran & (at == cell)).sum()) for cell in filled),
-                agreeing=tuple(int((agree & (at == cell)).sum()) for cell in filled),
-                pairs_explored=tuple(int((explored & (at == cell)).sum()) for cell in filled),
+                cell=tuple(np.unique(cells).tolist()),
+                count=by_cell(np.ones_like(ran)),
+                pairs=by_cell(ran),
+                agreeing=by_cell(agree),
+                pairs_explored=by_cell(explored),
                 escalated=int(called.sum()),
                 explored=int(explored.sum()),
-                labels_requested=sum(label.label_requested for _, _, label in routed),
+                labels_requested=sum(one.request.requested for one in routed),
                 small_calls=len(routed),
                 degraded=int(degraded.sum()),
                 large_calls=int(called.sum()),
@@ -138,8 +179,8 @@ def routed_batch(
         )
     return TrafficSummary(
         workload=workload,
-        first_routed_at=min(row[0] for row in rows),
-        last_routed_at=max(row[0] for row in rows),
+        first_routed_at=min(row.routed_at for row in rows),
+        last_routed_at=max(row.routed_at for row in rows),
         grid=grid.spec,
         versions=tuple(parts),
     )
@@ -182,7 +223,7 @@ def drive(
     """
     run, grid, workload = Run(), Grid(core.constants.grid), core.settings.name
     pending: list[tuple[float, int, LabelledExample]] = []
-    rows: list[tuple[datetime, Answers, Decision, LabelledExample]] = []
+    rows: list[Routed] = []
 
     def observed(event: LabelledExample | TrafficSummary, number: int) -> None:
         version = core.observe(event)
@@ -192,18 +233,15 @@ def drive(
     for number in range(first, first + queries):
         now = START + timedelta(seconds=0.1 * tenths_a_query * number)
         answers, query_id = draw(number), f"q-{number}"
-        delay = -mean_delay * np.log(max(1e-12, uniform(query_id, "delay")))
-        labelled_at = now + timedelta(seconds=0.1 * tenths_a_query * float(delay))
-        fails = large_fails(number, run)
-        decision, label = example(
-            answers, query_id, workload, now, version=core.current, labelled_at=labelled_at, large_fails=fails
-        )
-        run.large_called.append(decision.escalated)
+        routed = route(answers, query_id, workload, now, version=core.current, large_fails=large_fails(number, run))
+        run.large_called.append(routed.decision.escalated)
         run.thresholds.append(-1.0 if core.current is None else core.current.uncertainty_threshold)
-        rows.append((now, answers, decision, label))
-        told = tell(number, label) if label.label_requested else None
-        if told is not None:
-            heapq.heappush(pending, (number + float(delay), number, told))
+        rows.append(routed)
+        if routed.request.requested:
+            delay = -mean_delay * log(max(1e-12, uniform(query_id, "delay")))
+            told = tell(number, routed.label(now + timedelta(seconds=0.1 * tenths_a_query * delay)))
+            if told is not None:
+                heapq.heappush(pending, (number + delay, number, told))
         if len(rows) == batch:
             observed(routed_batch(grid, workload, rows), number)
             rows = []

@@ -148,4 +148,5 @@ async def gateway(
             yield running
         finally:
             service.end()
-            await task
+            async with asyncio.timeout(DEADLINE_S):
+                await task

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -315,8 +316,11 @@ def _made_at(version: int) -> datetime:
     return BEGAN - timedelta(hours=9 * (VERSIONS - version))
 
 
+_MADE_AT = [_made_at(number) for number in range(1, VERSIONS + 1)]
+
+
 def _version_at(at: datetime) -> int:
-    return max((number for number in range(1, VERSIONS + 1) if _made_at(number) <= at), default=1)
+    return max(1, bisect_right(_MADE_AT, at))
 
 
 def _fill_versions(api: Api, name: str, state: State) -> None:

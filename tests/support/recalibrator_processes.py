@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.settings import Settings
-from tests.support.router_processes import ROOT, RouterProcess
+from tests.support.router_processes import RouterProcess
 from ucci_stream.topics.admin import create_topics
 
 STAGES = ("join", "fit")
@@ -67,9 +64,4 @@ class RecalibratorProcess(RouterProcess):
 
     def start(self) -> None:
         """Start it; does not wait until it is ready."""
-        self._file = self.log.open("ab")
-        ours = ("KAFKA_BOOTSTRAP_SERVERS", "UCCI_")
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-        chosen = [word for stage in self.stages for word in ("--stage", stage)]
-        command = [sys.executable, "-m", "recalibrator", "run", "--config", str(self.config), "--log-format", "json"]
-        self.process = subprocess.Popen([*command, *chosen], cwd=ROOT, env=environment, stderr=self._file)
+        self._run("recalibrator", "run", *(word for stage in self.stages for word in ("--stage", stage)))

@@ -110,7 +110,8 @@ class RunningRouter:
         """Drain, as on SIGTERM."""
         assert self.task is not None
         self.service.end()
-        await self.task
+        async with asyncio.timeout(DEADLINE_S):
+            await self.task
 
 
 @asynccontextmanager

@@ -33,6 +33,7 @@ _SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required
 _OPERATIONS = {
     "Read": AclOperation.READ,
     "Write": AclOperation.WRITE,
+    "Create": AclOperation.CREATE,
     "Describe": AclOperation.DESCRIBE,
     "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
 }

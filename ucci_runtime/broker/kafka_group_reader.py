@@ -334,7 +334,7 @@ class KafkaGroupReader:
         self._standstill.polled(now_s)
         if not self._assigned:
             return
-        for source in self._standstill.suspects(now_s, self._paused):
+        for source in self._standstill.suspects(self._paused):
             self._standstill.heard(source, now_s)
             try:
                 _, end = self._consumer.get_watermark_offsets(TopicPartition(*source), _WAKE_ASK_S, cached=False)

@@ -27,6 +27,12 @@ _CONSUMER_DEFAULTS: Properties = {
     "queued.max.messages.kbytes": 16_384,
     "fetch.wait.max.ms": 50,
 }
+_TURNS: Properties = {
+    # Records wait in one line, whatever their partition: one that was away for long comes in turns with the others, not
+    # before them. Measured with 40,000 records of 120 bytes: at 1 MB, the client's default, 10,000 of one partition at
+    # a time, at 64 kB some hundreds; reading all of them takes as long.
+    "max.partition.fetch.bytes": 65_536,
+}
 _READ_EXACTLY: Properties = {
     "isolation.level": "read_committed",
     "group.protocol": "classic",
@@ -142,7 +148,8 @@ def group_properties(settings: Settings, names: ClientNames, name: str) -> Prope
     answers before, so how it fetches is the user's to tune.
     """
     return (
-        _consumer(settings)
+        _TURNS
+        | _consumer(settings)
         | {
             "group.id": names.group_id(name),
             "group.instance.id": names.instance_id,

@@ -39,7 +39,7 @@ class Standstill:
     ...     watch.polled(now_s)
     ...     watch.heard(busy, now_s)
     ...     watch.drained(now_s)
-    >>> watch.suspects(3.0, paused=())
+    >>> watch.suspects(paused=())
     [Input(topic='results', partition=1)]
     """
 
@@ -68,11 +68,11 @@ class Standstill:
         """Note that nothing waits in the client."""
         self._drained_s = now_s
 
-    def suspects(self, now_s: float, paused: Collection[Input]) -> list[Input]:
+    def suspects(self, paused: Collection[Input]) -> list[Input]:
         """Return the partitions to ask the broker about, the longest silent first."""
         silent = sorted(
             (heard_s, source)
             for source, heard_s in self._heard_s.items()
-            if now_s - heard_s >= self._still_s and self._drained_s > heard_s and source not in paused
+            if self._drained_s - heard_s >= self._still_s and source not in paused
         )
         return [source for _, source in silent[:MOST]]

@@ -143,7 +143,7 @@ class Stack:
 
     def _start_services(self) -> None:
         logs = self.options.directory / "logs"
-        http_port = free_port()
+        http_port = self.settings.recalibrator.http_port
         recalibrator = ChildProcess(
             "recalibrator",
             [sys.executable, "-m", "recalibrator", "run", "--config", str(self.config_path)],
@@ -182,15 +182,15 @@ class Stack:
             child.await_end(_STOP_TIMEOUT_S)
 
     def _write_config(self, bootstrap: str, servers: tuple[ModelServer, ModelServer]) -> None:
-        self.config_path.write_text(config_text(self.options, bootstrap, servers), encoding="utf-8")
+        self.config_path.write_text(config_text(self.options, bootstrap, servers, free_port()), encoding="utf-8")
         self.settings = load_settings(self.config_path, {})
 
     def _say(self, part: str, what: str) -> None:
         self._console.print(f"[green]✓[/] {part:<14} {what}", highlight=False)
 
 
-def config_text(options: StackOptions, bootstrap: str, servers: tuple[ModelServer, ModelServer]) -> str:
-    """Return the ``ucci.toml`` of a local stack."""
+def config_text(options: StackOptions, bootstrap: str, servers: tuple[ModelServer, ModelServer], http_port: int) -> str:
+    """Return the ``ucci.toml`` of a local stack; commands find the API by its port there."""
     small, large = servers
     return f"""\
 # Written by the local stack; usable by every command: ucci-stream ask --config {options.directory}/ucci.toml "…"
@@ -201,6 +201,7 @@ def config_text(options: StackOptions, bootstrap: str, servers: tuple[ModelServe
 prefix = {json.dumps(options.prefix)}
 
 [recalibrator]
+http_port = {http_port}
 state_dir = {json.dumps(str(options.directory / "state"))}
 
 [workloads.{WORKLOAD}]

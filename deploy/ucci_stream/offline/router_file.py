@@ -13,15 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from schemas.calibration import CalibrationMap
 from schemas.errors import DecodeError
-from schemas.event import decode_error
+from schemas.event import Many, decode_error, decoded
 
 FORMAT = "ucci-router"
 
 
 class _Knots(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
-    x: Annotated[tuple[float, ...], Field(min_length=1)]
-    y: Annotated[tuple[float, ...], Field(min_length=1)]
+    x: Annotated[Many[float], Field(min_length=1)]
+    y: Annotated[Many[float], Field(min_length=1)]
 
 
 class _RouterFile(BaseModel):
@@ -58,8 +58,8 @@ def read_router_file(text: str) -> OfflineCalibration:
     DecodeError
         Naming the faulty field.
     """
+    parsed: _RouterFile = decoded(_RouterFile.__pydantic_validator__, text.encode())
     try:
-        parsed = _RouterFile.model_validate_json(text)
         knots = CalibrationMap(uncertainty=parsed.calibrator.x, error_probability=parsed.calibrator.y)
     except ValidationError as error:
         raise decode_error(error) from None

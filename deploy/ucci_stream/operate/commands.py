@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,8 +14,19 @@ from rich.console import Console
 from schemas.command import Action
 from schemas.errors import ConfigError
 from schemas.settings import Settings
-from ucci_stream.operate.http_api import KEY_VARIABLE, URL_VARIABLE, RecalibratorApi, place_of
-from ucci_stream.options import ConfigOption, JsonFlag, has_settings, moment_of, settings_of, workload_of
+from ucci_stream.options import (
+    KEY_VARIABLE,
+    URL_VARIABLE,
+    ConfigOption,
+    JsonFlag,
+    has_settings,
+    moment_of,
+    settings_of,
+    workload_of,
+)
+
+if TYPE_CHECKING:
+    from ucci_stream.operate.http_api import RecalibratorApi
 
 UrlOption = Annotated[
     str | None,
@@ -191,18 +202,30 @@ def explain(
     since: Annotated[
         str | None, typer.Option(help="RFC 3339 time from which its result is looked for; by default a day ago.")
     ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write it as a page to this file.")] = None,
     config: ConfigOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show why a query was answered as it was, and what became of its label; reads the topics.
 
-    Example: ucci-stream explain q-17 --since 2026-01-31T12:00:00Z --json
+    Example: ucci-stream explain q-17 --since 2026-01-31T12:00:00Z --html q-17.html
     """
+    from ucci_stream.operate.explanation_page import explanation_page
     from ucci_stream.operate.kafka_traces import explain as explain_query
     from ucci_stream.operate.kafka_traces import show_explanation
 
     start = moment_of(since) or datetime.now(UTC) - timedelta(days=1)
-    show_explanation(explain_query(settings_of(config), query_id, start), out, as_json=as_json)
+    found = explain_query(settings_of(config), query_id, start)
+    if html is not None:
+        _write(html, explanation_page(found))
+    show_explanation(found, out, as_json=as_json)
+
+
+def _write(path: Path, page: str) -> None:
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--html {path}: {error.strerror}; name a file that can be written") from None
 
 
 def _plain(action: Action, text: str) -> Callable[..., None]:
@@ -254,6 +277,9 @@ def _with_api(
     use: Callable[[RecalibratorApi, str], Awaitable[Any]],
 ) -> Any:
     """Call the API about one workload: as given, or the only one configured, or the only one that the API has."""
+    # An HTTP client takes a third of what a command needs to start, and most commands speak to no API.
+    from ucci_stream.operate.http_api import RecalibratorApi, place_of
+
     settings = None if url is not None and not has_settings(config) else settings_of(config)
     place = place_of(settings, url, key)
 

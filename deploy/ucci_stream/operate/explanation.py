@@ -7,13 +7,14 @@ decides, the explanation says so rather than guess.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from schemas.basis import is_of_basis
 from schemas.calibration import CalibrationVersion
 from schemas.draws import uniform
+from schemas.early_stop import EARLY_STOP
 from schemas.event import rfc3339
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
@@ -148,6 +149,15 @@ def _joined(example: LabelledExample) -> dict[str, Any]:
         "trusted": example.trusted,
         "disputed": example.disputed,
     }
+
+
+def unanswered(run: Mapping[str, Any] | None) -> str | None:
+    """Return why a model gave no whole answer, in words; None where it gave one."""
+    if run is None:
+        return "not called"
+    if run["finish_reason"] == EARLY_STOP:
+        return f"stopped early, after {run['completion_tokens']} tokens"
+    return None if run["valid"] else f"failed: {run['error']}"
 
 
 def verdict_of(traces: Traces, signal: str, mark: str | None = None) -> Verdict:

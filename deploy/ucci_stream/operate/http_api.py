@@ -12,9 +12,7 @@ import aiohttp
 
 from schemas.errors import ConfigError, UcciError
 from schemas.settings import Settings
-
-KEY_VARIABLE = "UCCI_API_KEY"
-URL_VARIABLE = "UCCI_API_URL"
+from ucci_stream.options import KEY_VARIABLE
 
 _KEY_HEADER = "X-Api-Key"
 _MARGIN_S = 10.0

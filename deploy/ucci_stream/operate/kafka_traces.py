@@ -12,7 +12,6 @@ from rich.console import Console
 
 from recalibrator.decoding import decode_observation
 from schemas.calibration import CalibrationVersion
-from schemas.early_stop import EARLY_STOP
 from schemas.errors import DecodeError, UcciError
 from schemas.event import DEFAULT_SIGNAL, rfc3339
 from schemas.feedback import FeedbackEvent
@@ -31,7 +30,7 @@ from schemas.topics import (
     Topic,
 )
 from ucci_runtime.broker.records import Record
-from ucci_stream.operate.explanation import Traces, explanation
+from ucci_stream.operate.explanation import Traces, explanation, unanswered
 from ucci_stream.operate.kafka_scan import records_since
 from ucci_stream.operate.letters import letter_of, query_id
 from ucci_stream.topics.admin import broker_failures
@@ -151,7 +150,7 @@ def _lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     result, decision, draws, label = (found[name] for name in ("result", "decision", "draws", "label"))
     lines += [
         ("query", result["text"]),
-        *((role, _answer(result[role])) for role in ("small", "large")),
+        *((role, unanswered(result[role]) or _answer(result[role])) for role in ("small", "large")),
         ("decision", f"{decision['reason']}, answered by {decision['answered_by']}{_against(decision)}"),
         ("version", _version(decision)),
         ("draws", _drawn(draws)),
@@ -174,12 +173,8 @@ def _drawn(draws: Mapping[str, Any]) -> str:
     )
 
 
-def _answer(run: Mapping[str, Any] | None) -> str:
-    if run is None:
-        return "not called"
-    if run["finish_reason"] == EARLY_STOP:
-        return f"stopped early, after {run['completion_tokens']} tokens"
-    return _json_text(run["entities"]) if run["valid"] else f"failed: {run['error']}"
+def _answer(run: Mapping[str, Any]) -> str:
+    return _json_text(run["entities"])
 
 
 def _json_text(value: Any) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from recalibrator.api.pages.spans import TrafficSpan, moment, traffic_span
 from recalibrator.api.read_model.status_documents import SILENT_AFTER
 from schemas.costs import CostRate
-from schemas.status import DeadLetterCount, RecalibratorStatus, RouterStatus, WorkloadStatus
+from schemas.status import DeadLetterCount, RecalibratorStatus, RouterStatus, WorkloadStatus, that_answer
 from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 from schemas.topics import QUERIES
 
@@ -154,20 +154,22 @@ def _silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
 
 def _routers_silent(status: WorkloadStatus, facts: Facts) -> Headline | None:
     """Speak of routers that no longer report: without traffic they go on reporting, so that they are gone."""
-    silent = [(one.instance_id, one.updated_at) for one in status.routers if one.silent]
-    if not status.routers:
+    routers = that_answer(status.routers)
+    silent = [(one.instance_id, one.updated_at) for one in routers if one.silent]
+    if not routers:
         # Routers that have been silent for long are in no status: that nobody sends would look the same.
-        silent = [(one.instance_id, one.updated_at) for one in facts.routers]
+        silent = [(one.instance_id, one.updated_at) for one in that_answer(facts.routers)]
         silent = [] if any(facts.now - at <= SILENT_AFTER for _, at in silent) else silent
     if not silent:
         return None
     last, names = max(at for _, at in silent), _listed([name for name, _ in silent])
     act = _section(status, "service", "Service")
-    if len(silent) >= len(status.routers):
+    if len(silent) >= len(routers):
         waiting = f", and {count} queries wait" if (count := _waiting(status)) else ""
-        sentence = f"No router has reported since {_at(last)} ({names}): no query is answered{waiting}."
+        which = " of the topic" if len(routers) < len(status.routers) else ""
+        sentence = f"No router has reported since {_at(last)} ({names}): no query{which} is answered{waiting}."
         return Headline("routers_silent", "bad", sentence, "Start the routers again, or read their logs.", act)
-    rest = len(status.routers) - len(silent)
+    rest = len(routers) - len(silent)
     others = _routers(rest, "answers", "answer")
     sentence = f"{names} {_have(silent)} been silent since {_at(last)}; {rest} other {others} the queries."
     return Headline("router_silent", "warn", sentence, "Start it again, or read its log.", act)
@@ -201,7 +203,7 @@ def _outage(status: WorkloadStatus, facts: Facts) -> Headline | None:
 def _not_ready(status: WorkloadStatus, facts: Facts) -> Headline | None:
     """Speak of routers that report, but answer nothing: none of them has what it needs."""
     del facts
-    live = [one for one in status.routers if not one.silent]
+    live = [one for one in that_answer(status.routers) if not one.silent]
     if not live or any(one.ready for one in live):
         return None
     names = _listed([one.instance_id for one in live])
@@ -436,7 +438,7 @@ def _moved(status: WorkloadStatus, facts: Facts) -> Headline | None:
 def _quiet(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if (quiet := _quiet_since(status, facts)) is None:
         return None
-    ready = sum(one.ready and not one.silent for one in status.routers)
+    ready = sum(one.ready and not one.silent for one in that_answer(status.routers))
     sentence = (
         f"No query has come in since {_at(quiet)}; the service is up, {ready} {_routers(ready, 'waits', 'wait')} for "
         f"queries, and {_deciding(status)}."

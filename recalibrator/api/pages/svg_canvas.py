@@ -16,6 +16,7 @@ from typing import Any
 
 from markupsafe import Markup
 from matplotlib import rc_context
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 # Placeholders that no plot would use by itself; each becomes a CSS variable of the page.
@@ -147,7 +148,9 @@ def say_nothing_yet(axes: Any, what: str) -> None:
 
 def _svg(figure: Figure, description: str) -> Markup:
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    # Not `Figure.savefig`: that draws everything once more before, for layouts that a drawing may change.
+    canvas: Any = FigureCanvasSVG(figure)
+    canvas.print_svg(buffer, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     markup = buffer.getvalue()
     markup = _GROUP_ID.sub("<g", markup[markup.index("<svg") :])
     for placeholder, variable in _VARIABLES.items():

@@ -240,6 +240,7 @@ def _of_workload(router: RouterNow, workload: str) -> dict[str, Any]:
     document, in_use = router.document, router.versions[workload]
     return {
         "instance_id": document["instance_id"],
+        "serves": document.get("serves", "topic"),
         "ready": document["ready"] and not router.is_silent,
         "silent": router.is_silent,
         "version": in_use.get("version"),

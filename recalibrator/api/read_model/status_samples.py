@@ -14,7 +14,7 @@ from typing import NamedTuple, get_args
 from pydantic import JsonValue
 
 from schemas.calibration import BUDGET, CAP, FIELD_PREFIX, QUALITY, Interval
-from schemas.status import DriftState, ModelHealth, WorkloadState, WorkloadStatus
+from schemas.status import DriftState, ModelHealth, WorkloadState, WorkloadStatus, that_answer
 from schemas.topics import TOPICS
 
 OTHER = "other"
@@ -169,8 +169,9 @@ def _version(status: WorkloadStatus) -> Iterator[Sample]:
 def _routers(status: WorkloadStatus) -> Iterator[Sample]:
     states, servers, overloaded = Counter[str](), Counter[tuple[str, str]](), Counter[str]()
     elsewhere = 0
-    for router in status.routers:
+    for router in that_answer(status.routers):
         states["silent" if router.silent else "ready" if router.ready else "not_ready"] += 1
+    for router in status.routers:
         if router.silent:
             continue
         elsewhere += router.version != status.calibration_version

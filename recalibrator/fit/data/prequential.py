@@ -16,7 +16,7 @@ from recalibrator.fit.data.label_table import LabelTable
 from schemas.calibration import Interval
 from schemas.status import CalibrationError, DelayQuantiles, ReliabilityBin
 
-_Z95 = 1.959963984540054
+Z95 = 1.959963984540054
 _BINS = 10
 _LEAST_LABELS = 20
 
@@ -70,11 +70,12 @@ def calibration_error(sums: LabelSums, half_life: float) -> CalibrationError:
         for m, f, s, c in zip(mass, forecast, seen, count, strict=True)
         if m > 0.0
     )
-    return CalibrationError(ece=_interval(ece, ece_error), brier=_interval(brier, brier_error), bins=bins)
+    return CalibrationError(ece=interval(ece, ece_error), brier=interval(brier, brier_error), bins=bins)
 
 
-def _interval(estimate: float, error: float) -> Interval:
-    low, high = max(0.0, estimate - _Z95 * error), min(1.0, estimate + _Z95 * error)
+def interval(estimate: float, error: float) -> Interval:
+    """Return the 95 % interval of a share by its standard error, cut to [0, 1]."""
+    low, high = max(0.0, estimate - Z95 * error), min(1.0, estimate + Z95 * error)
     return Interval(estimate=estimate, lower=low, upper=high)
 
 

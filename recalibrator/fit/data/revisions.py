@@ -12,8 +12,8 @@ import numpy as np
 
 from recalibrator.fit.arrays import Floats
 
-_PRIOR_COUNTS = np.array([[2.0], [1.0], [1.0]])
-"""One label of either outcome: a handful of labels must not make the ratio extreme."""
+_PRIOR_LABELS = 2.0
+"""Never corrected, with as many errors as the latest labels: a handful of labels must not make the ratio extreme."""
 
 _SETTLED_LABELS = 500
 """Labels that come after one before it counts here: the latest have not been corrected yet, if they ever will be."""
@@ -131,7 +131,10 @@ class Revisions:
         return float(self._ratios(counted, latest, in_curves)[0])
 
     def _ratios(self, settled: Floats, latest: Floats, in_curves: float) -> Floats:
-        labels, first, standing = np.maximum(settled, 0.0) / self._scale + _PRIOR_COUNTS
+        # The same share of errors takes another factor on the odds where errors are rare: they are not taken for half.
+        usual = _PRIOR_LABELS * (latest[1] + 1.0) / (latest[0] + 2.0)
+        labels, first, standing = np.maximum(settled, 0.0) / self._scale
+        labels, first, standing = labels + _PRIOR_LABELS, first + usual, standing + usual
         wrong_first, wrong = first / labels, standing / labels
         # Of the latest labels: the standing errors beyond those that will stand once all are corrected.
         uncorrected = (latest[2] - latest[1] * (wrong / wrong_first)) / np.maximum(latest[0], 1.0)

@@ -3,6 +3,14 @@
 Each compares "the odds are k times those predicted, or a k-th of them" with "as predicted". While the predictions are
 right, an alarm comes on average after no fewer than exp(bound) observations (Lorden, 1971), however rare the errors
 and whatever their order.
+
+Predictions are estimates, and an error of theirs is in all outcomes alike: it adds up as a change would. So what is
+compared with the bound is the log likelihood ratio that allows for it. Let U be the score of the n outcomes since a sum
+left zero, V = n·v their information on the log odds, and 1 / (m·v) the variance of the log odds predicted from m
+observations. Where nothing has changed U is normal with mean 0 and variance V + V² / (m·v) = V·(1 + n / m); where the
+odds are k times those predicted its mean is V·ln k. The log likelihood ratio is (U·ln k - V·ln² k / 2) / (1 + n / m):
+the usual sum divided by 1 + n / m, and the usual CUSUM where m has no limit. That parameters estimated from little data
+make charts of this kind give false alarms is known (Jones, Champ and Rigdon, 2004).
 """
 
 from __future__ import annotations
@@ -59,6 +67,8 @@ class Cusum:
     rules: CusumRules
     up: float = 0.0
     down: float = 0.0
+    up_leverage: float = 0.0
+    down_leverage: float = 0.0
     up_since_us: int | None = None
     down_since_us: int | None = None
     alarms: int = 0
@@ -75,13 +85,15 @@ class Cusum:
         rising, falling, observations = self._gains(seen)
         self.observed += observations
         self.since_alarm += observations
-        _, bound, both_ways, _ = self.rules
-        self.up, self.up_since_us = _added(self.up, rising, self.up_since_us, seen.at_us)
-        if both_ways:
-            self.down, self.down_since_us = _added(self.down, falling, self.down_since_us, seen.at_us)
-        if self.up < bound and self.down < bound:
+        leverage = observations / seen.known
+        self.up, self.up_leverage = _added(self.up, self.up_leverage, rising, leverage)
+        self.up_since_us = _since(self.up, self.up_since_us, seen.at_us)
+        if self.rules.both_ways:
+            self.down, self.down_leverage = _added(self.down, self.down_leverage, falling, leverage)
+            self.down_since_us = _since(self.down, self.down_since_us, seen.at_us)
+        if self.statistic < self.rules.bound:
             return None
-        began_us = self.up_since_us if self.up >= self.down else self.down_since_us
+        began_us = self._suspected_since_us
         self.alarms += 1
         self.alarmed_us, self.since_alarm = seen.at_us, 0
         self.restart()
@@ -89,31 +101,39 @@ class Cusum:
 
     def _gains(self, seen: Outcomes) -> tuple[float, float, int]:
         """Return what both sums gain, and the number of observations."""
-        expected, trials, hits, _, log_ratio = seen
+        expected, trials, hits, _, log_ratio, bounds, _ = seen
+        # Against a range the least favourable of its probabilities counts: no value in it is a change.
+        lowest, highest = (expected, expected) if bounds is None else bounds
         odds = self.rules.odds
         # Plain arithmetic for a single label: many times faster than arrays of one value.
         if isinstance(trials, float):
             if log_ratio is not None:
                 return log_ratio, -log_ratio, int(trials)
-            assert isinstance(expected, float)
+            assert isinstance(lowest, float)
+            assert isinstance(highest, float)
             assert isinstance(hits, float)
-            rising = self._log_odds * hits - trials * log(1.0 - expected + odds * expected)
-            falling = -self._log_odds * hits - trials * log(1.0 - expected + expected / odds)
+            rising = self._log_odds * hits - trials * log(1.0 - highest + odds * highest)
+            falling = -self._log_odds * hits - trials * log(1.0 - lowest + lowest / odds)
             return rising, falling, int(trials)
         total = float(np.sum(hits))
-        rising = self._log_odds * total - float(trials @ np.log(1.0 - expected + odds * expected))
-        falling = -self._log_odds * total - float(trials @ np.log(1.0 - expected + expected / odds))
+        rising = self._log_odds * total - float(trials @ np.log(1.0 - highest + odds * highest))
+        falling = -self._log_odds * total - float(trials @ np.log(1.0 - lowest + lowest / odds))
         return rising, falling, int(np.sum(trials))
 
     def restart(self) -> None:
         """Forget the sums, not the alarms."""
-        self.up = self.down = 0.0
+        self.up = self.down = self.up_leverage = self.down_leverage = 0.0
         self.up_since_us = self.down_since_us = None
 
     @property
     def statistic(self) -> float:
-        """The larger of both sums."""
-        return max(self.up, self.down)
+        """The larger of both log likelihood ratios, what is expected being an estimate."""
+        return max(self.up / (1.0 + self.up_leverage), self.down / (1.0 + self.down_leverage))
+
+    @property
+    def _suspected_since_us(self) -> int | None:
+        rises = self.up / (1.0 + self.up_leverage) >= self.down / (1.0 + self.down_leverage)
+        return self.up_since_us if rises else self.down_since_us
 
     @property
     def drift_state(self) -> DriftState:
@@ -123,11 +143,9 @@ class Cusum:
         return "suspected" if self.statistic >= _SUSPECTED_SHARE * self.rules.bound else "ok"
 
     def status(self) -> DetectorStatus:
-        """Return its state, and the larger sum beside the bound at which it fires."""
+        """Return its state, and the larger ratio beside the bound at which it fires."""
         state = self.drift_state
-        since_us = self.up_since_us if self.up >= self.down else self.down_since_us
-        if state == "drifted":
-            since_us = self.alarmed_us
+        since_us = self.alarmed_us if state == "drifted" else self._suspected_since_us
         return DetectorStatus(
             name=self.name,
             watches=self.channel.watches,
@@ -144,15 +162,25 @@ class Cusum:
         return {name: getattr(self, name) for name in _STATE}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back."""
+        """Take a former :meth:`state` back; former releases knew no leverage, and took predictions for exact."""
         for name in _STATE:
-            setattr(self, name, state[name])
+            setattr(self, name, state.get(name, 0.0) if name in _LEVERAGES else state[name])
 
 
 _STATE = tuple(one.name for one in fields(Cusum) if one.init)[3:]
 
 
-def _added(before: float, gain: float, since_us: int | None, at_us: int) -> tuple[float, int | None]:
-    """Return a sum that restarts at zero, and since when it is positive."""
+_LEVERAGES = ("up_leverage", "down_leverage")
+
+
+def _added(before: float, leverage: float, gain: float, more: float) -> tuple[float, float]:
+    """Return a sum that restarts at zero, and the observations in it by those behind what was expected of them."""
     after = before + gain
-    return (0.0, None) if after <= 0.0 else (after, at_us if since_us is None else since_us)
+    return (0.0, 0.0) if after <= 0.0 else (after, leverage + more)
+
+
+def _since(total: float, since_us: int | None, at_us: int) -> int | None:
+    """Return since when a sum is positive."""
+    if total <= 0.0:
+        return None
+    return at_us if since_us is None else since_us

@@ -6,6 +6,7 @@ what its outcomes are and what an alarm on them means.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Literal, NamedTuple, Protocol
 
 from recalibrator.fit.arrays import Floats
@@ -55,6 +56,10 @@ class Outcomes(NamedTuple):
     at_us : int
     log_ratio : float, optional
         Log likelihood ratio of these outcomes after the suspected change over before, where the channel knows it.
+    bounds : tuple of float or of ndarray, optional
+        The least and the greatest probability that still count as expected, where ``expected`` was cut to a range.
+    known : float
+        Effective observations that ``expected`` was estimated from; infinite where it is known.
     """
 
     expected: float | Floats
@@ -62,6 +67,8 @@ class Outcomes(NamedTuple):
     hits: float | Floats
     at_us: int
     log_ratio: float | None = None
+    bounds: tuple[float, float] | tuple[Floats, Floats] | None = None
+    known: float = inf
 
 
 class Detector(Protocol):

@@ -9,7 +9,8 @@ means bad labels, or that both models have changed alike; trusted people are ask
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,14 @@ DETECTORS: Mapping[str, Callable[[str], Detector]] = {
 _SUSPECTED = np.log([[[1.0 / _APART_RULES.odds]], [[_ALIKE_RULES.odds]]])
 _QUANTILES = ((MEDIAN, 0.5), (TAIL, 0.8))
 _REFERENCE_QUERIES = 2_000
+_LEAST_PREDICTED = 0.02
+
+
+class Predicted(NamedTuple):
+    """g(u) as routed, and the effective labels that this map was fitted to."""
+
+    error_probability: float
+    labels: float = inf
 
 
 class DriftMonitors:
@@ -79,11 +88,21 @@ class DriftMonitors:
         self._expected: Floats | None = None
         self._error_given: Floats | None = None
         self._first_odds = 1.0
+        self._bounds: Floats | None = None
+        self._pairs = inf
         self._given: _GivenAgreement | None = None
         self._reference = np.zeros(cells)
         self._cuts: list[tuple[int, float]] = []
 
-    def expect(self, agreement: Floats, error_given: Floats, first_odds: float = 1.0) -> None:
+    def expect(
+        self,
+        agreement: Floats,
+        error_given: Floats,
+        first_odds: float = 1.0,
+        *,
+        bounds: Floats | None = None,
+        pairs: float = inf,
+    ) -> None:
         """Set what the next pairs and labels are compared with.
 
         Parameters
@@ -94,14 +113,30 @@ class DriftMonitors:
             P(the small answer is wrong | u, the answers differ), and where they are equal, by first labels.
         first_odds : float
             Odds of an error by first labels over those by labels as they stand, for g(u) as routed.
+        bounds : ndarray, shape (2, cells), optional
+            The least and the greatest P(agree | u) that count as expected; by default ``agreement``.
+        pairs : float
+            That ``agreement`` was estimated from, labelled and unlabelled; infinite where it is known.
         """
         self._expected, self._error_given, self._first_odds = agreement, error_given, first_odds
+        self._bounds, self._pairs = bounds, pairs
         self._given = _GivenAgreement(agreement, error_given, _SUSPECTED)
 
     @property
     def agreement(self) -> Floats | None:
         """P(agree | u) as expected, shape (cells,); None before the first fit."""
         return self._expected
+
+    def _outcome(self, predicted: Predicted, error: float, now_us: int) -> Outcomes:
+        """Return one label as an outcome of g(u).
+
+        A map reads 0 or 1 where labels held one kind alone: how near to it the truth lies is unknown.
+        """
+        scaled = self._first_odds * predicted.error_probability
+        chance = scaled / (1.0 - predicted.error_probability + scaled)
+        cut = min(1.0 - _LEAST_PREDICTED, max(_LEAST_PREDICTED, chance))
+        bounds = min(chance, cut), max(chance, cut)
+        return Outcomes(cut, 1.0, error, now_us, bounds=bounds, known=predicted.labels)
 
     def restart_label_channels(self) -> None:
         """Restart the detectors of labels given agreement: a suspicion has ended."""
@@ -124,7 +159,9 @@ class DriftMonitors:
         pairs, agreeing = counts.astype(np.float64)
         if self._expected is None or not pairs.any():
             return []
-        return self._update(AGREEMENT, Outcomes(self._expected[cell], pairs, agreeing, now_us))
+        bounds = None if self._bounds is None else (self._bounds[0, cell], self._bounds[1, cell])
+        seen = Outcomes(self._expected[cell], pairs, agreeing, now_us, bounds=bounds, known=self._pairs)
+        return self._update(AGREEMENT, seen)
 
     def on_mix(self, cell: Ints, queries: Floats, now_us: int) -> list[Alarm]:
         """Take in how the u of one summary's queries is distributed.
@@ -166,14 +203,18 @@ class DriftMonitors:
             self._cuts.append((cell, float(np.clip(above[cell], 0.01, 0.99))))
 
     def on_label(
-        self, predicted: float | None, error: float, agree: bool | None, cell: int | None, routed_us: int, now_us: int
+        self,
+        predicted: Predicted | None,
+        error: float,
+        agree: bool | None,
+        cell: int | None,
+        routed_us: int,
+        now_us: int,
     ) -> list[Alarm]:
         """Take one requested label in: g(u) as routed, whether the small answer erred, whether both agreed, and u."""
         alarms = []
         if predicted is not None:
-            scaled = self._first_odds * predicted
-            predicted = scaled / (1.0 - predicted + scaled)
-            seen = Outcomes(min(0.98, max(0.02, predicted)), 1.0, error, now_us)
+            seen = self._outcome(predicted, error, now_us)
             for detector in self._by_channel[ERRORS]:
                 if routed_us <= self._reported_us.get(detector.name, routed_us - 1):
                     continue  # what was routed before its last alarm is part of what it has reported
@@ -186,6 +227,10 @@ class DriftMonitors:
         for channel, detectors in self._given_agreement:
             if agree is None or agree is channel.agreeing:
                 given = self._given.outcome(channel, error, cell, now_us, known=agree is not None)
+                if agree is None and not channel.agreeing:
+                    # Pairs alone say what to expect of it, and no refit learns from it: their error stays. Too many
+                    # errors are believed at once, on the safe side; too few are not.
+                    given = given._replace(known=self._pairs)
                 alarms += [alarm for one in detectors if (alarm := one.update(given)) is not None]
         return alarms
 
@@ -219,6 +264,8 @@ class DriftMonitors:
             "expected": None if self._expected is None else pack(self._expected),
             "error_given": None if self._error_given is None else pack(self._error_given),
             "first_odds": self._first_odds,
+            "bounds": None if self._bounds is None else pack(self._bounds),
+            "pairs": None if self._pairs == inf else self._pairs,
             "reference": pack(self._reference),
             "cuts": [list(cut) for cut in self._cuts],
         }
@@ -231,7 +278,16 @@ class DriftMonitors:
         self._reported_us = dict(state["reported_us"])
         if state["expected"] is not None:
             expected = unpack(state["expected"], np.zeros(self._cells))
-            self.expect(expected, unpack(state["error_given"], np.zeros((2, self._cells))), state["first_odds"])
+            error_given, bounds = np.zeros((2, self._cells)), state.get("bounds")
+            # Former releases took what is expected for exact; the next refit says what it rests on.
+            pairs = state.get("pairs")
+            self.expect(
+                expected,
+                unpack(state["error_given"], error_given),
+                state["first_odds"],
+                bounds=None if bounds is None else unpack(bounds, np.zeros((2, self._cells))),
+                pairs=inf if pairs is None else pairs,
+            )
         self._reference = unpack(state["reference"], np.zeros(self._cells))
         self._cuts = [(int(cell), float(share)) for cell, share in state["cuts"]]
 

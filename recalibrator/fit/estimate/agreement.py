@@ -50,6 +50,8 @@ class Shift:
 
     The jacobian's first axis is small and large, its second level and slope. ``error_given`` is no shift, but the two
     curves between which the error is mixed: P(error | u, the answers differ), and where they are equal, (2, cells).
+    ``bounds`` are the least and the greatest P(agree | u) that count as expected, (2, cells): agreement is cut to where
+    its logit is finite, and labels that show less or more of it do not contradict what was cut.
     """
 
     small_value: Floats
@@ -58,6 +60,7 @@ class Shift:
     large_size: Floats
     error: Floats
     agreement: Floats
+    bounds: Floats
     error_given: Floats
     jacobian: Floats
 
@@ -123,7 +126,10 @@ def shift_by(
     """
     apart, alike = smoothed.related
     gap = alike - apart if smoothed.is_related else np.zeros_like(apart)
-    now = 1.0 / (1.0 + np.exp(np.log((1.0 - base) / base) - (tilt.level + tilt.slope * place)))
+    logits = tilt.level + tilt.slope * place
+    now = 1.0 / (1.0 + np.exp(np.log((1.0 - base) / base) - logits))
+    shown = np.minimum(np.maximum(smoothed.agreement, 0.0), 1.0)
+    uncut = np.where(shown == base, now, multiply_odds(shown, np.exp(logits)))
     moved = (now - base) * gap
     error_given = smoothed.related[:, 4]
     jacobian = np.empty((2, 2, len(place)))
@@ -140,6 +146,7 @@ def shift_by(
         large_size=moved[3],
         error=moved[4],
         agreement=now,
+        bounds=np.array((np.minimum(now, uncut), np.maximum(now, uncut))),
         error_given=error_given,
         jacobian=jacobian,
     )

@@ -136,6 +136,12 @@ class Smoothed(NamedTuple):
     related: Floats
     is_related: bool
 
+    @property
+    def agreement(self) -> Floats:
+        """P(agree | u) as smoothed, which may lie a little outside [0, 1]; shape (cells,)."""
+        shown: Floats = self.curves[7]
+        return shown
+
 
 def smooth_outcomes(sums: CellSums, constants: SmoothingConstants) -> Smoothed:
     """Smooth all outcomes over u at once: those of all labels, and, more widely, those of pairs given agreement.
@@ -196,7 +202,8 @@ def stratify(sums: CellSums, smoothed: Smoothed, target: float, constants: Smoot
     large = _curve(
         curves[4:7], effective[1], _variance(every, PAIR, (HITS_LARGE, SIZE_LARGE, SQUARE_LARGE), target), target, mass
     )
-    error, agreement = np.minimum(np.maximum(curves[3], 0.0), 1.0), np.minimum(np.maximum(curves[7], 0.01), 0.99)
+    error = np.minimum(np.maximum(curves[3], 0.0), 1.0)
+    agreement = np.minimum(np.maximum(smoothed.agreement, 0.01), 0.99)
     value, size, variance = _failed(sums, every, target, constants.shrink_labels)
     return Stratified(small, large, error, agreement, value, size, variance)
 

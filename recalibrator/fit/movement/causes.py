@@ -17,12 +17,15 @@ from recalibrator.fit.movement.dispersion import Dispersion, log_evidence
 from recalibrator.fit.movement.evidence import discoveries, log_bayes_factor
 from recalibrator.fit.movement.series_table import Counts, Series
 from schemas.movement import GroupEffect, MovedCategory, MovedTrait, RateChange
+from schemas.traffic import ANSWERS, SEGMENT
 
-SEGMENT = "segment:"
 MATERIAL_SHARE = 0.02
 """Smaller changes of shares, as total variation, are no explanation of anything."""
 
 MATERIAL_ESCALATION = 0.01
+OF_LABELS = frozenset({ANSWERS, "labeler", "label_delay"})
+"""Traits of labels rather than of queries."""
+
 _MOSTLY = 0.6
 _BEYOND_ITS_SHARE = 0.2
 _RISING_SAYS_IT = 0.6
@@ -197,7 +200,7 @@ def _explained(compared: Compared, at: int) -> float | None:
     """Return the effect of a series' changed shares on escalation, as a share of the change of escalation."""
     rates = compared.escalated / np.maximum(compared.whole, 1.0)
     change = float(rates[1] - rates[0])
-    if abs(change) < MATERIAL_ESCALATION:
+    if abs(change) < MATERIAL_ESCALATION or compared.series[at].trait in OF_LABELS:
         return None
     # In a segment alone, the effect counts by the segment's share of all queries.
     share = 1.0 if compared.series[at].segment is None else float(compared.after[at, :, 0].sum() / compared.whole[1])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from recalibrator.fit.movement.vocabulary import Vocabulary
 from schemas.movement import MovedTrait
-from schemas.traffic import SampledQuery
+from schemas.traffic import SEGMENT, SampledQuery
 
 KEPT_SAMPLES = 96
 SHOWN = 3
@@ -52,7 +52,7 @@ class Samples:
         """
         said = trait.categories[0]
         risen = said.after > said.before
-        key = f"segment:{trait.segment}"
+        key = f"{SEGMENT}{trait.segment}"
 
         def fits(sample: _Sample, *, having: bool) -> bool:
             inside = trait.segment is None or sample.traits.get(key) == trait.value

@@ -16,18 +16,19 @@ import numpy as np
 
 from recalibrator.fit.arrays import Floats, pack, unpack
 from recalibrator.fit.data.label_table import LabelTable
-from recalibrator.fit.movement.causes import SEGMENT, Compared, escalation, information, material, moved_traits
+from recalibrator.fit.movement.causes import Compared, escalation, information, material, moved_traits
 from recalibrator.fit.movement.dispersion import Dispersion, dispersion, log_evidence
 from recalibrator.fit.movement.evidence import detector, discoveries, log_bayes_factor
 from recalibrator.fit.movement.examples import Samples
-from recalibrator.fit.movement.field_scores import micro_f1_change
+from recalibrator.fit.movement.label_scores import QualityChange, answer_category
 from recalibrator.fit.movement.sentence import say
 from recalibrator.fit.movement.series_table import OTHER, RECENT_BLOCKS, Counts, Series, SeriesTable
 from recalibrator.fit.movement.vocabulary import Vocabulary
 from schemas.event import from_us, to_us
 from schemas.labelled import LabelledExample
-from schemas.movement import Movement, MovementStatus
-from schemas.traffic import SampledWords, TrafficProfile, TrafficSummary
+from schemas.movement import MovedTrait, Movement, MovementStatus
+from schemas.settings import WorkloadSettings
+from schemas.traffic import ANSWERS, SEGMENT, TEXT_TRAITS, SampledWords, TrafficProfile, TrafficSummary
 
 ALPHA = 1e-4
 """False share of discoveries by block of 250 queries: .04 by 100,000 queries."""
@@ -56,6 +57,13 @@ _COUNT_MOST = 2**31
 _QUIET = "Nothing that is monitored has moved."
 OFF = MovementStatus(sentence="What moved is not watched: explain_drift is false for this workload.")
 _LEARNING = "The monitors do not know enough queries yet to say what moves."
+
+
+def labelled_traits(settings: WorkloadSettings) -> tuple[str, ...]:
+    """Return the traits that are kept of labelled queries: by them a change of micro-F1 is taken apart."""
+    if not settings.explain_drift:
+        return ()
+    return (*TEXT_TRAITS, _WORDS.trait, *(SEGMENT + name for name in settings.segments))
 
 
 @dataclass(slots=True)
@@ -172,14 +180,42 @@ class MovementMonitor:
         if block.queries >= BLOCK_QUERIES:
             self._close_block()
 
-    def on_label(self, example: LabelledExample) -> None:
-        """Take the first label of a query in."""
+    def with_words(self, example: LabelledExample) -> LabelledExample:
+        """Return a labelled example whose traits say how strange its query's words are, once that is known."""
+        if example.traits is None or not self._learned.vocabulary.is_known:
+            return example
+        strange = self._learned.vocabulary.strangeness(example.word)
+        return example.model_copy(update={"traits": {**example.traits, _WORDS.trait: strange}})
+
+    def on_label(self, example: LabelledExample, *, counts: bool) -> None:
+        """Take the first label of a query in.
+
+        Parameters
+        ----------
+        example : LabelledExample
+        counts : bool
+            Whether it counts in the estimates, rather than being set aside.
+        """
         if not self._learned.vocabulary.is_known:
             return
+        # Audits are drawn where labels are suspected: they are no sample of the answers.
+        if counts and example.label_reason != "audit":
+            self._count_answer(example)
         self._table.add(Series("labeler"), {(example.labeler or "unnamed")[:64]: (1, 0)})
         delay_s = max(0, to_us(example.labelled_at) - to_us(example.routed_at)) // 1_000_000
         delay = 1 << max(0, min(delay_s, _LONGEST_DELAY_S) - 1).bit_length()
         self._table.add(Series("label_delay"), {str(delay): (1, 0)})
+
+    def _count_answer(self, example: LabelledExample) -> None:
+        said = answer_category(example)
+        if said is None:
+            return
+        one = {said: (1, 0)}
+        self._table.add(Series(ANSWERS), one)
+        for trait, value in (example.traits or {}).items():
+            if trait.startswith(SEGMENT):
+                segment = trait.removeprefix(SEGMENT)
+                self._table.add(Series(ANSWERS, segment, self._watched(segment, value)), one)
 
     def _count(self, profile: TrafficProfile) -> None:
         segment, value, table = profile.segment, profile.value, self._table
@@ -287,6 +323,9 @@ class MovementMonitor:
         rare = int(after[words, names.index(_MOST), 0]) if _MOST in names else 0
         return rare > _STRANGE_QUERIES * max(1, int(after[words, :, 0].sum()))
 
+    def _moved_traits(self, compared: Compared) -> list[MovedTrait]:
+        return moved_traits(compared, self._alpha)
+
     def _movement(self, moved: _Open, *, is_settled: bool) -> Movement | None:
         size = len(moved.after)
         compared = Compared(
@@ -298,7 +337,7 @@ class MovementMonitor:
             moved.whole,
             moved.escalated,
         )
-        traits = tuple(moved_traits(compared, self._alpha))
+        traits = tuple(self._moved_traits(compared))
         if not traits:
             return None
         rates, since = escalation(compared), from_us(moved.since_us)
@@ -323,8 +362,7 @@ class MovementMonitor:
         if growing is not None:
             movements = [growing, *movements][:_KEPT_MOVEMENTS]
         if movements:
-            change = micro_f1_change(labels, to_us(movements[0].since))
-            movements[0] = movements[0].model_copy(update={"micro_f1": change})
+            movements[0] = _with_quality(movements[0], labels)
         is_watching = self._learned.vocabulary.is_known and self._table.filled + bool(self._older.queries) > 0
         sentence = movements[0].sentence if movements else _QUIET if is_watching else _LEARNING
         return MovementStatus(
@@ -369,6 +407,17 @@ class MovementMonitor:
             spread = Dispersion(*unpack(moved["spread"], np.zeros((2, *like.shape[1:3]))))
             since_us, noticed_us = moved["times"]
             self._moved = _Open(since_us, noticed_us, before, after, spread, whole.copy(), escalated.copy())
+
+
+def _with_quality(movement: Movement, labels: LabelTable) -> Movement:
+    """Return a movement with what labels say of it now; they come late, so that it is said of the newest alone."""
+    quality = QualityChange(labels, to_us(movement.since))
+    rate = quality.rate()
+    if rate is None:
+        return movement
+    traits = tuple(one.model_copy(update={"micro_f1_explained": quality.explained(one)}) for one in movement.traits)
+    sentence = say(traits, movement.escalation, movement.since, rate)
+    return movement.model_copy(update={"sentence": sentence, "traits": traits, "micro_f1": rate})
 
 
 def _numbers(block: _Block) -> list[int]:

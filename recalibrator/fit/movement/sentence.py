@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from recalibrator.fit.movement.causes import SEGMENT
+from recalibrator.fit.movement.causes import OF_LABELS
 from schemas.movement import MovedTrait, RateChange
+from schemas.traffic import ANSWERS, FIELD, MARGIN, SEGMENT
 
-_FIELD = "field:"
 _HARDLY = 0.1
 _LANGUAGES = {
     "en": "English",
@@ -28,7 +28,9 @@ _CASES = {
 }
 
 
-def say(traits: tuple[MovedTrait, ...], escalation: RateChange, since: datetime) -> str:
+def say(
+    traits: tuple[MovedTrait, ...], escalation: RateChange, since: datetime, micro_f1: RateChange | None = None
+) -> str:
     """Return the sentence.
 
     Parameters
@@ -37,6 +39,7 @@ def say(traits: tuple[MovedTrait, ...], escalation: RateChange, since: datetime)
         At least one.
     escalation : RateChange
     since : datetime
+    micro_f1 : RateChange, optional
 
     Examples
     --------
@@ -64,13 +67,23 @@ def say(traits: tuple[MovedTrait, ...], escalation: RateChange, since: datetime)
     found = f"{what} since {since:%H:%M} UTC on {since:%d %b} ({change})"
     if first.segment is not None:
         found += f", only where {where}" if first.is_confined else f", mainly where {where}"
-    if first.escalation_explained is not None and first.escalation_explained >= _HARDLY:
-        way = "rise" if escalation.after > escalation.before else "fall"
-        share = "all" if first.escalation_explained >= 1.0 else _percent(first.escalation_explained)
-        change = f"{_percent(escalation.before)} → {_percent(escalation.after)}"
-        found += f"; explains {share} of the {way} in escalation ({change})"
+    parts = (
+        _explains(first.escalation_explained, "escalation", escalation, _percent),
+        _explains(first.micro_f1_explained, "micro-F1", micro_f1, "{:.3f}".format),
+    )
+    if any(parts):
+        found += f"; explains {' and '.join(part for part in parts if part)}"
     others = [name_of(one.trait) for one in traits[1:3]]
     return found + (f"; {' and '.join(others)} moved too." if others else ".")
+
+
+def _explains(share: float | None, name: str, rate: RateChange | None, written: Callable[[float], str]) -> str:
+    """Say how much of a rate's change is explained; nothing where that is hardly any of it."""
+    if share is None or rate is None or share < _HARDLY:
+        return ""
+    way = "rise" if rate.after > rate.before else "fall"
+    part = "all" if share >= 1.0 else _percent(share)
+    return f"{part} of the {way} in {name} ({written(rate.before)} → {written(rate.after)})"
 
 
 def name_of(trait: str) -> str:
@@ -78,10 +91,12 @@ def name_of(trait: str) -> str:
 
     Examples
     --------
-    >>> name_of("field:camera"), name_of("words"), name_of("segment:source")
-    ('camera', 'rare words', 'source')
+    >>> name_of("field:camera"), name_of("words"), name_of("margin:lens")
+    ('camera', 'rare words', 'the margin of lens')
     """
-    return _NAMES.get(trait) or trait.removeprefix(_FIELD).removeprefix(SEGMENT).replace("_", " ")
+    if trait.startswith(MARGIN):
+        return f"the margin of {trait.removeprefix(MARGIN).replace('_', ' ')}"
+    return _NAMES.get(trait) or trait.removeprefix(FIELD).removeprefix(SEGMENT).replace("_", " ")
 
 
 _PRESENCE = {"missing": "is missing", "given": "is given", "no_answer": "has no valid answer"}
@@ -92,17 +107,22 @@ _STRANGE = {
     "some": "queries with many rare or new words",
     "most": "queries of mostly rare or new words",
 }
+_MARGINS = {"0": "below 0.8", "0.8": "from 0.8 to 0.9", "0.9": "from 0.9 to 0.99", "0.99": "of at least 0.99"}
+_ANSWERS = {"right": "right answers", "partly": "partly right answers", "wrong": "wrong answers"}
 _NAMES = {"words": "rare words", "latency": "the small model's latency", "labeler": "labelers"}
 
 
 def _subject(trait: str, category: str, *, more: bool) -> str:
     often = "more often" if more else "less often"
     many = "are more frequent" if more else "are less frequent"
-    if trait.startswith(_FIELD):
+    if trait.startswith(FIELD):
         state = {"missing": "is missing", "given": "is given", "no_answer": "has no valid answer"}.get(
             category, category
         )
         return f"{name_of(trait)} {state} {often}"
+    if trait.startswith(MARGIN):
+        field = trait.removeprefix(MARGIN).replace("_", " ")
+        return f"answers with a margin of {field} {_MARGINS.get(category, category)} {many}"
     if trait.startswith(SEGMENT):
         return f"queries with {name_of(trait)} {category} {many}"
     return f"{_NOUNS[trait](category)} {many}" if trait in _NOUNS else f"{trait} {category} {many}"
@@ -119,13 +139,14 @@ _NOUNS: Mapping[str, Callable[[str], str]] = {
     "letter_case": lambda category: _CASES.get(category, category),
     "text_length": lambda category: f"texts of {_sizes(category)} characters",
     "latency": lambda category: f"small answers that take {_sizes(category)} ms",
+    ANSWERS: lambda category: _ANSWERS.get(category, f"{category} answers"),
     "labeler": lambda category: f"labels by {category}",
     "label_delay": lambda category: f"labels that come after {_sizes(category)} s",
 }
 
 
 def _unit(trait: str) -> str:
-    return "of labels" if trait in ("labeler", "label_delay") else "of queries"
+    return "of labels" if trait in OF_LABELS else "of queries"
 
 
 def _percent(share: float) -> str:

@@ -17,7 +17,7 @@ from schemas import LabelledExample, OutcomeCounts, TrafficSummary
 from schemas.draws import uniform
 from tests.support.cascade_stream import FIELDS, drive, settings, typo_world
 
-QUERIES = 12_000
+QUERIES = 6_000
 LATER = 400
 """Events after which a correction comes."""
 
@@ -99,17 +99,35 @@ def run(events: Sequence[Event], core: Recalibrator | None = None) -> tuple[Reca
     return core, counted
 
 
+@cache
+def after_true_labels() -> tuple[Recalibrator, Counter[str]]:
+    """Return what becomes of the stream as it was recorded; to be read only."""
+    return run(recorded())
+
+
+@cache
+def after_corrections(share: float) -> tuple[Recalibrator, Counter[str]]:
+    """Return what becomes of it where this share of labels is corrected; to be read only."""
+    return run(corrected(share))
+
+
+@cache
+def after_honest_labelers() -> Recalibrator:
+    """Return what becomes of it where five people label in turn; to be read only."""
+    return run(named(recorded()))[0]
+
+
 def test_corrections_raise_no_more_alarms_than_none() -> None:
     """Corrections on a stationary stream raise no more alarms than none."""
-    _, before = run(recorded())
-    _, counted = run(corrected(0.05))
+    _, before = after_true_labels()
+    _, counted = after_corrections(0.05)
     assert counted["alarms"] <= before["alarms"] + 1
     assert counted["audit"] <= before["audit"] + 2
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2])
 def test_no_label_is_set_aside_because_others_are_corrected(share: float) -> None:
-    core, counted = run(corrected(share))
+    core, counted = after_corrections(share)
     audit = core.status().details["label_audit"]
     assert isinstance(audit, dict)
     assert (audit["quarantined"], counted["labels_refuted"]) == (0, 0)
@@ -117,8 +135,8 @@ def test_no_label_is_set_aside_because_others_are_corrected(share: float) -> Non
 
 def test_a_corrected_stream_ends_in_the_right_estimates() -> None:
     """A corrected stream ends in the estimates of one that was right at once."""
-    right, _ = run(recorded())
-    later, _ = run(corrected(0.05))
+    right, _ = after_true_labels()
+    later, _ = after_corrections(0.05)
     one, other = right.evaluate().policies.micro_f1, later.evaluate().policies.micro_f1
     np.testing.assert_allclose(one, other, atol=5e-3)
 
@@ -129,7 +147,7 @@ def test_withdrawals_raise_no_alarms() -> None:
             return None
         return label, label.model_copy(update={"revision": 2, "retracted": True})
 
-    _, before = run(recorded())
+    _, before = after_true_labels()
     _, counted = run(with_later(recorded(), change))
     assert counted["alarms"] <= before["alarms"] + 1
     assert counted["audit"] <= before["audit"] + 1
@@ -178,7 +196,7 @@ def test_one_relabelling_labeler_does_not_move_the_threshold(
     says: Callable[[LabelledExample], LabelledExample], share: float
 ) -> None:
     """Escalation went from 25 to 77 % where a third was called wrong, and to 0 where all was called right."""
-    honest, _ = run(named(recorded()))
+    honest = after_honest_labelers()
     core, _ = run(relabelled(named(recorded()), share, says))
     assert escalation(core) == pytest.approx(escalation(honest), abs=0.03)
     found = core.status().details["labelers_set_aside"]
@@ -192,7 +210,7 @@ def test_one_relabelling_labeler_does_not_move_the_threshold(
 def test_a_liar_among_five_labelers_does_not_move_the_threshold(
     says: Callable[[LabelledExample], LabelledExample],
 ) -> None:
-    honest, _ = run(named(recorded()))
+    honest = after_honest_labelers()
     events = [
         says(event) if isinstance(event, LabelledExample) and event.labeler == "eve" else event
         for event in named(recorded())
@@ -202,7 +220,7 @@ def test_a_liar_among_five_labelers_does_not_move_the_threshold(
 
 
 def test_honest_labelers_are_all_believed() -> None:
-    core, _ = run(named(recorded()))
+    core = after_honest_labelers()
     assert core.status().details["labelers_set_aside"] == {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from schemas.draws import uniform
 from schemas.labelled import FieldCounts, LabelledExample, OutcomeCounts
 from tests.support.cascade_stream import FIELDS, World, drive, settings, typo_world
 
-QUERIES = 6_000
-WORLD = typo_world(2 * QUERIES, 2 * QUERIES)
+QUERIES, MOST = 4_000, 12_000
+WORLD = typo_world(MOST, MOST)
 
 
 def right(query_id: str, model: str, hits: int) -> int:
@@ -49,6 +50,12 @@ def run(
     return core, [version for _, version in done.versions]
 
 
+@cache
+def plain() -> tuple[CalibrationVersion, ...]:
+    """Return the versions of a target of micro-F1 alone."""
+    return tuple(run({"micro_f1": 0.93})[1])
+
+
 def rate(version: CalibrationVersion) -> float:
     """Return the share of queries that the large model answers under a version, in truth."""
     above = float((WORLD.uncertainty > version.uncertainty_threshold).mean())
@@ -81,18 +88,16 @@ def test_a_cap_comes_before_the_target() -> None:
 
 def test_a_cap_that_is_wide_enough_changes_nothing() -> None:
     """Thresholds under a cap that never binds are those without one."""
-    _, free = run({"micro_f1": 0.93})
     core, versions = run({"micro_f1": 0.93, "max_escalation": 0.95})
-    assert [one.uncertainty_threshold for one in versions] == [one.uncertainty_threshold for one in free]
+    assert [one.uncertainty_threshold for one in versions] == [one.uncertainty_threshold for one in plain()]
     assert "cap" not in core.status().sentence
 
 
 def test_a_field_with_a_target_of_its_own_is_held() -> None:
     """Where a field is harder than all fields together, its target takes more escalation, and the status says so."""
-    _, plain = run({"micro_f1": 0.93})
     core, versions = run({"micro_f1": 0.93, "fields": {"a": 0.9}}, tell=with_fields)
     held = expected_of_field(WORLD, versions[-1].uncertainty_threshold)
-    assert expected_of_field(WORLD, plain[-1].uncertainty_threshold) < 0.895 < held
+    assert expected_of_field(WORLD, plain()[-1].uncertainty_threshold) < 0.895 < held
     assert held < 0.92
     standing = versions[-1].evidence.standing
     assert standing is not None
@@ -104,9 +109,8 @@ def test_a_field_with_a_target_of_its_own_is_held() -> None:
 
 def test_an_easy_field_leaves_the_threshold_alone() -> None:
     """A field's target that is met anyway does not bind."""
-    _, plain = run({"micro_f1": 0.93})
     core, versions = run({"micro_f1": 0.93, "fields": {"a": 0.5}}, tell=with_fields)
-    assert versions[-1].uncertainty_threshold == plain[-1].uncertainty_threshold
+    assert versions[-1].uncertainty_threshold == plain()[-1].uncertainty_threshold
     assert core.status().sentence.endswith("for 0.5; micro-F1 binds.")
 
 
@@ -129,7 +133,7 @@ def test_nothing_is_published_for_a_field_that_is_not_known() -> None:
 def test_a_budget_is_spent_and_not_exceeded() -> None:
     """What queries have really cost keeps to the budget, exploration included, and buys more than less would."""
     core = Recalibrator(settings(target={"cost": 1.9}))
-    done = drive(core, WORLD.draw, 2 * QUERIES, batch=50)
+    done = drive(core, WORLD.draw, MOST, batch=50)
     first = done.versions[0][0]
     called = np.array(done.large_called[first + 1 :])
     assert 1.0 + 3.02 * float(called[:10_000].mean()) == pytest.approx(1.9, rel=0.01)
@@ -148,12 +152,15 @@ def test_a_budget_is_spent_and_not_exceeded() -> None:
 )
 def test_a_restart_changes_no_version(target: dict[str, Any]) -> None:
     """A core that goes on from its snapshot publishes the same bytes as one that never stopped."""
-    whole, versions = run(target, 4_000, tell=with_fields)
-    half, before = run(target, 2_500, tell=with_fields)
-    again = Recalibrator.restore(half.settings, half.snapshot())
-    assert again.snapshot() == half.snapshot()
-    assert again.status() == half.status()
-    assert [one.to_json() for one in versions[: len(before)]] == [one.to_json() for one in before]
+    whole, _ = run(target, 2_500, tell=with_fields)
+    again = Recalibrator.restore(whole.settings, whole.snapshot())
+    assert again.snapshot() == whole.snapshot()
+    assert again.status() == whole.status()
+    went_on = [drive(core, WORLD.draw, 1_500, first=2_500, tell=with_fields).versions for core in (whole, again)]
+    first, second = ([(number, version.to_json()) for number, version in versions] for versions in went_on)
+    assert first
+    assert first == second
+    assert again.snapshot() == whole.snapshot()
     assert whole.status().standing is not None
 
 

@@ -75,6 +75,18 @@ def test_fields_are_given_missing_or_without_answer() -> None:
     assert found == [["given", "missing"], ["no_answer", "no_answer"]]
 
 
+def test_margins_of_fields_fall_into_a_few_classes() -> None:
+    """A field that the answer does not name has none, nor one that the workload does not have, nor earlier results."""
+    event = routed(1)
+    assert event.small is not None
+    margins = {"lens": 0.8999, "camera": 0.99, "mood": 0.1}
+    sure = event.small.model_copy(update={"field_margins": margins})
+    traits = dict(TRAITS.of(event.model_copy(update={"small": sure}), ()))
+    found = {name: category for name, category in traits.items() if name.startswith("margin:")}
+    assert found == {"margin:camera": "0.99", "margin:lens": "0.8"}
+    assert not [name for name, _ in TRAITS.of(event, ()) if name.startswith("margin:")]
+
+
 @pytest.mark.parametrize("at_tokens", [None, 4])
 def test_only_calls_run_in_full_say_what_answers_are_like(at_tokens: int | None) -> None:
     """Which calls are stopped follows the threshold: one that moves must not look like answers that changed."""

@@ -249,6 +249,7 @@ async def test_a_full_gateway_says_when_to_come_again() -> None:
         assert (found.status, found.code) == (429, "too_many_in_flight")
         assert int(found.headers["Retry-After"]) > 0
         assert running.service.status().in_flight == 2
+        assert running.service.status().serves == "http", "no router of the topic"
         held.release.set()
         assert {(await one).status for one in asking} == {200}
         assert (await running.complete()).status == 200

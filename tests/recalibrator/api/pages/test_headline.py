@@ -37,6 +37,7 @@ from tests.support.workload_statuses import (
     status,
 )
 
+GATEWAY = router("gateway-1").model_copy(update={"serves": "http"})
 LETTERS = DeadLetterStatus(
     since=NOW - timedelta(days=1),
     total=40,
@@ -122,6 +123,23 @@ CASES = {
         ("No router has reported since 01 Mar 10:00 UTC (router-1)", "no query is answered", "12 queries wait"),
         "/workloads/photo#service",
         status(routers=(router(silent=True),), lag={"records": {"queries": 12}}),
+    ),
+    "a gateway counted as a router": Case(
+        "routers_silent",
+        "bad",
+        (
+            "No router has reported since 01 Mar 10:00 UTC (router-1): no query of the topic is answered",
+            "12 queries wait",
+        ),
+        "/workloads/photo#service",
+        status(routers=(GATEWAY, router(silent=True)), lag={"records": {"queries": 12}}),
+    ),
+    "only a gateway, and silent": Case(
+        "routers_silent",
+        "bad",
+        ("No router has reported since 01 Mar 10:00 UTC (gateway-1): no query is answered",),
+        "/workloads/photo#service",
+        status(routers=(GATEWAY.model_copy(update={"silent": True, "updated_at": BEGAN}),)),
     ),
     "one router silent": Case(
         "router_silent",

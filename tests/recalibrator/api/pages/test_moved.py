@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from recalibrator.api.pages.headline import Facts, headline
-from schemas.calibration import Target
+from schemas.calibration import Interval, Target
 from schemas.movement import GroupEffect, MovedCategory, MovedTrait, Movement, MovementStatus, RateChange
-from schemas.status import DetectorStatus, DriftStatus, WorkloadStatus
+from schemas.status import DetectorStatus, DriftStatus, SegmentScore, WorkloadStatus
 from tests.support.api import START, WORKLOAD, make_api
 
 SENTENCE = (
@@ -33,12 +33,19 @@ def movement(**changes: Any) -> Movement:
                 categories=(MovedCategory(category="missing", before=0.31, after=0.52),),
                 information=0.1,
                 escalation_explained=0.7,
+                micro_f1_explained=0.45,
             ),
         ),
         "escalation": RateChange(
             before=0.2,
             after=0.3,
             effects=(GroupEffect(group="source", value="<web>", composition=0.0, within=0.09),),
+        ),
+        "micro_f1": RateChange(
+            before=0.93,
+            after=0.91,
+            error=0.004,
+            effects=(GroupEffect(group="source", value="<web>", composition=0.0, within=-0.021),),
         ),
         "examples_before": ("q-1", "q-2"),
         "examples_after": ("q-<3>",),
@@ -71,10 +78,39 @@ def test_the_section_says_what_moved_and_where() -> None:
     earlier = movement(sentence="queries in capitals are more frequent.", is_settled=True)
     shown = page_of(MovementStatus(sentence=SENTENCE, series=40, is_watching=True, movements=(movement(), earlier)))
     assert "Camera is missing more often since 02:10" in shown
-    for words in ("31.0 %", "52.0 %", "70 %", "+0.090", "0.200 → 0.300", "source=&lt;web&gt;", "q-&lt;3&gt;"):
+    for words in (
+        "31.0 %",
+        "52.0 %",
+        "70 %",
+        "45 %",
+        "+0.090",
+        "-0.021",
+        "0.200 → 0.300",
+        "0.930 → 0.910",
+        "error of 0.004",
+        "source=&lt;web&gt;",
+        "q-&lt;3&gt;",
+    ):
         assert words in shown
     assert "Queries in capitals are more frequent." in shown
     assert "still counting" in shown
+    assert "<web>" not in shown
+
+
+def test_each_segment_has_its_micro_f1_on_the_page() -> None:
+    """Behind the fields, with interval and labels; a value's name comes from queries and is escaped."""
+    score = SegmentScore(
+        segment="source",
+        value="<web>",
+        effective_labels=812.4,
+        micro_f1=Interval(estimate=0.735, lower=0.703, upper=0.766),
+    )
+    api = make_api()
+    known = status(None).model_copy(update={"per_segment": (score,)})
+    assert api.cache.take("ucci.status", WORKLOAD.encode(), known.to_json())
+    shown = api.client.get(f"/workloads/{WORKLOAD}").text
+    for words in ("By segment", "source=&lt;web&gt;", "0.735", "0.703 to 0.766", "812"):
+        assert words in shown
     assert "<web>" not in shown
 
 

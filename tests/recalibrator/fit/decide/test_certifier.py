@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 
 import numpy as np
 import pytest
@@ -23,19 +25,27 @@ KEPT, ESCALATED, EXPLORED = 0.1, 0.2, 0.05
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def label(rng: np.random.Generator, right: NDArray[np.float64], threshold: int) -> tuple[int, LabelledExample] | None:
-    """Route one query that falls into a random cell; None when its label was not drawn.
+def labels(
+    rng: np.random.Generator, right: NDArray[np.float64], threshold: int, queries: int
+) -> Iterator[tuple[int, LabelledExample]]:
+    """Route queries that fall into random cells; yield the cell and the label of those whose label was drawn.
 
     ``right[model, cell]`` is the chance that a field is right.
     """
-    cell = int(rng.integers(CELLS))
-    draw, is_escalated = rng.uniform(), cell >= threshold
-    probability = ESCALATED if is_escalated else KEPT
-    if draw >= probability:
-        return None
-    small, large = (int(rng.binomial(FIELDS, right[model, cell])) for model in (0, 1))
-    ran = is_escalated or draw < EXPLORED
-    return cell, LabelledExample(
+    cells, draws = rng.integers(CELLS, size=queries), rng.uniform(size=queries)
+    come = draws < np.where(cells >= threshold, ESCALATED, KEPT)
+    cells, draws = cells[come], draws[come]
+    small, large = rng.binomial(FIELDS, right[:, cells])
+    rows = zip(cells.tolist(), draws.tolist(), small.tolist(), large.tolist(), strict=True)
+    for cell, draw, of_small, of_large in rows:
+        is_escalated = cell >= threshold
+        yield cell, labelled(of_small, of_large if is_escalated or draw < EXPLORED else None, is_escalated)
+
+
+@cache
+def labelled(small: int, large: int | None, is_escalated: bool) -> LabelledExample:
+    """Return a label by the right pairs of the answers; simulations draw each of these few again and again."""
+    return LabelledExample(
         query_id="q",
         workload="w",
         uncertainty=0.5,
@@ -43,10 +53,10 @@ def label(rng: np.random.Generator, right: NDArray[np.float64], threshold: int) 
         calibration_version=1,
         small_exact=small == FIELDS,
         small=OutcomeCounts(true_positives=small, predicted=FIELDS),
-        large=OutcomeCounts(true_positives=large, predicted=FIELDS) if ran else None,
+        large=None if large is None else OutcomeCounts(true_positives=large, predicted=FIELDS),
         gold_count=FIELDS,
         large_probability=1.0 if is_escalated else EXPLORED,
-        label_probability=probability,
+        label_probability=ESCALATED if is_escalated else KEPT,
         label_requested=True,
         reason="threshold" if is_escalated else "kept",
         agree=None,
@@ -64,6 +74,7 @@ def true_f1(right: NDArray[np.float64], keep: int) -> float:
     return float(np.concatenate((right[0, :keep], right[1, keep:])).mean())
 
 
+@pytest.mark.slow
 def test_a_missed_target_is_hardly_ever_proven() -> None:
     """A threshold that misses the target is hardly ever proven though looked at after every label."""
     right = np.array([[0.99, 0.93, 0.785, 0.7], [0.96, 0.94, 0.92, 0.89]])
@@ -72,14 +83,12 @@ def test_a_missed_target_is_hardly_ever_proven() -> None:
     rng, wrong = np.random.default_rng(7), 0
     for _ in range(100):
         bets = certifier(0.9)
-        for _ in range(6_000):
-            found = label(rng, right, threshold=2)
-            if found is not None:
-                bets.observe(found[1], found[0], 0)
-                limit = bets.limit
-                if limit is not None and limit >= missing:
-                    wrong += 1
-                    break
+        for cell, one in labels(rng, right, 2, 6_000):
+            bets.observe(one, cell, 0)
+            limit = bets.limit
+            if limit is not None and limit >= missing:
+                wrong += 1
+                break
     # Ten in a hundred may go wrong at a confidence of .9; more than 20 do so once in a thousand times.
     assert wrong <= 20
 
@@ -88,10 +97,8 @@ def test_thresholds_that_clearly_meet_the_target_are_proven() -> None:
     """Thresholds that clearly meet the target are proven and no others."""
     right = np.array([[0.99, 0.97, 0.85, 0.6], [0.97, 0.96, 0.95, 0.95]])
     rng, bets = np.random.default_rng(3), certifier()
-    for _ in range(60_000):
-        found = label(rng, right, threshold=2)
-        if found is not None:
-            bets.observe(found[1], found[0], 0)
+    for cell, one in labels(rng, right, 2, 60_000):
+        bets.observe(one, cell, 0)
     assert [true_f1(right, keep) > TARGET for keep in range(CELLS + 1)] == [True, True, True, True, False]
     assert bets.limit == 3
     assert bets.cap(Choice(4, feasible=True)) == Choice(3, feasible=True)
@@ -102,15 +109,13 @@ def test_after_a_change_nothing_is_proven() -> None:
     """After a change nothing is proven any more and everything escalates."""
     right = np.full((2, CELLS), 0.99)
     rng, bets = np.random.default_rng(5), certifier()
-    for _ in range(20_000):
-        found = label(rng, right, threshold=2)
-        if found is not None:
-            bets.observe(found[1], found[0], 10)
+    for cell, one in labels(rng, right, 2, 20_000):
+        bets.observe(one, cell, 10)
     assert bets.limit == CELLS
     bets.restart(20)
     assert bets.limit is None
     assert bets.cap(Choice(3, feasible=True)) == Choice(0, feasible=True)
-    late = next(found for _ in range(100) if (found := label(rng, right, threshold=2)) is not None)
+    late = next(labels(rng, right, 2, 100))
     bets.observe(late[1], late[0], 19)
     assert bets.labels == 0
 
@@ -118,7 +123,7 @@ def test_after_a_change_nothing_is_proven() -> None:
 def test_a_restored_certifier_goes_on_exactly() -> None:
     right = np.full((2, CELLS), 0.95)
     rng, bets = np.random.default_rng(5), certifier()
-    found = [pair for _ in range(2_000) if (pair := label(rng, right, threshold=1)) is not None]
+    found = list(labels(rng, right, 1, 2_000))
     for cell, one in found[:50]:
         bets.observe(one, cell, 1)
     other = certifier()
@@ -138,7 +143,7 @@ def test_a_certified_workload_serves_more_safely() -> None:
     rates = {}
     for chosen in (plain, strict):
         core = Recalibrator(chosen)
-        drive(core, typo_world(20_000, 20_000, seed=4).draw, 20_000)
+        drive(core, typo_world(6_000, 6_000, seed=4).draw, 6_000)
         rates[chosen.target.certified] = core.evaluate()
         assert core.current is not None
         assert ("certified" in core.current.evidence.details) == (chosen is strict)
@@ -166,16 +171,16 @@ def test_a_proof_after_corrections_is_that_of_right_labels(seed: int, correction
     """A proof after corrections is that of labels that were right at once."""
     rng = np.random.default_rng(seed)
     right = np.array([[0.9] * CELLS, [0.97] * CELLS])
-    drawn = [found for _ in range(6_000) if (found := label(rng, right, 2)) is not None]
-    labels = [(cell, one.model_copy(update={"query_id": f"q{n}"})) for n, (cell, one) in enumerate(drawn)]
+    drawn = labels(rng, right, 2, 6_000)
+    come = [(cell, one.model_copy(update={"query_id": f"q{n}"})) for n, (cell, one) in enumerate(drawn)]
     revised, at_once = certifier(), certifier()
-    changed = {int(one) for one in rng.integers(0, len(labels), corrections)}
-    for place, (cell, one) in enumerate(labels):
+    changed = {int(one) for one in rng.integers(0, len(come), corrections)}
+    for place, (cell, one) in enumerate(come):
         first = one.model_copy(update={"small": OutcomeCounts(true_positives=0, predicted=FIELDS)})
         revised.observe(first if place in changed else one, cell, place)
         at_once.observe(one, cell, place)
     for place in changed:
-        cell, one = labels[place]
+        cell, one = come[place]
         assert revised.revise(one.query_id, one, cell, place)
     assert revised.limit == at_once.limit
     assert revised.state() == at_once.state()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recalibrator.fit.drift.detector import Channel, Outcomes
-from recalibrator.fit.drift.monitors import DriftMonitors, check_detectors
+from recalibrator.fit.drift.monitors import DriftMonitors, Predicted, check_detectors
 from recalibrator.fit.drift.river_detector import RiverDetector, change_point
 from schemas.detectors import DEFAULT_DETECTORS, river_spec
 from schemas.errors import ConfigError
@@ -62,12 +62,12 @@ def test_an_alarm_shows_in_the_status_until_enough_labels() -> None:
 @settings(max_examples=15)
 @given(
     name=st.sampled_from(NAMES),
-    cut=st.integers(0, 900),
+    cut=st.integers(0, 550),
     chances=st.tuples(st.floats(0.05, 0.9), st.floats(0.05, 0.9)),
 )
 def test_a_restart_continues_exactly(name: str, cut: int, chances: tuple[float, float]) -> None:
     """Also beyond the inputs that are kept: two of the bounds pass within the stream."""
-    outcomes = [*errors(500, chances[0]), *errors(500, chances[1])]
+    outcomes = [*errors(300, chances[0]), *errors(300, chances[1])]
     whole, restored = made(name, kept_most=200), made(name, kept_most=200)
     alarms: dict[str, list[object]] = {"whole": [], "restored": []}
     for at, error in enumerate(outcomes):
@@ -97,8 +97,8 @@ def test_monitors_run_river_beside_our_detectors() -> None:
     ours, beside = DriftMonitors(3), DriftMonitors(3, (*DEFAULT_DETECTORS, NAMES[1]))
     fired = []
     for at, error in enumerate([*errors(300, 0.1), *errors(300, 0.4)]):
-        first = ours.on_label(0.1, error, None, None, at, at)
-        second = beside.on_label(0.1, error, None, None, at, at)
+        first = ours.on_label(Predicted(0.1), error, None, None, at, at)
+        second = beside.on_label(Predicted(0.1), error, None, None, at, at)
         assert [alarm for alarm in second if alarm.detector != NAMES[1]] == first
         fired += [alarm for alarm in second if alarm.detector == NAMES[1]]
     assert fired
@@ -112,7 +112,7 @@ def test_monitors_run_river_beside_our_detectors() -> None:
 def test_a_detector_added_since_the_snapshot_starts_afresh() -> None:
     before = DriftMonitors(3)
     for at, error in enumerate(errors(50, 0.5)):
-        before.on_label(0.1, error, None, None, at, at)
+        before.on_label(Predicted(0.1), error, None, None, at, at)
     after = DriftMonitors(3, (*DEFAULT_DETECTORS, NAMES[0]))
     after.load(json.loads(json.dumps(before.state())))
     assert after.status(None).detectors[:-1] == before.status(None).detectors

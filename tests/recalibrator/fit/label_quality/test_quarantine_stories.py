@@ -22,11 +22,12 @@ from recalibrator.grid import Grid
 from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary
 from schemas.draws import uniform
 from schemas.traffic import GridSpec
-from tests.support.cascade_stream import FIELDS, START, World, drive, example, settings, typo_world
+from tests.support.cascade_stream import FIELDS, START, Answers, World, drive, example, settings, typo_world
 
 BEGINS, ENDS, QUERIES = 3_000, 9_000, 16_000
 WORLD = typo_world(QUERIES, QUERIES, seed=4)
 
+Event = LabelledExample | TrafficSummary | Command
 Tell = Callable[[int, LabelledExample], LabelledExample | None]
 
 
@@ -72,11 +73,24 @@ def failing_alike() -> World:
 
 
 class Story:
-    """A stream with its versions, told by their triggers."""
+    """A stream, the triggers of its versions, and what the core saw after each query."""
 
     def __init__(self, world: World, tell: Tell, queries: int = QUERIES) -> None:
-        self.core = Recalibrator(settings())
-        self.run = drive(self.core, world.draw, queries, tell=tell)
+        self.events: list[tuple[int, Event]] = []
+        number, events = 0, self.events
+
+        class Recording(Recalibrator):
+            def observe(self, event: Event) -> CalibrationVersion | None:
+                events.append((number, event))
+                return super().observe(event)
+
+        def drawn(at: int) -> Answers:
+            nonlocal number
+            number = at
+            return world.draw(at)
+
+        self.core = Recording(settings())
+        self.run = drive(self.core, drawn, queries, tell=tell)
 
     def triggers(self) -> list[str]:
         wanted = ("audit", "labels_refuted", "labels_confirmed", "labels_unanswered", "labels_released")
@@ -89,6 +103,11 @@ class Story:
 @pytest.fixture(scope="module")
 def lied_to() -> Story:
     return Story(WORLD, careless_unless_trusted)
+
+
+@pytest.fixture(scope="module")
+def in_quarantine() -> Story:
+    return Story(WORLD, careless_unless_trusted, 6_500)
 
 
 def test_wrong_labels_are_audited_quarantined_and_released(lied_to: Story) -> None:
@@ -109,7 +128,7 @@ def test_wrong_labels_are_audited_quarantined_and_released(lied_to: Story) -> No
 def test_quarantined_labels_move_no_threshold_and_are_kept(lied_to: Story) -> None:
     refuted, _ = lied_to.first("labels_refuted")
     truthful = Recalibrator(settings())
-    true_run = drive(truthful, WORLD.draw, QUERIES)
+    true_run = drive(truthful, WORLD.draw, ENDS)
     during = slice(refuted + 500, ENDS)
     rates = [
         float((WORLD.uncertainty[during] > np.array(run.thresholds)[during]).mean()) for run in (lied_to.run, true_run)
@@ -127,10 +146,9 @@ def test_quarantined_labels_move_no_threshold_and_are_kept(lied_to: Story) -> No
     assert status.state == "active"
 
 
-def test_the_status_describes_a_quarantine() -> None:
+def test_the_status_describes_a_quarantine(in_quarantine: Story) -> None:
     """What is suspected, since when, and what was answered."""
-    story = Story(WORLD, careless_unless_trusted, 6_500)
-    status = story.core.status()
+    status = in_quarantine.core.status()
     assert status.state == "bad_labels_suspected"
     assert "call answers wrong on which both models agree" in status.sentence
     assert "set aside until they are right again" in status.sentence
@@ -141,7 +159,7 @@ def test_the_status_describes_a_quarantine() -> None:
     assert told["last"]["verdict"] == "refuted"
     assert isinstance(told["last"]["answers"], int)
     assert 0 < told["last"]["answers"] <= 120
-    assert abs(status.labels.requested - story.run.labels - status.labels.pending) <= 120
+    assert abs(status.labels.requested - in_quarantine.run.labels - status.labels.pending) <= 120
 
 
 def test_trusted_answers_confirm_a_common_failure() -> None:
@@ -182,15 +200,14 @@ def in_doubt() -> Story:
     return Story(WORLD, careless_now_and_then, 7_000)
 
 
-def test_an_audit_open_after_forty_answers_asks_for_more() -> None:
+def test_an_audit_open_after_forty_answers_asks_for_more(in_quarantine: Story) -> None:
     """Trusted answers and labels since the alarm have to agree on the verdict; until they do, more are asked for."""
-    story = Story(WORLD, careless_unless_trusted, 6_500)
-    told = story.core.status().details["label_audit"]
+    told = in_quarantine.core.status().details["label_audit"]
     assert isinstance(told, dict)
     assert isinstance(told["last"], dict)
     assert isinstance(told["last"]["answers"], int)
     assert 40 < told["last"]["answers"] <= 120
-    assert story.first("labels_refuted")[1].audit_probability == 0.0
+    assert in_quarantine.first("labels_refuted")[1].audit_probability == 0.0
 
 
 def test_flattering_labels_are_decided_within_forty_answers() -> None:
@@ -238,25 +255,22 @@ def test_nobody_is_asked_while_versions_are_held() -> None:
     assert "since" not in details
 
 
-@pytest.mark.parametrize("stop", [3_900, 4_400, 6_000, 12_000])
-def test_a_restart_within_an_audit_gives_the_same_bytes(stop: int) -> None:
-    events: list[LabelledExample | TrafficSummary | Command] = []
-
-    class Recording(Recalibrator):
-        def observe(self, event: LabelledExample | TrafficSummary | Command) -> CalibrationVersion | None:
-            events.append(event)
-            return super().observe(event)
-
-    drive(Recording(settings()), WORLD.draw, stop + 1_500, tell=careless_unless_trusted)
-    whole, cut = Recalibrator(settings()), len(events) * stop // (stop + 1_500)
-    for event in events[:cut]:
-        whole.observe(event)
-    restored = Recalibrator.restore(settings(), whole.snapshot())
-    for event in events[cut:]:
-        first, second = whole.observe(event), restored.observe(event)
-        assert (first is None) is (second is None)
-        assert first is None or second is None or first.to_json() == second.to_json()
-    assert whole.snapshot() == restored.snapshot()
+def test_a_restart_within_an_audit_gives_the_same_bytes(lied_to: Story) -> None:
+    """Each core that is restored on the way goes on beside the one that never stopped, for 1,500 queries."""
+    whole, waiting = Recalibrator(settings()), [3_900, 4_400, 6_000, 12_000]
+    restored: dict[int, Recalibrator] = {}
+    for number, event in lied_to.events:
+        if waiting and number >= waiting[0]:
+            restored[waiting.pop(0)] = Recalibrator.restore(settings(), whole.snapshot())
+        first = whole.observe(event)
+        for stop, core in list(restored.items()):
+            second = core.observe(event)
+            assert (None if first is None else first.to_json()) == (None if second is None else second.to_json()), stop
+            if number >= stop + 1_500:
+                assert whole.snapshot() == restored.pop(stop).snapshot(), stop
+        if not waiting and not restored:
+            return
+    pytest.fail(f"not reached: {waiting}, {list(restored)}")
 
 
 GRID = Grid(GridSpec())

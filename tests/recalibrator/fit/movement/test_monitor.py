@@ -35,6 +35,36 @@ def stream(queries: int, missing_on_web: float) -> Iterator[TrafficSummary]:
     return iter(_summaries(missing_on_web)[: queries // _A_SUMMARY])
 
 
+def test_a_field_of_which_the_model_is_less_sure_is_named() -> None:
+    """Its answers are as before, and so are queries: only its margin moved, in one segment."""
+    found = watched(iter(_margins(less_sure=True)))
+    first = found.movements[0].traits[0]
+    assert (first.trait, first.segment, first.value) == ("margin:lens", "source", "web")
+    assert found.sentence.startswith("answers with a margin of lens below 0.8 are more frequent since 01:2")
+
+
+def test_margins_that_begin_to_be_known_are_no_movement() -> None:
+    """Routers are updated one by one: results with margins among those without say nothing of queries."""
+    assert watched(iter(_margins(known_from=SHIFT_AT))).movements == ()
+
+
+def _margins(*, less_sure: bool = False, known_from: int = 0) -> list[TrafficSummary]:
+    """Return summaries of queries whose lens is unsure one time in ten, and from the shift on more often on the web."""
+    draw, summarizer, found = random.Random(4), TrafficSummarizer(PHOTO), list[TrafficSummary]()
+    for number in range(8_000):
+        source = draw.choice(["web", "app"])
+        share = 0.4 if less_sure and number >= SHIFT_AT and source == "web" else 0.1
+        margins = {"camera": 1.0, "lens": 0.7 if draw.random() < share else 0.97}
+        event = routed(number, metadata={"source": source})
+        assert event.small is not None
+        known = margins if number >= known_from else None
+        small = event.small.model_copy(update={"field_margins": known})
+        summarizer.add(event.model_copy(update={"small": small}))
+        if (number + 1) % _A_SUMMARY == 0 and (summary := summarizer.take()) is not None:
+            found.append(summary)
+    return found
+
+
 @cache
 def _summaries(missing_on_web: float, queries: int = 12_000, seed: int = 3) -> list[TrafficSummary]:
     """Return summaries of queries a third of which lack the camera, and more of the web's from the shift on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from recalibrator.fit.publish.trial import KEPT_LABELS
 from recalibrator.grid import Grid
 from schemas import CalibrationMap, TrialTraffic
 from schemas.trial import CalibrationTrial, TrialStatus
-from tests.support.cascade_stream import START, drive, example, routed_batch, settings, typo_world
+from tests.support.cascade_stream import START, drive, example, route, routed_batch, settings, typo_world
 from tests.support.orders import MAP, note, order
 
 WORLD = typo_world(4_000, 9_999, seed=12)
@@ -159,16 +160,15 @@ def canary_stream(core: Recalibrator, queries: int) -> list[tuple[bool, Any]]:
     for number in range(queries):
         answers, query_id, now = WORLD.draw(number), f"q-{number}", START + timedelta(seconds=number)
         acted = trial.acts_on(query_id)
-        decision, label = example(
-            answers, query_id, "w", now, version=trial.version if acted else core.current, labelled_at=now
-        )
-        label = label.model_copy(update={"label_requested": True, "label_probability": 0.5})
-        rows.append((now, answers, decision, label))
+        one = route(answers, query_id, "w", now, version=trial.version if acted else core.current)
+        one = replace(one, request=one.request.model_copy(update={"requested": True, "probability": 0.5}))
+        label = one.label(now)
+        rows.append(one)
         core.observe(label)
         routed.append((acted, label))
     assert core.current is not None
-    tried = [trial.version.decide(row[1].uncertainty, f"q-{n}").escalated for n, row in enumerate(rows)]
-    based = [core.current.decide(row[1].uncertainty, f"q-{n}").escalated for n, row in enumerate(rows)]
+    tried = [trial.version.decide(row.answers.uncertainty, f"q-{n}").escalated for n, row in enumerate(rows)]
+    based = [core.current.decide(row.answers.uncertainty, f"q-{n}").escalated for n, row in enumerate(rows)]
     summary = routed_batch(Grid(core.constants.grid), "w", rows)
     part = TrialTraffic(
         version=trial.version.version,

@@ -1,0 +1,128 @@
+"""Long JSON is refused and taken as short JSON is, without the work that would grow faster than its bytes."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from schemas import DecodeError, LabelledExample, QueryEvent, RoutedEvent
+from schemas.event import Event, refuse_duplicate_keys
+from schemas.json_bytes import LONG_BYTES, collector_paused, parsed, validated
+from tests.support import strategies
+from tests.support.hostile_values import HOSTILE_VALUES, places
+
+PADDING = b" " * LONG_BYTES
+"""Makes any record a long one that says the same."""
+
+MANY = 50_000
+
+HOSTILE = [value for value in HOSTILE_VALUES if len(value) < 200 and '"a":1,"a":2' not in value]
+"""But for numbers of thousands of digits, and two faulty values of one key: which of them is named may differ."""
+
+quick = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@pytest.fixture
+def searches() -> Iterator[list[int]]:
+    """Return the generations that Python's collector of cycles searches, one entry for each search; it is on."""
+    found: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            found.append(info["generation"])
+
+    gc.callbacks.append(note)
+    gc.enable()
+    try:
+        yield found
+    finally:
+        gc.disable()
+        gc.callbacks.remove(note)
+
+
+@pytest.mark.parametrize("event", [RoutedEvent, LabelledExample])
+def test_each_missing_field_copied_a_megabyte(event: type[Event]) -> None:
+    """A dozen fields are missing beside many that are unknown: all findings refer to one object."""
+    raw = json.dumps({f"k{number}": [] for number in range(MANY)}).encode()
+    with pytest.raises(ValidationError) as caught:
+        validated(event.__pydantic_validator__, raw)
+    missing = [one["input"] for one in caught.value.errors()]
+    assert len(missing) > 10
+    assert all(one is missing[0] for one in missing)
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", '{"a":1}'])
+def test_the_collector_ran_again_and_again_within_a_record(searches: list[int], value: str) -> None:
+    """No more than one search follows the parsing, rather than one for each 700 objects."""
+    raw = b'{"query_id":"q","text":"t","other":[' + ",".join([value] * MANY).encode() + b"]}"
+    parsed(raw)
+    assert len(searches) <= 2
+    QueryEvent.from_json(raw)
+    assert len(searches) <= 6
+    assert gc.isenabled()
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    assert not gc.isenabled()
+    with collector_paused():
+        assert not gc.isenabled()
+    assert not gc.isenabled()
+
+
+def test_the_collector_goes_on_after_a_fault(searches: list[int]) -> None:
+    with pytest.raises(ValueError, match="EOF"):
+        parsed(b"[" * 100 + PADDING)
+    assert gc.isenabled()
+    assert len(searches) <= 1
+
+
+@pytest.mark.parametrize("name", sorted(strategies.EVENTS))
+def test_a_long_record_is_taken_as_a_short_one(name: str) -> None:
+    """What is valid gives the same event, and what is not the same line, but where text ends too early."""
+
+    @quick
+    @given(event=strategies.EVENTS[name], draw=st.data())
+    def holds(event: Event, draw: st.DataObject) -> None:
+        document = json.loads(event.to_json())
+        holder, key = draw.draw(st.sampled_from(list(places(document))))
+        holder[key] = "HERE"
+        hostile = draw.draw(st.sampled_from(HOSTILE))
+        for raw in (event.to_json(), json.dumps(document).replace('"HERE"', hostile).encode("utf-8", "surrogatepass")):
+            assert _outcome(type(event), raw) == _outcome(type(event), PADDING + raw)
+
+    holds()
+
+
+def _outcome(event: type[Event], raw: bytes) -> Any:
+    try:
+        return event.from_json(raw)
+    except DecodeError as error:
+        return error.reason if error.reason == "not_json" else (error.reason, error.field, str(error))
+
+
+@pytest.mark.parametrize(
+    ("raw", "named"),
+    [
+        (b'{"a":1,"b":2,"a":3}', "a"),
+        (b'{"x":{"b":1,"b":2},"a":1,"a":2}', "b"),
+        (b'{"x":[{"a":1},{"c":[{}],"c":1}]}', "c"),
+        (b'{"a":{"b":1},"b":{"a":1},"c":[{"a":1},{"a":1}]}', None),
+    ],
+)
+def test_a_key_given_twice_in_long_json_is_named(raw: bytes, named: str | None) -> None:
+    """The first, as in short JSON, and keys of different objects are no such keys."""
+    found: list[str | None] = []
+    for one in (raw, PADDING + raw):
+        try:
+            refuse_duplicate_keys(one)
+            found.append(None)
+        except DecodeError as error:
+            found.append(error.field)
+    assert found == [named, named]
