@@ -95,9 +95,27 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Processes that are ready",
             "short",
             {
-                "routers": "sum(ucci_router_ready)",
+                "routers and gateways": "sum(ucci_router_ready)",
                 "{{stage}}": "sum by (stage) (ucci_recalibrator_ready)",
                 "scraped": 'sum(up{job=~".*(ucci|router|recalibrator).*"})',
+            },
+        ),
+    ),
+    "Gateways": (
+        Panel(
+            "Requests by HTTP status",
+            "reqps",
+            {
+                "{{job}} {{status}}": _rate("ucci_router_gateway_requests_total", "job, status"),
+            },
+            text="429: more than a gateway takes at a time, or over a caller's quota; 499: the caller left.",
+        ),
+        Panel(
+            "Time to an answer, p50 and p99",
+            "s",
+            {
+                "p50 {{workload}}": _quantile(0.5, "ucci_router_gateway_request_seconds", "workload", _W),
+                "p99 {{workload}}": _quantile(0.99, "ucci_router_gateway_request_seconds", "workload", _W),
             },
         ),
     ),

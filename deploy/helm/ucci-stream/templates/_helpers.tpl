@@ -102,6 +102,12 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
+{{- /* Prometheus calls a job as its Service: a release whose name does not say "ucci" is asked for as well. */ -}}
+{{- define "ucci.ownJobs" -}}
+{{- $known := ".*(ucci|router|recalibrator).*" -}}
+{{- .text | replace $known (printf "%s-(router|gateway|join|fit|api)|%s" (include "ucci.fullname" .root) $known) -}}
+{{- end -}}
+
 {{- /* Who a component is for Kafka, as JSON: what the values say, else the user that Strimzi makes for it. */ -}}
 {{- define "ucci.kafkaUser" -}}
 {{- $given := index .root.Values.kafka.users .user -}}

@@ -1,0 +1,346 @@
+"""A Prometheus and an Alertmanager beside the demo's stack: the dashboard's queries, and an alert that is delivered.
+
+Both are Debian's (``apt-get install prometheus prometheus-alertmanager``). Rules and dashboard are the files that
+operators install; only the waiting times of the alerts (``for``) are cut to a second.
+
+    python -m tests.deploy.ops.live_monitoring --out docs/results/dashboard.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any
+
+import yaml
+
+from tools.ops.dashboard import ROWS
+from ucci_demo.recorded.traffic import load_traffic
+from ucci_stream.local.processes import free_port
+
+ROOT = Path(__file__).parents[3]
+MONITORING = ROOT / "deploy" / "monitoring"
+DEMO_SECONDS = 60
+QUERIES = 300
+START_S = 60.0
+DEADLINE_S = 120.0
+RATE_INTERVAL = "30s"
+_ADDRESS = re.compile(r"✓ +(small model|large model|recalibrator|router-\d) +(http://[^\s/]+)")
+_LEFT_RUNNING = "left running until"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a panel's query gives."""
+
+    panel: str
+    legend: str
+    query: str
+    series: list[tuple[Mapping[str, str], float]]
+
+
+@dataclass(slots=True)
+class Demo:
+    """The demo's processes, left running after its traffic."""
+
+    process: subprocess.Popen[str]
+    addresses: dict[str, str] = field(default_factory=dict)
+
+    def await_line(self, holds: Callable[[str], bool]) -> None:
+        """Read on until a line of the output holds; notes addresses on the way."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if found := _ADDRESS.search(line):
+                self.addresses[found[1]] = found[2]
+            if holds(line):
+                return
+        raise AssertionError(f"the demo ended with {self.process.wait()} before the line came")
+
+    def kill_model(self, role: str) -> None:
+        """End a model server as a crash would."""
+        port = self.addresses[f"{role} model"].rpartition(":")[2]
+        for folder in Path("/proc").iterdir():
+            try:
+                argv = (folder / "cmdline").read_bytes().split(b"\0")
+            except (OSError, NotADirectoryError):
+                continue
+            if b"ucci_demo.model_server" in argv and port.encode() in argv:
+                os.kill(int(folder.name), signal.SIGKILL)
+                return
+        raise AssertionError(f"no model server listens on port {port}")
+
+
+@contextmanager
+def demo(directory: Path) -> Iterator[Demo]:
+    """Run the demo's traffic; yields once its services are ready, while queries flow."""
+    argv = [sys.executable, "-m", "ucci_stream", "demo", "--keep", "--seconds", str(DEMO_SECONDS)]
+    process = subprocess.Popen(
+        [*argv, "--directory", str(directory)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"},
+    )
+    running = Demo(process)
+    try:
+        running.await_line(lambda line: "calibrated" in line)
+        yield running
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(60.0)
+        finally:
+            process.kill()
+
+
+class Prometheus:
+    """A running Prometheus, by its API."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        """Return the ``data`` of an answer."""
+        url = f"{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=10.0) as answer:
+            document = json.load(answer)
+        assert document["status"] == "success", document
+        return document["data"]
+
+    def value(self, query: str) -> list[tuple[Mapping[str, str], float]]:
+        """Return the series of a query, each with its value now."""
+        query = query.replace("$__rate_interval", RATE_INTERVAL).replace("$workload", ".*")
+        return [(one["metric"], float(one["value"][1])) for one in self.ask("query", query=query)["result"]]
+
+    def panels(self) -> list[Answer]:
+        """Return what every query of every panel gives."""
+        return [
+            Answer(panel.title, legend, query, self.value(query))
+            for row in ROWS.values()
+            for panel in row
+            for legend, query in panel.queries.items()
+        ]
+
+    def await_targets(self, count: int) -> None:
+        """Wait until so many targets are up."""
+        until_s, said = time.monotonic() + START_S, "it does not listen"
+        while time.monotonic() < until_s:
+            try:
+                targets = self.ask("targets")["activeTargets"]
+            except OSError:
+                targets = []  # it does not listen yet
+            if sum(one["health"] == "up" for one in targets) == count:
+                return
+            said = "; ".join(f"{one['scrapeUrl']}: {one['lastError']}" for one in targets) or said
+            time.sleep(0.2)
+        raise AssertionError(f"not all {count} targets are up after {START_S:.0f} s: {said}")
+
+
+@contextmanager
+def prometheus(directory: Path, running: Demo, alertmanager: str) -> Iterator[Prometheus]:
+    """Scrape the demo's services each second, and judge the rules as often."""
+    rules = yaml.safe_load((MONITORING / "rules.yml").read_text())
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            rule["for"] = "1s"
+    (directory / "rules.yml").write_text(yaml.safe_dump(rules))
+    config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config["rule_files"] = [str(directory / "rules.yml")]
+    config["alerting"]["alertmanagers"][0]["static_configs"] = [{"targets": [alertmanager]}]
+    jobs = {"ucci-router": "router-", "ucci-recalibrator": "recalibrator", "model-servers": "model"}
+    config["scrape_configs"] = [job for job in config["scrape_configs"] if job["job_name"] in jobs]
+    for job in config["scrape_configs"]:
+        part = jobs[job["job_name"]]
+        hosts = [address.removeprefix("http://") for name, address in running.addresses.items() if part in name]
+        job["static_configs"] = [{"targets": sorted(hosts)}]
+    (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
+    address = f"127.0.0.1:{free_port()}"
+    options = (f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={directory}/data")
+    with _running(directory, "prometheus", *options, f"--web.listen-address={address}"):
+        found = Prometheus(f"http://{address}")
+        found.await_targets(sum(len(job["static_configs"][0]["targets"]) for job in config["scrape_configs"]))
+        yield found
+
+
+class Webhook:
+    """Keeps the bodies that are posted to it."""
+
+    def __init__(self) -> None:
+        self.bodies: Queue[Any] = Queue()
+        bodies = self.bodies
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                bodies.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def await_alert(self, name: str) -> dict[str, Any]:
+        """Return the first alert of this name that fires."""
+        until_s = time.monotonic() + DEADLINE_S
+        while (left_s := until_s - time.monotonic()) > 0:
+            try:
+                body = self.bodies.get(timeout=left_s)
+            except Empty:
+                break
+            for alert in body["alerts"]:
+                if alert["labels"]["alertname"] == name and alert["status"] == "firing":
+                    found: dict[str, Any] = alert
+                    return found
+        raise AssertionError(f"{name} was not delivered in {DEADLINE_S:.0f} s")
+
+
+@contextmanager
+def alertmanager(directory: Path, webhook: Webhook) -> Iterator[str]:
+    """Deliver to the webhook under the shipped configuration's routes; yields the address."""
+    config = yaml.safe_load((MONITORING / "alertmanager.yml").read_text())
+    config["route"] |= {"group_wait": "1s", "group_interval": "1s"}
+    port = webhook.server.server_address[1]
+    config["receivers"] = [{"name": "nobody", "webhook_configs": [{"url": f"http://127.0.0.1:{port}/"}]}]
+    (directory / "alertmanager.yml").write_text(yaml.safe_dump(config))
+    address = f"127.0.0.1:{free_port()}"
+    options = (f"--config.file={directory}/alertmanager.yml", f"--storage.path={directory}/alerts")
+    thread = Thread(target=webhook.server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        with _running(
+            directory,
+            "prometheus-alertmanager",
+            *options,
+            f"--web.listen-address={address}",
+            "--cluster.listen-address=",
+        ):
+            yield address
+    finally:
+        webhook.server.shutdown()
+        webhook.server.server_close()
+
+
+@contextmanager
+def _running(directory: Path, name: str, *options: str) -> Iterator[None]:
+    assert shutil.which(name), f"{name} is not installed: apt-get install {name}"
+    with (directory / f"{name}.log").open("w") as log:
+        process = subprocess.Popen([name, *options], stdout=log, stderr=subprocess.STDOUT)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Everything that runs, and where its files lie."""
+
+    directory: Path
+    demo: Demo
+    prometheus: Prometheus
+    webhook: Webhook
+
+
+@contextmanager
+def live(directory: Path) -> Iterator[Live]:
+    """Run the demo's traffic to its end under Prometheus and Alertmanager."""
+    with ExitStack() as parts:
+        running, webhook = parts.enter_context(demo(directory / "demo")), Webhook()
+        alerts = parts.enter_context(alertmanager(directory, webhook))
+        found = parts.enter_context(prometheus(directory, running, alerts))
+        running.await_line(lambda line: _LEFT_RUNNING in line)
+        yield Live(directory, running, found, webhook)
+
+
+def page(answers: list[Answer], alert: Mapping[str, Any], delivered_s: float) -> str:
+    """Return what the dashboard shows, as a table."""
+    rows = []
+    for one in answers:
+        shown = "; ".join(f"{_label(labels)}{value:.4g}" for labels, value in one.series[:4])
+        more = f"; and {len(one.series) - 4} more" if len(one.series) > 4 else ""
+        rows.append(f"| {one.panel} | {_cell(one.legend)} | {shown + more or 'no series'} |")
+    return "\n".join(
+        (
+            "# The dashboard's queries on a live Prometheus",
+            "",
+            "What each query of [the dashboard](../../deploy/monitoring/dashboard.json) gives at the end of the",
+            f"demo's traffic ({DEMO_SECONDS} s), scraped each second; rates over {RATE_INTERVAL}. Written by",
+            "",
+            "```console",
+            "$ python -m tests.deploy.ops.live_monitoring --out docs/results/dashboard.md",
+            "```",
+            "",
+            f"on 2 virtual cores, {datetime.now(UTC):%Y-%m-%d}. Then the large model's server was killed while",
+            f"queries came: `{alert['labels']['alertname']}`, its waiting time cut to a second, reached a webhook",
+            f"through Alertmanager {delivered_s:.1f} s later.",
+            "",
+            "| panel | legend | series |",
+            "| --- | --- | --- |",
+            *rows,
+            "",
+        )
+    )
+
+
+def _label(labels: Mapping[str, str]) -> str:
+    kept = [value for name, value in sorted(labels.items()) if name not in {"__name__", "job", "workload"}]
+    return f"{', '.join(_place(value) for value in kept)}: " if kept else ""
+
+
+def _place(value: str) -> str:
+    """Return a label's value; ports differ from run to run."""
+    return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1", value)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def lose_the_large_model(running: Live) -> tuple[dict[str, Any], float]:
+    """Kill its server while queries flow; return the alert that a webhook gets, and after how many seconds.
+
+    A router asks a server whether it is there once a call has failed: without queries nobody is missing it.
+    """
+    queries = running.directory / "queries.jsonl"
+    sent = [{"query_id": f"after-{n}", "text": one.text} for n, one in enumerate(load_traffic()[:QUERIES])]
+    queries.write_text("".join(json.dumps(one) + "\n" for one in sent))
+    began_s = time.monotonic()
+    running.demo.kill_model("large")
+    argv = [sys.executable, "-m", "ucci_stream", "send", str(queries)]
+    subprocess.run([*argv, "--config", str(running.directory / "demo" / "ucci.toml")], check=True, timeout=DEADLINE_S)
+    return running.webhook.await_alert("UcciModelDown"), time.monotonic() - began_s
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="the page to write")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory, live(Path(directory)) as running:
+        answers = running.prometheus.panels()
+        options.out.write_text(page(answers, *lose_the_large_model(running)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""The chart at a real Kubernetes API server: installed, changed, rolled back, removed: `make test-ops`.
+
+No kubelet runs: the controllers make the pods, which stay pending. tests/deploy/ops/test_first_deployment.py runs them.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.ops.cluster import Cluster, CommandFailedError, cluster
+from tests.deploy.ops.manifests import Manifest, objects
+from tests.deploy.ops.operators import KINDS, crd_of
+from tools.ops.render import CHART, RENDERED, values_files
+
+pytestmark = [pytest.mark.ops_tools, pytest.mark.timeout(3_600)]
+
+OURS = (
+    "configmaps,services,statefulsets,deployments,poddisruptionbudgets,horizontalpodautoscalers,networkpolicies,"
+    "ingresses,jobs,secrets,serviceaccounts,servicemonitors,prometheusrules,scaledobjects,kafkatopics,kafkausers"
+)
+MADE_BY_OTHERS = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
+WORKLOADS = "statefulsets,deployments"
+NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that knows the objects of all operators that the chart has options for."""
+    with cluster(tmp_path_factory.mktemp("cluster")) as found:
+        for kind in KINDS:
+            found.kubectl("create", "-f", str(crd_of(kind)))
+        found.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        yield found
+
+
+@pytest.fixture
+def namespace(running: Cluster) -> str:
+    """A namespace of this test's own."""
+    name = f"cascades-{next(NUMBERS)}"
+    running.kubectl("create", "namespace", name)
+    return name
+
+
+def values(name: str = "minimal.yaml", **changes: Any) -> dict[str, Any]:
+    """Return values of the chart's ``ci`` folder; no Job makes topics, since nothing here runs it."""
+    found: dict[str, Any] = yaml.safe_load((CHART / "ci" / name).read_text(encoding="utf-8"))
+    return merged(found, {"topics": {"create": False}}, changes)
+
+
+def merged(*tables: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for table in tables:
+        for key, value in copy.deepcopy(table).items():
+            found[key] = merged(found.get(key, {}), value) if isinstance(value, dict) else value
+    return found
+
+
+def release(running: Cluster, namespace: str, name: str, given: dict[str, Any], folder: Path) -> None:
+    file = folder / f"{name}.yaml"
+    file.write_text(json.dumps(given), encoding="utf-8")
+    running.helm("upgrade", "--install", name, str(CHART), "-n", namespace, "-f", str(file))
+
+
+def state(running: Cluster, namespace: str, kinds: str = OURS) -> dict[tuple[str, str], Manifest]:
+    """Return what is asked for of each object that the release made, by kind and name."""
+    found: dict[tuple[str, str], Manifest] = {}
+    for one in running.get(namespace, kinds):
+        key = (one["kind"], one["metadata"]["name"])
+        if key not in MADE_BY_OTHERS and not key[1].startswith("sh.helm.release"):
+            meta = {word: one["metadata"].get(word, {}) for word in ("labels", "annotations")}
+            meta["annotations"].pop("deployment.kubernetes.io/revision", None)
+            found[key] = {"metadata": meta, "spec": one.get("spec"), "data": one.get("data")}
+    return found
+
+
+def leaves(value: Any, path: str = "") -> dict[str, Any]:
+    """Return the values of a tree by their paths."""
+    if isinstance(value, dict | list) and value:
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return {found: leaf for key, one in items for found, leaf in leaves(one, f"{path}.{key}").items()}
+    return {path: value}
+
+
+def changes(before: dict[tuple[str, str], Manifest], after: dict[tuple[str, str], Manifest]) -> set[tuple[str, str]]:
+    """Return the name of each object that differs, with the path at which it does."""
+    found = set()
+    for key in before.keys() | after.keys():
+        old, new = leaves(before.get(key)), leaves(after.get(key))
+        found |= {(key[1], path) for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
+    return found
+
+
+def with_pods(running: Cluster, namespace: str, count: int) -> list[Manifest]:
+    """Return the pods once the controllers have made so many."""
+    return running.await_objects(namespace, "pods", lambda found: len(found) == count, f"{count} pods")
+
+
+# --- the objects ---
+
+
+@pytest.mark.parametrize("path", values_files(), ids=lambda path: path.name)
+def test_server_takes_each_object_to_its_last_field(running: Cluster, namespace: str, path: Path) -> None:
+    """Of the operators' kinds too, by the operators' own definitions."""
+    text = (RENDERED / path.name).read_text(encoding="utf-8")
+    taken = running.kubectl("-n", namespace, "create", "--dry-run=server", "--validate=strict", "-f", "-", given=text)
+    assert len(taken.splitlines()) == len(objects(text))
+
+
+def test_server_refuses_a_field_that_it_does_not_know(running: Cluster, namespace: str) -> None:
+    """The validation above can fail."""
+    text = (RENDERED / "strimzi-scram.yaml").read_text(encoding="utf-8")
+    for known, wrong in (("minReplicaCount:", "minReplicasCount:"), ("podManagementPolicy:", "podManagement:")):
+        with pytest.raises(CommandFailedError, match=wrong.removesuffix(":")):
+            running.kubectl(
+                "-n", namespace, "create", "--dry-run=server", "--validate=strict", "-f", "-",
+                given=text.replace(known, wrong, 1),
+            )  # fmt: skip
+
+
+def test_release_with_every_option_is_installed(running: Cluster, namespace: str, tmp_path: Path) -> None:
+    gateway = {"enabled": True, "autoscaling": {"enabled": True}}
+    release(running, namespace, "demo", values("strimzi-scram.yaml", gateway=gateway), tmp_path)
+    found = state(running, namespace)
+    kinds = {"StatefulSet", "Deployment", "NetworkPolicy", "Ingress", "PodDisruptionBudget", *KINDS}
+    assert {kind for kind, _ in found} >= kinds | {"HorizontalPodAutoscaler"}
+    of_gateway = {kind for kind, name in found if name == "demo-ucci-stream-gateway"}
+    assert of_gateway == {
+        "Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor",
+    }  # fmt: skip
+
+
+# --- releases ---
+
+
+def test_installed_release_makes_its_pods(running: Cluster, namespace: str, tmp_path: Path) -> None:
+    release(running, namespace, "ucci", values(), tmp_path)
+    (shown,) = json.loads(running.helm("list", "-n", namespace, "-o", "json"))
+    assert (shown["name"], shown["status"]) == ("ucci", "deployed")
+    made = [one["metadata"]["name"] for one in with_pods(running, namespace, 6)]
+    names = {name for name in made if "-api-" not in name}
+    assert names == {f"ucci-ucci-stream-{name}" for name in ("router-0", "router-1", "join-0", "fit-0")}
+    assert {one["status"]["phase"] for one in running.get(namespace, "pods")} == {"Pending"}
+    claims = {one["metadata"]["name"] for one in running.get(namespace, "pvc")}
+    assert claims == {"state-ucci-ucci-stream-join-0", "state-ucci-ucci-stream-fit-0"}
+
+
+def test_second_release_has_all_its_own(running: Cluster, namespace: str, tmp_path: Path) -> None:
+    """No object is shared, and no Service, budget or policy selects pods of the other."""
+    release(running, namespace, "first", values(), tmp_path)
+    first = state(running, namespace)
+    release(running, namespace, "second", values(topics={"prefix": "second"}), tmp_path)
+    after = state(running, namespace)
+    assert {key: after[key] for key in first} == first
+    with_pods(running, namespace, 12)
+    selectors = [one["spec"]["selector"] for one in running.get(namespace, "services")]
+    selectors += [one["spec"]["selector"]["matchLabels"] for one in running.get(namespace, "poddisruptionbudgets")]
+    selectors += [one["spec"]["podSelector"]["matchLabels"] for one in running.get(namespace, "networkpolicies")]
+    for selector in selectors:
+        words = ",".join(f"{key}={value}" for key, value in selector.items())
+        owners = {one["metadata"]["name"].partition("-")[0] for one in running.get(namespace, "pods", "-l", words)}
+        assert len(owners) == 1, selector
+
+
+TEMPLATE = ".spec.template.spec.containers.0"
+CHECKSUM = ".spec.template.metadata.annotations.checksum/config"
+CONFIG = ("ucci-ucci-stream", ".data.ucci.toml")
+NAMES = {f"ucci-ucci-stream-{name}" for name in ("router", "join", "fit", "api")}
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"router": {"replicas": 3}}, {("ucci-ucci-stream-router", ".spec.replicas")}),
+        ({"image": {"tag": "0.2.0"}}, {(name, f"{TEMPLATE}.image") for name in NAMES}),
+        (
+            {"config": "micro_f1 = 0.95"},
+            {(name, CHECKSUM) for name in NAMES} | {CONFIG},
+        ),
+    ],
+    ids=["replicas", "image", "target"],
+)
+def test_upgrade_changes_what_it_should_and_is_rolled_back(
+    running: Cluster, namespace: str, tmp_path: Path, changed: dict[str, Any], expected: set[tuple[str, str]]
+) -> None:
+    """A changed target reaches the pods by their checksum: all are made anew; another number of routers does not."""
+    release(running, namespace, "ucci", values(), tmp_path)
+    before = state(running, namespace)
+    if "config" in changed:
+        changed = {"config": values()["config"].replace("micro_f1 = 0.91", changed["config"])}
+    release(running, namespace, "ucci", values(**changed), tmp_path)
+    after = state(running, namespace)
+    # The generation counts changes of the specification: the API server counts, too.
+    assert changes(before, after) == expected
+    running.helm("rollback", "ucci", "-n", namespace)
+    assert state(running, namespace) == before
+    (last,) = json.loads(running.helm("history", "ucci", "-n", namespace, "--max", "1", "-o", "json"))
+    assert (last["revision"], last["description"]) == (3, "Rollback to 1")
+
+
+def test_misspelt_value_is_refused_and_changes_nothing(running: Cluster, namespace: str, tmp_path: Path) -> None:
+    release(running, namespace, "ucci", values(), tmp_path)
+    before = state(running, namespace)
+    with pytest.raises(CommandFailedError, match=r"(?s)router.*'replica' not allowed"):
+        release(running, namespace, "ucci", values(router={"replica": 3}), tmp_path)
+    assert state(running, namespace) == before
+    assert len(json.loads(running.helm("history", "ucci", "-n", namespace, "-o", "json"))) == 1
+
+
+def test_restart_of_the_page_reaches_every_workload(running: Cluster, namespace: str, tmp_path: Path) -> None:
+    """After a change of a Secret, which no checksum sees."""
+    release(running, namespace, "ucci", values(), tmp_path)
+    before = state(running, namespace, WORKLOADS)
+    ours = ("-l", "app.kubernetes.io/instance=ucci")
+    running.kubectl("-n", namespace, "rollout", "restart", "statefulset,deployment", *ours)
+    restarted = ".spec.template.metadata.annotations.kubectl.kubernetes.io/restartedAt"
+    assert changes(before, state(running, namespace, WORKLOADS)) == {(name, restarted) for name in NAMES}
+
+
+def test_disk_of_another_size_wants_its_set_made_anew(running: Cluster, namespace: str, tmp_path: Path) -> None:
+    """As docs/operations.md says: Kubernetes refuses the change, and without the sets it is taken while pods go on."""
+    release(running, namespace, "ucci", values(), tmp_path)
+    pods = {one["metadata"]["uid"] for one in with_pods(running, namespace, 6)}
+    larger = values(recalibrator={"persistence": {"size": "20Gi"}})
+    with pytest.raises(CommandFailedError, match=r"updates to statefulset spec .* are forbidden"):
+        release(running, namespace, "ucci", larger, tmp_path)
+    sets = ("ucci-ucci-stream-join", "ucci-ucci-stream-fit")
+    running.kubectl("-n", namespace, "delete", "statefulset", *sets, "--cascade=orphan")
+    release(running, namespace, "ucci", larger, tmp_path)
+    assert {one["metadata"]["uid"] for one in running.get(namespace, "pods")} == pods
+
+
+def test_uninstalled_release_leaves_its_disks_alone(running: Cluster, namespace: str, tmp_path: Path) -> None:
+    """They go by the label that docs/operations.md names."""
+    release(running, namespace, "ucci", values(), tmp_path)
+    with_pods(running, namespace, 6)
+    running.helm("uninstall", "ucci", "-n", namespace)
+    running.await_objects(namespace, f"pods,{OURS}", lambda found: not keys(found), "nothing of the release")
+    assert len(running.get(namespace, "pvc")) == 2
+    running.kubectl("-n", namespace, "delete", "pvc", "-l", "app.kubernetes.io/instance=ucci", "--timeout=60s")
+    assert running.get(namespace, "pvc") == []
+
+
+def keys(found: list[Manifest]) -> set[tuple[str, str]]:
+    """Return kind and name of each object, but for those that every namespace has."""
+    return {(one["kind"], one["metadata"]["name"]) for one in found} - MADE_BY_OTHERS
+
+
+def test_uninstalled_release_leaves_the_topics_of_strimzi(running: Cluster, namespace: str, tmp_path: Path) -> None:
+    """The records are the state of the service."""
+    release(running, namespace, "demo", values("strimzi-scram.yaml"), tmp_path)
+    topics = {key for key in state(running, namespace) if key[0] == "KafkaTopic"}
+    assert len(topics) == 12
+    running.helm("uninstall", "demo", "-n", namespace)
+    running.await_objects(namespace, OURS, lambda found: keys(found) == topics, "the topics alone")
+    # A release of the same name takes them over.
+    release(running, namespace, "demo", values("strimzi-scram.yaml"), tmp_path)
