@@ -8,14 +8,20 @@ STAMP  := $(VENV)/.installed
 DRIFT  := $(BIN)/python -m benchmarks.drift
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header
+# Where a machine says that Python is to keep no compiled modules, every test process and every command that a test
+# starts would compile all of them anew.
+unexport PYTHONDONTWRITEBYTECODE
 # What only its own target runs: extra installs, downloads, containers.
 ON_REQUEST := not vllm and not label_studio and not image and not ops_tools and not three_brokers
-# One process a core; the tests of a file stay together, since they share brokers and services. A process that a hung
-# test ended is replaced, which runs the same file again: not for ever.
-PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadfile --max-worker-restart 2
+# One process more than there are cores, since many tests wait for a broker; with two more, tests of timing begin to fail.
+# The tests of a file stay together, since they share brokers and services. They begin in the order of tests/conftest.py:
+# by default the files of few tests come last, and with them those whose one test takes minutes, while the other cores
+# idle. A process that a hung test ended is replaced, which runs the same file again: not for ever.
+WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$((cores + 1)))
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 # A test that hangs fails after `timeout` in pyproject.toml. One that cannot be interrupted, since it waits inside a C
 # library or for a thread, ends its process with the stacks of all threads: a hang never costs the whole run.
-HANGS  := -o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true
+HANGS  := -o faulthandler_timeout=500 -o faulthandler_exit_on_timeout=true
 
 .PHONY: help setup demo demo-vllm up clean docs pictures results bench lint format
 .PHONY: test test-thorough test-fast test-browser test-vllm test-label-studio test-image test-ops chaos fuzz audit
@@ -67,7 +73,7 @@ chaos: $(STAMP)  ## faults of every kind on a real broker, some 25 minutes; SEED
 test-image: $(STAMP) ## build the images, run them against a live broker, drain them (docker or podman)
 	$(BIN)/python -m pytest -q -m image tests/deploy/ops
 
-test-ops: $(STAMP) ## charts by Helm, CRDs of the operators, promtool, docker compose: all deployment files by their tools
+test-ops: $(STAMP) ## charts by Helm and at a real API server, CRDs of the operators, promtool, docker compose: all deployment files by their tools
 	$(BIN)/python -m pytest -q -m ops_tools tests/deploy/ops
 
 test-three-brokers: $(STAMP) ## kill each broker of a cluster of three under load: nothing lost, nothing doubled
@@ -135,7 +141,8 @@ audit: $(STAMP)  ## look the locked packages up in the database of known vulnera
 	$(BIN)/python -m tools.dependency_audit requirements.lock deploy/ucci_stream/local/locks/*.lock
 
 fuzz: $(STAMP)   ## CASES hostile inputs, by SEED, for every reader of foreign bytes (1,000,000 take half an hour)
-	$(BIN)/python -m tests.fuzz --cases $(or $(CASES),100000) --seed $(or $(SEED),7) $(if $(REPORT),--json $(REPORT))
+	$(BIN)/python -m tests.fuzz --cases $(or $(CASES),100000) --seed $(or $(SEED),7) $(if $(REPORT),--json $(REPORT)) \
+		$(if $(GIANTS),--giants $(GIANTS))
 
 clean:           ## remove what was built here
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,7 +22,7 @@ QUERIES = 20
 @pytest.fixture
 def router(tmp_path: Path) -> Iterator[RouterProcess]:
     """A router to be configured by the test, and ended with it."""
-    process = RouterProcess(tmp_path / "ucci.toml", "router-0", tmp_path / "router.log")
+    process = RouterProcess(tmp_path / "ucci.toml", "router-0", tmp_path / "router.log", forked=True)
     yield process
     process.close()
 

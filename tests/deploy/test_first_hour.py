@@ -51,7 +51,7 @@ async def test_the_code_of_the_page_runs(broker: LocalBroker, topic_prefix: str,
     async with hashed_models() as (url, _models):
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, url)
         create_topics(load_settings(config, {}))
-        router = RouterProcess(config, "router-0", tmp_path / "router.log")
+        router = RouterProcess(config, "router-0", tmp_path / "router.log", forked=True)
         router.start()
         try:
             argv = [sys.executable, "-c", code]

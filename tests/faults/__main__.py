@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from schemas.errors import UcciError
 from tests.faults.arena import RATE
-from tests.faults.campaign import ENTRIES, Entry, Row, Watching, run, soak
+from tests.faults.campaign import ENTRIES, SOAKED, Entry, Row, Watching, run, soak
 from tests.faults.episodes import Episode
 from tests.faults.report import document, is_harmless, memory_table, soak_document, table
 from ucci_stream.local.kafka_node import LocalBroker
@@ -66,8 +66,12 @@ def chaos(
     Example: make chaos SEED=7 KINDS=kill,broker ROUNDS=2
 
     Example: python -m tests.faults --soak 10 --rate 200
+
+    Example: python -m tests.faults --soak 20 --kinds model
     """
     chosen = _chosen(kinds)
+    if soak_minutes is not None and not any(entry.name in SOAKED for entry in chosen):
+        raise typer.BadParameter(f"a soak has none of these kinds, but {', '.join(SOAKED)}")
     if names:
         for entry in chosen:
             sys.stdout.write(f"{entry.name} ({entry.group}, {entry.times} times)\n")
@@ -78,7 +82,7 @@ def chaos(
     try:
         with _broker() as (broker, directory), _shown() as watching:
             if soak_minutes is not None:
-                found = soak(broker, directory, soak_minutes, seed, watching, rate=rate)
+                found = soak(broker, directory, soak_minutes, seed, watching, entries=chosen, rate=rate)
                 rows, made = found.rows, soak_document(found, command, seed, began_at)
             else:
                 rows = [

@@ -77,7 +77,7 @@ def serve(orders: Orders) -> None:
     log = os.open(orders.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     for name in [name for name in os.environ if name.startswith(_OURS)]:
         del os.environ[name]
     os.environ.update(orders.environment)
@@ -92,6 +92,11 @@ def serve(orders: Orders) -> None:
     sys.argv = [orders.service, "run", "--config", str(orders.config), "--log-format", "json", *orders.arguments]
     command = stream_router.cli if orders.service == "router" else recalibrator.cli
     command.main()
+
+
+def end_with_parent() -> None:
+    """Have this forked process end as soon as the process that ordered it has."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:

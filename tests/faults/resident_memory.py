@@ -84,6 +84,7 @@ class MemoryWatch:
         self._born_s: dict[int, float] = {}
         self._closing = Event()
         self._thread = Thread(target=self._watch, name="memory", daemon=True)
+        self._failure: Exception | None = None
         self.samples: list[Sample] = []
 
     def start(self) -> None:
@@ -91,11 +92,19 @@ class MemoryWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """End; waits for the thread."""
+        """End; waits for the thread, and raises what ended it before."""
         self._closing.set()
         self._thread.join()
+        if self._failure is not None:
+            raise self._failure
 
     def _watch(self) -> None:
+        try:
+            self._sample()
+        except Exception as error:  # noqa: BLE001 raised by close: figures of half the time must not pass for all of it
+            self._failure = error
+
+    def _sample(self) -> None:
         while not self._closing.wait(_SAMPLE_S):
             now_s = time.monotonic()
             for name, pid in self._processes().items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import pytest
 
-from tests.faults.resident_memory import Sample, slopes
+from tests.faults.resident_memory import MemoryWatch, Sample, slopes
 
 
 def life(name: str, pid: int, level: float, per_minute: float, seconds: int) -> list[Sample]:
@@ -29,3 +31,18 @@ def test_lives_that_end_before_they_are_warm_tell_nothing() -> None:
     assert slope.mib_per_minute is None
     assert slope.lives == 0
     assert slope.last_mib > 150.0
+
+
+def test_half_of_the_samples_passed_for_all_of_them() -> None:
+    """What ends the watch under way is raised at its end."""
+    asked = Event()
+
+    def processes() -> dict[str, int]:
+        asked.set()
+        raise OSError("gone")
+
+    watch = MemoryWatch(processes)
+    watch.start()
+    assert asked.wait(30)
+    with pytest.raises(OSError, match="gone"):
+        watch.close()

@@ -113,7 +113,7 @@ def api(own_broker: LocalBroker, tmp_path: Path) -> Iterator[tuple[RecalibratorP
     config = write_recalibrator_config(
         tmp_path / "ucci.toml", own_broker.bootstrap, PREFIX, tmp_path / "state", http_port=port
     )
-    process = RecalibratorProcess(config, "api", tmp_path / "api.log", stages=("api",))
+    process = RecalibratorProcess(config, "api", tmp_path / "api.log", stages=("api",), forked=True)
     process.start()
     yield process, port
     process.close()

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +16,7 @@ import pytest
 
 from tests.support.broker import produce, read_all, unique_prefix
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
-from tests.support.router_processes import ROOT, RouterProcess, hashed_models, write_config
+from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from tests.support.routers import value_of
 from ucci_stream.local.kafka_node import LocalBroker
 
@@ -36,11 +33,7 @@ class GatewayProcess(RouterProcess):
 
     def start(self) -> None:
         """Start it; does not wait until it is ready."""
-        self._file = self.log.open("ab")
-        ours = ("UCCI_", "KAFKA_BOOTSTRAP_SERVERS")
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-        command = [sys.executable, "-m", "stream_router", "serve", "--config", str(self.config), "--log-format", "json"]
-        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=self._file)
+        self._run("stream_router", "serve")
 
     async def until_ready(self, http: aiohttp.ClientSession) -> str:
         """Wait until it answers queries; return its URL."""
@@ -112,7 +105,7 @@ async def test_labels_of_its_queries_make_the_next_version(
     async with hashed_models() as (models, _), aiohttp.ClientSession() as http:
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, models, [ask_all, *GATEWAY, *keep])
         process = GatewayProcess(config, "gateway-0", tmp_path / "gateway.log")
-        recalibrator = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log")
+        recalibrator = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log", forked=True)
         started.extend([process, recalibrator])
         process.start()
         recalibrator.start()

@@ -71,7 +71,7 @@ async def test_a_router_goes_by_the_new_file_without_a_restart(
     create_topics(broker.bootstrap, prefix, 1)
     async with hashed_models() as (url, _models):
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, url, max_in_flight=8)
-        router = RouterProcess(config, "router-0", tmp_path / "router.log")
+        router = RouterProcess(config, "router-0", tmp_path / "router.log", forked=True)
         started.append(router)
         router.start()
         results = follow(broker.bootstrap, f"{prefix}.results")
@@ -135,7 +135,7 @@ async def test_a_recalibrator_refits_to_a_new_target_without_a_restart(
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, tmp_path / "state", port)
-    recalibrator = RecalibratorProcess(config, "", tmp_path / "log", stages=("join", "fit", "api"))
+    recalibrator = RecalibratorProcess(config, "", tmp_path / "log", stages=("join", "fit", "api"), forked=True)
     started.append(recalibrator)
     recalibrator.start()
     versions = follow(broker.bootstrap, f"{prefix}.calibration")

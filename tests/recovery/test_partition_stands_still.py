@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from threading import Event
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from schemas.settings import Settings
 from tests.support.broker import create, produce, unique_prefix
@@ -23,6 +23,9 @@ pytestmark = pytest.mark.broker
 
 DEADLINE_S = 30.0
 STILL_S = 0.5
+BACKLOG = 20_000
+TURN = 4_000
+"""Records that a partition may wait for behind those of another one: a fraction of the backlog."""
 
 
 class FromTheBeginning:
@@ -109,3 +112,33 @@ def test_what_is_idle_or_paused_on_purpose_is_left_alone(
         seen |= {one.source.partition for one in reader.poll(0.05) if isinstance(one, Record)}
     assert seen == {1}
     assert stood_still(counts) == 0
+
+
+def test_a_long_backlog_kept_the_other_waiting(
+    broker: LocalBroker, topic: str, reader: KafkaGroupReader, counts: Counts
+) -> None:
+    """Records of both partitions come in turns, and one that waits behind the other's backlog is not read anew.
+
+    A router that answers some hundred queries a second heard nothing of a partition for minutes.
+    """
+    seen = {number for number, _ in read(reader, 0)}
+    _append(broker, topic, 0, BACKLOG)
+    _append(broker, topic, 1, 10)
+    behind, deadline_s = 0, time.monotonic() + DEADLINE_S
+    while 1 not in seen:
+        assert time.monotonic() < deadline_s, f"nothing of partition 1 after {behind} records of partition 0"
+        found = [one.source.partition for one in reader.poll(0.05, most=50) if isinstance(one, Record)]
+        behind += found.count(0)
+        seen |= set(found)
+        # What a busy user does meanwhile; the partition is silent for longer than the watch allows.
+        Event().wait(STILL_S / 10)
+    assert behind <= TURN
+    assert stood_still(counts) == 0
+
+
+def _append(broker: LocalBroker, topic: str, partition: int, records: int) -> None:
+    """Send records as a producer does that sends at once: in small batches."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 50})
+    for _ in range(records):
+        producer.produce(topic, b"x" * 100, partition=partition)
+    assert producer.flush(DEADLINE_S) == 0

@@ -83,7 +83,7 @@ def prefix(broker: LocalBroker) -> str:
 @pytest.fixture
 def recalibrator(broker: LocalBroker, prefix: str, tmp_path: Path) -> Iterator[RecalibratorProcess]:
     config = write_recalibrator_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, tmp_path / "state")
-    process = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log")
+    process = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log", forked=True)
     yield process
     process.close()
 

@@ -280,6 +280,7 @@ def is_any_faulty(root: Path) -> bool:
     return any(live(seed, root) for seed in range(LIVES))
 
 
+@pytest.mark.slow
 def test_every_label_counts_once_and_every_version_comes_once(root: Path) -> None:
     assert faulty_lives(range(LIVES), root) == {}
 

@@ -98,13 +98,15 @@ async def cluster(broker: LocalBroker, tmp_path: Path) -> AsyncIterator[Cluster]
         tmp_path / "recalibrator.toml", broker.bootstrap, prefix, tmp_path / "state", http_port=port
     )
     stages = ("join", "fit", "api")
-    recalibrator = RecalibratorProcess(config, "recalibrator", tmp_path / "recalibrator.log", stages=stages)
+    recalibrator = RecalibratorProcess(
+        config, "recalibrator", tmp_path / "recalibrator.log", stages=stages, forked=True
+    )
     async with hashed_models() as (models, _):
         with ExitStack() as running:
             running.callback(recalibrator.close)
             recalibrator.start()
             router_config = write_config(tmp_path / "router.toml", broker.bootstrap, prefix, models)
-            router = RouterProcess(router_config, "router-0", tmp_path / "router.log")
+            router = RouterProcess(router_config, "router-0", tmp_path / "router.log", forked=True)
             running.callback(router.close)
             router.start()
             found = Cluster(broker.bootstrap, prefix, f"http://127.0.0.1:{port}")

@@ -19,7 +19,7 @@ from ucci_stream.local.kafka_node import LocalBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-QUERIES = 10_000
+QUERIES = 6_000
 KILLS = 20
 SEED = 20260131
 PARTITIONS = 6
@@ -95,8 +95,8 @@ async def test_twenty_kills_change_no_result(
     async with hashed_models() as (models, _):
         reference_config = write_config(tmp_path / "quiet.toml", broker.bootstrap, quiet, models)
         config = write_config(tmp_path / "ucci.toml", broker.bootstrap, prefix, models, max_in_flight=64)
-        reference = RouterProcess(reference_config, "quiet", tmp_path / "quiet.log")
-        routers = [RouterProcess(config, f"router-{n}", tmp_path / f"router-{n}.log") for n in range(2)]
+        reference = RouterProcess(reference_config, "quiet", tmp_path / "quiet.log", forked=True)
+        routers = [RouterProcess(config, f"router-{n}", tmp_path / f"router-{n}.log", forked=True) for n in range(2)]
         started.extend([reference, *routers])
         await asyncio.to_thread(produce, broker.bootstrap, f"{quiet}.queries", queries)
         await asyncio.to_thread(produce, broker.bootstrap, f"{prefix}.queries", queries)

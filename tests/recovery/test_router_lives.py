@@ -338,6 +338,7 @@ def is_any_faulty(loop: asyncio.AbstractEventLoop) -> bool:
     return any(live(seed, loop) for seed in range(LIVES))
 
 
+@pytest.mark.slow
 def test_every_query_has_one_result_or_dead_letter(loop: asyncio.AbstractEventLoop) -> None:
     assert faulty_lives(range(LIVES), loop) == {}
 

@@ -53,5 +53,7 @@ def test_stack_config_names_the_trusted_labelers(tmp_path: Path) -> None:
     servers = recorded_servers(tmp_path)
     for trusted in ((), (TRUSTED_LABELER, 'a "b"')):
         options = StackOptions(directory=tmp_path, trusted_labelers=trusted)
-        text = config_text(options, "127.0.0.1:9092", servers)
-        assert parse_settings(text, {}).workloads[WORKLOAD].trusted_labelers == trusted
+        text = config_text(options, "127.0.0.1:9092", servers, http_port=4711)
+        settings = parse_settings(text, {})
+        assert settings.workloads[WORKLOAD].trusted_labelers == trusted
+        assert settings.recalibrator.http_port == 4711, "where commands look for the API"

@@ -38,7 +38,7 @@ class Stack:
             self.config = write_recalibrator_config(path, bootstrap, prefix, directory / name)
             text = path.read_text().replace("http_port = 0", f"http_port = {self.port}")
             path.write_text(text.replace("[workloads.photo]", "label_requests_max = 3\n[workloads.photo]"))
-            process = RecalibratorProcess(path, name, directory / f"{name}.log")
+            process = RecalibratorProcess(path, name, directory / f"{name}.log", forked=True)
             process.stages = stages
             self.processes[name] = process
 

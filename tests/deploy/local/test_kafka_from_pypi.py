@@ -92,6 +92,7 @@ def test_one_installation_for_two_processes(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from ucci_stream.local import side_environment as side; "
         "side._run = lambda name, argv: Path(sys.argv[1]).open('a').write(' '.join(argv[-3:]) + '\\n'); "
+        "side.venv.create = lambda home, with_pip: home.mkdir(); "  # takes 5 s, within the same lock
         "side.LOCKS = Path(); side.ensure_small_environment('tool', '1', size='1 MB')"
     )
     environ = {**os.environ, "UCCI_CACHE_DIR": str(tmp_path / "cache")}

@@ -185,6 +185,17 @@ def no_pypi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.fixture
+def no_environment(no_pypi: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same for a Python that makes no environments, as Debian's without its venv: it takes no 5 s to find out."""
+
+    def fails(home: Path, with_pip: bool) -> None:
+        raise subprocess.CalledProcessError(1, ["ensurepip"])
+
+    monkeypatch.setattr("venv.create", fails)
+    return no_pypi
+
+
 @pytest.mark.usefixtures("no_pypi")
 def test_without_java_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only_these_programs(monkeypatch, tmp_path / "bin")
@@ -197,7 +208,7 @@ def test_without_java_one_line_says_what_to_install(tmp_path: Path, monkeypatch:
     assert caught.value.exit_code == 1
 
 
-@pytest.mark.usefixtures("no_pypi")
+@pytest.mark.usefixtures("no_environment")
 def test_a_java_that_is_too_old_is_refused_by_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only_these_programs(monkeypatch, tmp_path / "bin", java="""echo 'openjdk version "11.0.2" 2019-01-15' >&2""")
     with pytest.raises(BrokerNotInstalled, match=r"is Java 11, too old for Kafka .*PyPI .*: install Java 17"):
@@ -205,12 +216,12 @@ def test_a_java_that_is_too_old_is_refused_by_its_version(tmp_path: Path, monkey
 
 
 def test_maven_is_asked_for_only_when_the_jars_are_not_there(
-    tmp_path: Path, no_pypi: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, no_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_these_programs(monkeypatch, tmp_path / "bin")
     with pytest.raises(BrokerNotInstalled, match=r"Maven was not found.* no Maven resolver came from PyPI"):
         kafka_jars()
-    jars = no_pypi / "kafka-4.1.1"
+    jars = no_environment / "kafka-4.1.1"
     jars.mkdir()
     assert kafka_jars() == jars
 

@@ -29,7 +29,7 @@ async def config(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> Asyn
     async with hashed_models() as (url, _models):
         path = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, url)
         create_topics(load_settings(path, {}))
-        router = RouterProcess(path, "router-0", tmp_path / "router.log")
+        router = RouterProcess(path, "router-0", tmp_path / "router.log", forked=True)
         router.start()
         try:
             yield path

@@ -42,8 +42,8 @@ async def config(broker: LocalBroker, topic_prefix: str, tmp_path: Path) -> Asyn
             [*REGISTRY, "[recalibrator]", f'state_dir = "{tmp_path}/state"', "http_port = 0"],
         )
         create_topics(load_settings(path, {}))
-        router = RouterProcess(path, "router-0", tmp_path / "router.log")
-        join = RecalibratorProcess(path, "join-0", tmp_path / "join.log", stages=("join",))
+        router = RouterProcess(path, "router-0", tmp_path / "router.log", forked=True)
+        join = RecalibratorProcess(path, "join-0", tmp_path / "join.log", stages=("join",), forked=True)
         router.start()
         join.start()
         try:

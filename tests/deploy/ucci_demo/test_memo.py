@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from tests.support.demo_models import generate, ids
 from ucci_demo.model_server import PROMPT
+from ucci_demo.model_server.generation import Generation
 from ucci_demo.model_server.memo import ALTERNATIVES, Memo, pack_memo
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
 
@@ -31,12 +33,18 @@ def sample(role: str) -> list[RecordedQuery]:
     return known[:: len(known) // ROLES[role]][: ROLES[role]]
 
 
+@cache
+def answered(role: str) -> list[tuple[RecordedQuery, Generation]]:
+    """Return recorded prompts and what the model answers to them now."""
+    queries = sample(role)
+    return list(zip(queries, generate(role, [q.text for q in queries]), strict=True))
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_memo_and_live_answers_are_equal_token_by_token(role: str) -> None:
     memo = Memo.of(role)
     assert memo is not None
-    queries = sample(role)
-    for query, live in zip(queries, generate(role, [q.text for q in queries]), strict=True):
+    for query, live in answered(role):
         remembered = memo.find(PROMPT.replace("{text}", query.text))
         assert remembered is not None
         assert [token.token_id for token in remembered] == ids(live)
@@ -48,8 +56,7 @@ def test_memo_and_live_answers_are_equal_token_by_token(role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_live_uncertainty_equals_the_one_recorded_from_vllm(role: str) -> None:
-    queries = sample(role)
-    for query, live in zip(queries, generate(role, [q.text for q in queries]), strict=True):
+    for query, live in answered(role):
         recorded = query.small if role == "small" else query.large
         assert len(live.tokens) == recorded.tokens
         if recorded.uncertainty is not None:
