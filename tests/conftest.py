@@ -25,6 +25,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 gc.disable()
 
 _LONGEST_FIRST = ("slow", "broker", "browser")
+_PROCESSES = ("broker", "browser")
 
 
 @pytest.hookimpl(trylast=True)
@@ -34,6 +35,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         ranks[item.path] = min(_rank(item), ranks.get(item.path, _rank(item)))
     items.sort(key=lambda item: ranks[item.path])
+    if os.environ.get("CI"):
+        _ask_twice(items)
+
+
+def _ask_twice(items: list[pytest.Item]) -> None:
+    """Let continuous integration, which shares its cores with others, run what drives real processes once more.
+
+    A machine that stands still for seconds fails such a test with nothing wrong; a defect fails it twice. The summary
+    names each one that was run again: it is to be looked into, not to be forgotten. A hang is not tried again, since it
+    costs minutes, and at a desk every failure counts at once.
+    """
+    for item in items:
+        marked = any(item.get_closest_marker(mark) is not None for mark in _PROCESSES)
+        if marked or "conformance" in item.path.parts:
+            item.add_marker(pytest.mark.flaky(reruns=1, rerun_except=["Timeout"]))
 
 
 def _rank(item: pytest.Item) -> int:
@@ -65,11 +81,12 @@ class _NamesFailures:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Name the test, and what ended it in a line; a process that was ended with its test reports so too."""
-        if report.failed:
+        if report.failed or report.outcome == "rerun":
             crash = getattr(report.longrepr, "reprcrash", None)
             said = crash.message if crash is not None else str(report.longrepr)
             first_line = said.strip().partition("\n")[0]
-            self._reporter.write_line(f"\n{report.nodeid}: {first_line[:200]}")
+            again = "" if report.failed else " (run again)"
+            self._reporter.write_line(f"\n{report.nodeid}{again}: {first_line[:200]}")
 
 
 @pytest.fixture(autouse=True)

@@ -44,6 +44,9 @@ UNCERTAINTY_TOLERANCE = 1e-5
 READY_S = 850.0
 """Of both servers together; vLLM starts in half a minute on an idle machine, in ten where others are at work."""
 
+STOPPED_CALLS = 20
+"""The most tries for one that the server has not ended when it is closed."""
+
 KNOWN = load_traffic()[3_000:11_000:500]
 TYPOS = tuple(query for query in load_traffic() if query.shift == "typos")[:400:100]
 UNSEEN = ("leica q3 with a 28mm at f1.7 please", "nikon z6 iso 400", 'a "quoted" \\ query', "☃ 日本 f/2")
@@ -295,16 +298,24 @@ async def generated(base_url: str) -> float:
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
 async def test_a_server_generates_no_more_for_a_stopped_call(servers: Servers, api: str) -> None:
-    """By its own count; what it sent until then is a beginning of the whole answer, with the tokens that it read."""
+    """By its own count; what it sent until then is a beginning of the whole answer, with the tokens that it read.
+
+    These models write an answer in milliseconds: on a busy machine one is whole before its call is closed, and shows
+    nothing. A server that never stops writes every one of them to its end.
+    """
     settings, text = servers.settings(api=api), UNSEEN[0]
     whole = await asked(settings, "small", text, marked=True)
-    before = await generated(servers.small)
-    stopped = await asked(settings, "small", text, stop_rule=StopRule(-1.0, longest=256, stops=True))
-    spent = await generated(servers.small) - before
-    assert stopped.stopped
-    assert whole.text.startswith(stopped.text)
-    assert stopped.prompt_tokens == whole.prompt_tokens > 0
-    assert 1 <= stopped.completion_tokens <= spent < whole.completion_tokens
+    for _ in range(STOPPED_CALLS):
+        before = await generated(servers.small)
+        stopped = await asked(settings, "small", text, stop_rule=StopRule(-1.0, longest=256, stops=True))
+        spent = await generated(servers.small) - before
+        assert stopped.stopped
+        assert whole.text.startswith(stopped.text)
+        assert stopped.prompt_tokens == whole.prompt_tokens > 0
+        assert 1 <= stopped.completion_tokens <= spent <= whole.completion_tokens
+        if spent < whole.completion_tokens:
+            return
+    pytest.fail(f"each of {STOPPED_CALLS} stopped calls was generated to its end, {whole.completion_tokens} tokens")
 
 
 async def test_a_call_that_only_notes_its_place_is_whole(servers: Servers) -> None:
