@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from schemas.basis import is_of_basis
@@ -23,6 +24,13 @@ from schemas.status import WorkloadStatus
 from ucci_stream.operate.letters import Letter
 
 
+class Said(NamedTuple):
+    """What a labeler has said, and when the broker got it, where that is known."""
+
+    event: FeedbackEvent
+    arrived_at: datetime | None = None
+
+
 @dataclass(slots=True)
 class Traces:
     """The records that name a query.
@@ -31,7 +39,7 @@ class Traces:
     ----------
     results : list of RoutedEvent
         In the order of their topic; the first one is what the join keeps.
-    feedback : list of FeedbackEvent
+    feedback : list of Said
     examples : list of LabelledExample
         What the join has sent to the fit.
     is_open : bool
@@ -44,7 +52,7 @@ class Traces:
     """
 
     results: list[RoutedEvent] = field(default_factory=list)
-    feedback: list[FeedbackEvent] = field(default_factory=list)
+    feedback: list[Said] = field(default_factory=list)
     examples: list[LabelledExample] = field(default_factory=list)
     is_open: bool = False
     version: CalibrationVersion | None = None
@@ -86,7 +94,7 @@ def explanation(query_id: str, traces: Traces, signal: str, mark: str | None = N
         "reason": routed.label.reason,
         "probability": routed.label.probability,
         "is_open": traces.is_open,
-        "feedback": [_said(event) for event in traces.feedback],
+        "feedback": [_said(*one) for one in traces.feedback],
         "joined": [_joined(example) for example in traces.examples],
         "counted": verdict.counted,
         "why": verdict.why,
@@ -129,11 +137,12 @@ def _draws(routed: RoutedEvent, version: CalibrationVersion | None) -> dict[str,
     }
 
 
-def _said(event: FeedbackEvent) -> dict[str, Any]:
+def _said(event: FeedbackEvent, arrived_at: datetime | None) -> dict[str, Any]:
     return {
         "labeler": event.labeler,
         "source": event.source,
         "labelled_at": None if event.labelled_at is None else rfc3339(event.labelled_at),
+        "arrived_at": None if arrived_at is None else rfc3339(arrived_at),
         "revision": event.revision,
         "retracted": event.retracted,
         "entities": event.model_dump(mode="json")["entities"],
@@ -151,6 +160,11 @@ def _joined(example: LabelledExample) -> dict[str, Any]:
     }
 
 
+def said_at(said: Mapping[str, Any]) -> str:
+    """Return when a label was given; where its labeler does not say so, when it came, as the join has it."""
+    return str(said["labelled_at"] or said["arrived_at"] or "at an unknown time")
+
+
 def unanswered(run: Mapping[str, Any] | None) -> str | None:
     """Return why a model gave no whole answer, in words; None where it gave one."""
     if run is None:
@@ -163,7 +177,7 @@ def unanswered(run: Mapping[str, Any] | None) -> str | None:
 def verdict_of(traces: Traces, signal: str, mark: str | None = None) -> Verdict:
     """Return whether the label of a query that has a result counts."""
     if not traces.examples:
-        return _before_the_join(traces.feedback, is_requested=traces.results[0].label.requested)
+        return _before_the_join([one.event for one in traces.feedback], is_requested=traces.results[0].label.requested)
     standing = max(traces.examples, key=lambda example: example.revision)
     if (why := _outside(standing, traces.status, signal, mark)) is not None:
         return Verdict("no", why)

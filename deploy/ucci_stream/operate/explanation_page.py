@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from schemas.entities import field_values
-from ucci_stream.operate.explanation import unanswered
+from ucci_stream.operate.explanation import said_at, unanswered
 
 _STYLE = """\
 :root { --paper: #f6f6f3; --card: #fff; --ink: #1b2227; --muted: #5d6871; --line: #e1e4e6; --good: #17733f;
@@ -151,7 +151,7 @@ def _label(label: Mapping[str, Any]) -> str:
     asked = f"requested ({label['reason']})" if label["requested"] else "not requested"
     steps = [f"{asked}; {'open' if label['is_open'] else 'not open'} now"]
     steps += [
-        f"{one['labelled_at'] or 'at an unknown time'}: {'taken back' if one['retracted'] else 'given'} by "
+        f"{said_at(one)}: {'taken back' if one['retracted'] else 'given'} by "
         f"{one['labeler'] or 'nobody named'}, revision {one['revision']}"
         for one in label["feedback"]
     ]

@@ -30,13 +30,14 @@ from schemas.topics import (
     Topic,
 )
 from ucci_runtime.broker.records import Record
-from ucci_stream.operate.explanation import Traces, explanation, unanswered
+from ucci_stream.operate.explanation import Said, Traces, explanation, said_at, unanswered
 from ucci_stream.operate.kafka_scan import records_since
 from ucci_stream.operate.letters import letter_of, query_id
 from ucci_stream.topics.admin import broker_failures
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _CLOCKS_DIFFER = timedelta(hours=1)
+_MILLISECONDS = 1_000
 
 
 class QueryNotFound(UcciError):
@@ -89,7 +90,7 @@ def _read_label(settings: Settings, traces: Traces, routed: RoutedEvent) -> None
     key, after = routed.query_id.encode(), routed.routed_at - _CLOCKS_DIFFER
     for record in _scan(settings, FEEDBACK, after):
         if record.key == key and (event := _decoded(FeedbackEvent, record)) is not None:
-            traces.feedback.append(event)
+            traces.feedback.append(Said(event, _arrived_at(record)))
     # Most observations are of other queries, and parsing them most of the work.
     for record in _scan(settings, OBSERVATIONS, after):
         if record.value is not None and _json_text(routed.query_id).encode() in record.value:
@@ -121,6 +122,11 @@ def _examples(record: Record, routed: RoutedEvent) -> list[LabelledExample]:
         return []
     is_ours = isinstance(event, LabelledExample) and event.query_id == routed.query_id
     return [event] if is_ours and isinstance(event, LabelledExample) else []
+
+
+def _arrived_at(record: Record) -> datetime | None:
+    """Return a record's time, or None where it has none."""
+    return datetime.fromtimestamp(record.timestamp_ms / _MILLISECONDS, UTC) if record.timestamp_ms > 0 else None
 
 
 def _decoded(kind: Any, record: Record) -> Any:
@@ -157,7 +163,7 @@ def _lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("label", f"requested ({label['reason']})" if label["requested"] else "not requested"),
     ]
     lines += [
-        ("came", f"{one['labelled_at']} from {one['labeler'] or 'nobody named'}, revision {one['revision']}")
+        ("came", f"{said_at(one)} from {one['labeler'] or 'nobody named'}, revision {one['revision']}")
         for one in label["feedback"]
     ]
     lines += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,12 +15,13 @@ from schemas.routed import LabelRequest, ModelRun
 from schemas.status import WorkloadStatus
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.versions import sealed_version
-from ucci_stream.operate.explanation import Traces, explanation, verdict_of
+from ucci_stream.operate.explanation import Said, Traces, explanation, verdict_of
 from ucci_stream.operate.kafka_traces import _lines
 from ucci_stream.topics.outcomes import uncertainty_words
 
 ASKED = routed(1).model_copy(update={"label": LabelRequest(requested=True, probability=0.1, reason="random")})
 SIGNAL = "token_margin"
+ARRIVED = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def status(**details: Any) -> WorkloadStatus:
@@ -39,8 +41,8 @@ def counted(traces: Traces) -> tuple[str, str]:
     ("traces", "verdict", "because"),
     [
         (Traces(results=[ASKED]), "not yet", "no label has come in"),
-        (Traces(results=[ASKED], feedback=[feedback(1)]), "not yet", "the join has not sent it"),
-        (Traces(results=[ASKED], feedback=[feedback(1).model_copy(update={"entities": None})]), "no", "skipped"),
+        (Traces(results=[ASKED], feedback=[Said(feedback(1))]), "not yet", "the join has not sent it"),
+        (Traces(results=[ASKED], feedback=[Said(feedback(1, entities=None))]), "no", "skipped"),
         (Traces(results=[ASKED], examples=[example()]), "yes", "as joined"),
         (Traces(results=[ASKED], examples=[example(), example(revision=2)]), "yes", "last corrected"),
         (Traces(results=[ASKED], examples=[example(), example(revision=2, retracted=True)]), "no", "withdrawn"),
@@ -94,3 +96,17 @@ def test_a_stopped_query_is_explained_by_its_stop() -> None:
     lines = dict(_lines(found))
     assert lines["small"] == "stopped early, after 7 tokens"
     assert lines["decision"].endswith("stopped early, u at least 0.30000, threshold 0.25000")
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (Said(feedback(1), ARRIVED), "2026-01-01T00:01:01Z from ada, revision 1"),
+        (Said(feedback(1, labelled_at=None), ARRIVED), "2026-01-31T12:00:00Z from ada, revision 1"),
+        (Said(feedback(1, labelled_at=None, labeler=None)), "at an unknown time from nobody named, revision 1"),
+    ],
+)
+def test_feedback_without_a_time_came_none(said: Said, line: str) -> None:
+    """Where its labeler does not say when, it is dated by its arrival, as in the join."""
+    found = explanation("q-1", Traces(results=[ASKED], feedback=[said]), SIGNAL)
+    assert dict(_lines(found))["came"] == line

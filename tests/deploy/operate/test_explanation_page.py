@@ -9,7 +9,7 @@ from schemas.labelled import LabelledExample
 from schemas.routed import LabelRequest
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.versions import sealed_version
-from ucci_stream.operate.explanation import Traces, explanation
+from ucci_stream.operate.explanation import Said, Traces, explanation
 from ucci_stream.operate.explanation_page import explanation_page
 
 HOSTILE = "<script>alert('u')</script> & \"quoted\""
@@ -38,7 +38,7 @@ def page(traces: Traces) -> Page:
 def test_it_shows_answers_decision_and_the_labels_path() -> None:
     said = feedback(1)
     joined = LabelledExample.from_events(ROUTED, said, revision=said.revision)
-    shown = page(Traces(results=[ROUTED], feedback=[said], examples=[joined], version=sealed_version()))
+    shown = page(Traces(results=[ROUTED], feedback=[Said(said)], examples=[joined], version=sealed_version()))
     for words in (
         ROUTED.text,
         ROUTED.decision.reason,
@@ -53,7 +53,7 @@ def test_it_shows_answers_decision_and_the_labels_path() -> None:
 def test_a_wrong_answer_is_marked_beside_the_label() -> None:
     served = next(iter(ROUTED.entities))
     said = feedback(1).model_copy(update={"entities": {served: "what people saw"}})
-    shown = page(Traces(results=[ROUTED], feedback=[said]))
+    shown = page(Traces(results=[ROUTED], feedback=[Said(said)]))
     assert "✗" in shown.words
     assert "what people saw" in shown.words
 
@@ -82,6 +82,6 @@ def test_what_strangers_write_is_text() -> None:
     """Neither a query nor an entity nor a labeler's name becomes an element of the page."""
     hostile = ROUTED.model_copy(update={"text": HOSTILE, "entities": {HOSTILE: HOSTILE}})
     said = feedback(1).model_copy(update={"labeler": HOSTILE, "entities": {HOSTILE: HOSTILE}})
-    shown = page(Traces(results=[hostile], feedback=[said]))
+    shown = page(Traces(results=[hostile], feedback=[Said(said)]))
     assert "script" not in shown.elements
     assert HOSTILE in shown.words

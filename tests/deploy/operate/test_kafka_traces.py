@@ -32,8 +32,7 @@ def test_a_query_is_explained_from_the_topics(broker: LocalBroker, topic_prefix:
         for one in map(routed, range(20))
     ]
     mine = results[7]
-    said = feedback(7)
-    example = LabelledExample.from_events(mine, said)
+    example, said = LabelledExample.from_events(mine, feedback(7)), feedback(7, labelled_at=None)
     produce(bootstrap, f"{topic_prefix}.results", [(one.query_id, one.to_json()) for one in results])
     produce(bootstrap, f"{topic_prefix}.feedback", [(one.query_id, one.to_json()) for one in (said, feedback(8))])
     produce(bootstrap, f"{topic_prefix}.observations", [("photo", example.to_json())])
@@ -46,7 +45,9 @@ def test_a_query_is_explained_from_the_topics(broker: LocalBroker, topic_prefix:
     assert (found["results"], found["result"]["query_id"]) == (1, mine.query_id)
     assert (found["decision"]["calibration_version"], found["decision"]["repeatable"]) == (4, True)
     assert [len(found["label"][part]) for part in ("feedback", "joined")] == [1, 1]
+    came = found["label"]["feedback"][0]["arrived_at"]
     people = call(mine.query_id, "--since", SINCE).stdout
+    assert f"{came} from ada, revision 1" in people, "by the broker's clock, since the labeler names no time"
     assert "the same decision again" in people
     assert mine.text in people
     with pytest.raises(QueryNotFound, match="q-nowhere: no result"):
