@@ -225,6 +225,10 @@ class Interval(Part):
     upper: Real
 
 
+Z95 = 1.959963984540054
+"""So many standard errors from an estimate the bounds of a 95 % interval lie."""
+
+
 class BudgetStanding(Part):
     """How a budget is kept, in the unit of the workload's ``cost``.
 

@@ -40,7 +40,7 @@ from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.movement.monitor import OFF as MOVEMENTS_OFF
 from recalibrator.fit.movement.monitor import MovementMonitor, labelled_traits
 from recalibrator.fit.publish.early_stopping import EarlyStopping
-from recalibrator.fit.publish.evidence import Z95, costs, evidence
+from recalibrator.fit.publish.evidence import costs, evidence
 from recalibrator.fit.publish.standing import target_standing
 from recalibrator.fit.publish.trial import Trials
 from recalibrator.fit.publish.versions import Content, Holds, VersionRegistry, content_of, interpret
@@ -52,6 +52,7 @@ from schemas.calibration import (
     FIELD_PREFIX,
     HIGHEST_VERSION,
     QUALITY,
+    Z95,
     CalibrationVersion,
     TargetStanding,
 )

@@ -25,7 +25,7 @@ from recalibrator.fit.publish.early_stopping import EarlyStopping
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.trial import Trials
 from recalibrator.fit.publish.versions import Holds
-from schemas.calibration import CalibrationVersion, Interval, TargetStanding
+from schemas.calibration import Z95, CalibrationVersion, Interval, TargetStanding
 from schemas.costs import CostRate
 from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER, from_us
 from schemas.settings import WorkloadSettings
@@ -41,7 +41,6 @@ from schemas.status import (
 )
 from schemas.target_words import estimated, is_held, of_budget, of_cap, of_fields
 
-_Z95 = 1.959963984540054
 _LEAST_LABELS_TO_QUOTE = 50
 _LABELS_OF_RATE = 500
 _SECONDS_PER_HOUR = 3600.0
@@ -224,7 +223,7 @@ def _quality(current: CalibrationVersion | None, support: Support | None, polici
     if policies is None or support is None or support.labels < _LEAST_LABELS_TO_QUOTE:
         return None
     index = 0 if current is None else policies.index(current.uncertainty_threshold)
-    return micro_f1_interval(policies, index, _Z95)
+    return micro_f1_interval(policies, index, Z95)
 
 
 def _state(facts: WorkloadFacts, effective: float, *, suspected: bool, stale: bool) -> WorkloadState:

@@ -12,7 +12,7 @@ from matplotlib import ticker
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from schemas.calibration import CalibrationVersion
+from schemas.calibration import Z95, CalibrationVersion
 from schemas.labelled import LabelledExample
 from schemas.status import CostQualityCurve
 from ucci_stream.offline.version_plots import GOAL, INK, MAIN, pyplot, write
@@ -24,7 +24,6 @@ _LEAST_U = 1e-5
 _BINS = 14
 _RESAMPLED = 200
 _BAND = (2.5, 97.5)
-_Z95 = 1.959963984540054
 
 
 def plot_first_version(
@@ -164,8 +163,8 @@ def observed_errors(u: Floats, wrong: Floats) -> tuple[Floats, Floats, Floats, F
     place = np.array([_expit(float(np.mean(np.log(u[part] / (1.0 - u[part]))))) for part in bins])
     count = np.array([len(part) for part in bins], dtype=float)
     share = np.array([wrong[part].mean() for part in bins])
-    centre = (share + _Z95**2 / (2.0 * count)) / (1.0 + _Z95**2 / count)
-    half = _Z95 / (1.0 + _Z95**2 / count) * np.sqrt(share * (1.0 - share) / count + _Z95**2 / (4.0 * count**2))
+    centre = (share + Z95**2 / (2.0 * count)) / (1.0 + Z95**2 / count)
+    half = Z95 / (1.0 + Z95**2 / count) * np.sqrt(share * (1.0 - share) / count + Z95**2 / (4.0 * count**2))
     return place, share, np.minimum(share, centre - half), np.maximum(share, centre + half)
 
 

@@ -13,10 +13,9 @@ from recalibrator.fit.arrays import Bools, Floats, Ints
 from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY, LabelSums
 from recalibrator.fit.data.label_columns import ERROR, LABEL_PROBABILITY, LABELLED_US, ROUTED_US, STANDING, Standing
 from recalibrator.fit.data.label_table import LabelTable
-from schemas.calibration import Interval
+from schemas.calibration import Z95, Interval
 from schemas.status import CalibrationError, DelayQuantiles, ReliabilityBin
 
-Z95 = 1.959963984540054
 _BINS = 10
 _LEAST_LABELS = 20
 

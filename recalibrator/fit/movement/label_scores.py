@@ -10,9 +10,9 @@ from recalibrator.fit.arrays import Bools, Floats, Ints
 from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.label_traits import UNKNOWN
-from recalibrator.fit.data.prequential import Z95
 from recalibrator.fit.data.served_scores import LEAST_LABELS, group_scores, hits_and_size, inverse_propensity
 from recalibrator.fit.movement.decomposition import Effects, decompose
+from schemas.calibration import Z95
 from schemas.labelled import LabelledExample
 from schemas.movement import GroupEffect, MovedTrait, RateChange
 from schemas.traffic import ANSWERS, FIELD, MARGIN, SEGMENT

@@ -9,13 +9,12 @@ from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.decide.publish_policy import Candidate
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.estimate.estimate import Support
-from schemas.calibration import Evidence, Interval
+from schemas.calibration import Z95, Evidence, Interval
 from schemas.costs import ModelCosts, expected_cost
 from schemas.event import from_us
 from schemas.settings import WorkloadSettings
 from schemas.status import CalibrationError, CostQualityCurve, UncertaintyHistogram
 
-Z95 = 1.959963984540054
 _FRONTIER_POINTS = 48
 _BINS = 64
 _DIGITS, _DIGITS_OF_U = 5, 6

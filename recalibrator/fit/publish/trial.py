@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.publish.evidence import micro_f1_interval
-from schemas.calibration import CalibrationVersion, Interval
+from schemas.calibration import Z95, CalibrationVersion, Interval
 from schemas.command import Command
 from schemas.costs import CostRate, ModelCosts, expected_cost
 from schemas.event import MAX_INTEGER, from_us, to_us
@@ -31,7 +31,6 @@ KEPT_NUMBERS = 64
 
 _LEAST_LABELS = 20
 _PAIRS_MOST = 2**31 - 1
-_Z95 = 1.959963984540054
 
 
 class _Label(NamedTuple):
@@ -205,7 +204,7 @@ class Trials:
         cost: CostRate | None = None if costs is None or rate is None else expected_cost(costs, rate)
         estimated = None
         if policies is not None and version is not None:
-            estimated = micro_f1_interval(policies, policies.index(version.uncertainty_threshold), _Z95)
+            estimated = micro_f1_interval(policies, policies.index(version.uncertainty_threshold), Z95)
         labels = [one for one in self._labels.values() if one.counts and one.on_trial is on_trial]
         micro_f1, error_rate = _scores(labels)
         return TrialArm(
@@ -262,6 +261,4 @@ def _ratio(weight: NDArray[np.float64], part: NDArray[np.float64], whole: NDArra
         return None
     ratio = float(weight @ part) / total
     error = float(np.linalg.norm(weight * (part - ratio * whole))) / total
-    return Interval(
-        estimate=min(1.0, ratio), lower=max(0.0, ratio - _Z95 * error), upper=min(1.0, ratio + _Z95 * error)
-    )
+    return Interval(estimate=min(1.0, ratio), lower=max(0.0, ratio - Z95 * error), upper=min(1.0, ratio + Z95 * error))
