@@ -384,7 +384,6 @@ class Recalibrator:
         support = candidate.estimate.support
         pace = int(refit.refit_share * support.effective_labels)
         self._labels_until_fit = min(refit.refit_labels_most, max(refit.refit_labels_least, pace))
-        self._counters.effective_labels = support.effective_labels
         if not is_first or support.effective_labels >= needed.minimum_labels:
             self._set_expectations(candidate.estimate)
         trigger = commanded or self._trigger(candidate, drifted=drifted, news=news)
@@ -649,6 +648,7 @@ class Recalibrator:
         # What was watched before an interruption by ``explain_drift = false`` is not what is usual now.
         if core._movements is not None and state["movements"] is not None:
             core._movements.load(state["movements"])
+        state["counters"].pop("effective_labels", None)  # in the snapshots of former releases
         core._counters = Counters(**state["counters"])
         core._now_us = state["now_us"]
         core._labels_until_fit = state["labels_until_fit"]

@@ -59,7 +59,6 @@ class Counters:
     too_late: int = 0
     unrequested: int = 0
     requested_since_label: float = 0.0
-    effective_labels: float = 0.0
     last_command: str | None = None
     of_other_signal: int = 0
     commands: list[dict[str, Any]] = field(default_factory=list)
