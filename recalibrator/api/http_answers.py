@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from threading import Lock
 from typing import Any
 
 from fastapi import FastAPI
@@ -118,7 +119,7 @@ _GUARDED = "/v1/"
 
 
 def document_of(app: FastAPI, *, has_keys: bool) -> Callable[[], dict[str, Any]]:
-    """Return what stands in for ``app.openapi``: makes the document once.
+    """Return what stands in for ``app.openapi``: makes the document once, callable from any thread.
 
     Parameters
     ----------
@@ -129,10 +130,12 @@ def document_of(app: FastAPI, *, has_keys: bool) -> Callable[[], dict[str, Any]]
     """
     made_by_framework = app.openapi
     documents: list[dict[str, Any]] = []
+    making = Lock()
 
     def openapi() -> dict[str, Any]:
-        if not documents:
-            documents.append(_completed(made_by_framework(), has_keys=has_keys))
+        with making:
+            if not documents:
+                documents.append(_completed(made_by_framework(), has_keys=has_keys))
         return documents[0]
 
     return openapi

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 
 import structlog
@@ -37,7 +37,7 @@ _FORBIDDEN, _REQUEST_TIMEOUT, _UNPROCESSABLE, _INTERNAL, _UNAVAILABLE = 403, 408
 def create_app(context: Context) -> FastAPI:
     """Return the ASGI application."""
     # The interactive pages of the framework load scripts from another host.
-    app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None)
+    app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None, openapi_url=None)
     commands = CommandRoutes(context)
     labels = LabelRoutes(context)
     feedback = FeedbackRoutes(context)
@@ -48,6 +48,7 @@ def create_app(context: Context) -> FastAPI:
     _add_probes(app, context.missing, context.metrics, statuses.text)
     _add_handlers(app)
     app.openapi = document_of(app, has_keys=bool(context.settings.recalibrator.api_keys))  # type: ignore[method-assign]
+    app.add_route("/openapi.json", _description(app), include_in_schema=False)
 
     app.add_middleware(_CountRequests, metrics=context.metrics)
     app.add_middleware(_DrainRefused)
@@ -188,6 +189,14 @@ class _CountRequests:
     def _count(self, scope: Scope, status: int) -> None:
         route = getattr(scope.get("route"), "path_format", "none")
         self._metrics.count("http_requests", route=route, status=str(status))
+
+
+def _description(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
+    async def openapi(_request: Request) -> Response:
+        # Made at the first request, which takes .4 s; other requests do not wait for it.
+        return json_answer(await asyncio.to_thread(app.openapi))
+
+    return openapi
 
 
 def _add_probes(

@@ -8,8 +8,12 @@ import logging
 import resource
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
 from recalibrator.api import http_requests as bodies
 from recalibrator.api import http_server as server
@@ -60,6 +64,33 @@ def test_one_server_waits_for_the_broker_and_then_serves(api: Api) -> None:
         assert _get(running.port, "/v1/status")[0] == _get(running.port, "/readyz")[0] == 200
     finally:
         running.close()
+
+
+def test_making_the_description_kept_all_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first GET /openapi.json takes a long time, which nobody else spends; callers who come meanwhile share it."""
+    made, begun, release, make = list[bool](), Event(), Event(), FastAPI.openapi
+
+    def make_slowly(app: FastAPI) -> dict[str, Any]:
+        begun.set()
+        made.append(release.wait(PATIENCE_S))
+        return make(app)
+
+    monkeypatch.setattr(FastAPI, "openapi", make_slowly)
+    running = HttpServer(make_api().client.app, "127.0.0.1", 0)
+    running.start()
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            asked = [pool.submit(_get, running.port, "/openapi.json") for _ in range(2)]
+            try:
+                assert begun.wait(PATIENCE_S)
+                assert _get(running.port, "/healthz")[0] == 200
+                assert not any(one.done() for one in asked)
+            finally:
+                release.set()
+            codes = {one.result(PATIENCE_S)[0] for one in asked}
+    finally:
+        running.close()
+    assert (codes, made) == ({200}, [True])
 
 
 def _get(port: int, path: str) -> tuple[int, str | None, bytes]:
