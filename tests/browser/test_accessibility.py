@@ -29,6 +29,9 @@ OF_SPACE = ("target-size", "scrollable-region-focusable", "label", "link-name", 
 TALLEST = 4_000
 """Pixels of a page on a telephone: what is urgent must not drown."""
 
+NARROWEST = 320
+"""Pixels to which a page must shrink without scrolling sideways (WCAG 1.4.10)."""
+
 SMALL_AND_CLOSE = """document.querySelectorAll('a').forEach((one, n) => {
     one.style.cssText = `position: fixed; top: 0; left: ${10 * n}px; width: 9px; height: 9px; overflow: hidden`;
 })"""
@@ -149,7 +152,7 @@ def test_axe_would_find_what_is_wrong(
 @pytest.mark.parametrize("page", ["phone"], indirect=True)
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_telephone_shows_every_state_on_few_screens(addresses: Addresses, page: Page, scene: str) -> None:
-    """Under 4,000 pixels tall, nothing wider than the screen, what is urgent at the top, room for fingers."""
+    """Under 4,000 pixels tall, nothing wider than any screen, what is urgent at the top, room for fingers."""
     page.goto(addresses.of(scene))
     width, height = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
 
@@ -160,6 +163,8 @@ def test_a_telephone_shows_every_state_on_few_screens(addresses: Addresses, page
         assert box["y"] + box["height"] < 780
     unfold(page)
     assert violations(page, OF_SPACE) == []
+    page.set_viewport_size({"width": NARROWEST, "height": height})
+    assert page.evaluate("document.documentElement.scrollWidth") == NARROWEST
 
 
 def test_what_goes_on_sideways_says_so_and_scrolls_by_keyboard(addresses: Addresses, page: Page) -> None:
