@@ -157,11 +157,7 @@ class FeedbackRoutes:
         for event in events:
             self._context.labeler(caller, event.labeler)
         self._context.spend(caller, len(events))
-        try:
-            async with asyncio.timeout(HOOK_TIMEOUT_S):
-                await asyncio.gather(*(self._queue(event) for event in events))
-        except TimeoutError:
-            raise _broker_away("the broker did not acknowledge in Label Studio's time; reconcile later") from None
+        await self._queue_in_time(events)
         for event in events:
             self._count(event)
             (self._annotations.forget if event.retracted else self._annotations.remember)(event)
@@ -237,6 +233,28 @@ class FeedbackRoutes:
         if len(key) + len(value) > MAX_RECORD_BYTES:
             raise RequestRefused(_TOO_LARGE, "too_large", f"a record of more than {MAX_RECORD_BYTES} bytes: send less")
         return self._context.producer.queue(self._topic, key, value)
+
+    async def _queue_in_time(self, events: Sequence[FeedbackEvent]) -> None:
+        """Hand events to the producer, and wait for the broker for as long as Label Studio waits.
+
+        What was acknowledged while this process stood still counts; a time-out around the wait would refuse it.
+
+        Raises
+        ------
+        RequestRefused
+        BrokerUnreachable
+        """
+        queued = [self._queue(event) for event in events]
+        if not queued:
+            return
+        ended, late = await asyncio.wait(queued, timeout=HOOK_TIMEOUT_S, return_when=asyncio.FIRST_EXCEPTION)
+        for one in late:
+            one.cancel()
+        failures = [error for one in ended if (error := one.exception()) is not None]
+        if failures:
+            raise failures[0]
+        if late:
+            raise _broker_away("the broker did not acknowledge in Label Studio's time; reconcile later")
 
     def _count(self, event: FeedbackEvent) -> None:
         source = event.source or "http"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
 
+from recalibrator.api import routes_feedback
 from recalibrator.labelling.label_studio import SOURCE, LabelStudioReader, RecentAnnotations
 from recalibrator.labelling.label_tool import (
     AnnotationKey,
@@ -16,6 +19,8 @@ from recalibrator.labelling.label_tool import (
 )
 from schemas.feedback import MAX_REVISION, FeedbackEvent
 from tests.support.api import START, make_api
+
+RECEIVED = 'ucci_recalibrator_feedback_total{source="label-studio"} 1.0'
 
 
 def _region(label: str, text: str) -> dict[str, Any]:
@@ -156,6 +161,34 @@ def test_a_deletion_that_failed_to_send_can_be_repeated() -> None:
     assert api.client.post("/v1/hooks/label-studio", json=deletion).status_code == 503
     api.producer.is_away = False
     assert api.client.post("/v1/hooks/label-studio", json=deletion).json() == {"taken": 1}
+
+
+@pytest.mark.parametrize(("is_away", "status"), [(False, 202), (True, 503)])
+def test_a_process_that_stood_still_refused_what_was_taken(
+    monkeypatch: pytest.MonkeyPatch, *, is_away: bool, status: int
+) -> None:
+    """The broker had acknowledged it, and the answer was 503 since the process itself was slow; it counts as taken."""
+    api = make_api()
+    monkeypatch.setattr(routes_feedback, "HOOK_TIMEOUT_S", 0.01)
+    queue = api.producer.queue
+
+    def queue_and_stand_still(*record: Any) -> asyncio.Future[None]:
+        time.sleep(0.02)  # as on a machine without CPU to spare: longer than the wait for the broker
+        return queue(*record)
+
+    monkeypatch.setattr(api.producer, "queue", queue_and_stand_still)
+    api.producer.is_away = is_away
+    assert api.client.post("/v1/hooks/label-studio", json=_hook()).status_code == status
+    assert (RECEIVED in api.client.get("/metrics").text) == (not is_away)
+
+
+def test_an_unanswered_hook_is_503_in_label_studios_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = make_api()
+    monkeypatch.setattr(routes_feedback, "HOOK_TIMEOUT_S", 0.01)
+    api.producer.takes_s = 60.0
+    answer = api.client.post("/v1/hooks/label-studio", json=_hook())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "broker_away")
+    assert "Label Studio's time" in answer.json()["error"]["message"]
 
 
 def test_only_the_annotations_told_of_lately_are_remembered() -> None:
