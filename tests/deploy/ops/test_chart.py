@@ -153,6 +153,7 @@ def test_schema_knows_each_value_and_no_other() -> None:
         ("gateway.replica", 3),
         ("gateway.terminationGracePeriodSeconds", 10),
         ("gateway.preStopSeconds", -1),
+        ("recalibrator.api.preStopSeconds", -1),
         ("gateway.ingress", {}),
         ("gateway.autoscaling.targetCPUUtilizationPercentage", 0),
         ("networkPolicy.gatewayfrom", []),
@@ -205,7 +206,16 @@ def test_pods_outlive_their_drain(name: str, tmp_path: Path) -> None:
             assert left_s > settings.gateway.drain_timeout_s + 5
             assert left_s >= 20
         elif pod.component in ("join", "fit", "api"):
-            assert pod.spec["terminationGracePeriodSeconds"] > recalibrator_service.END_TIMEOUT_S
+            before_s = seconds_before_sigterm(pod) if pod.component == "api" else 0
+            assert pod.spec["terminationGracePeriodSeconds"] - before_s > recalibrator_service.END_TIMEOUT_S
+
+
+@every_values
+def test_a_service_led_callers_to_pods_that_had_closed(name: str, tmp_path: Path) -> None:
+    """Whoever is called through a Service goes on while it is taken out of it; nobody else needs to wait."""
+    called = {pod.component: pod for pod, _ in started(name, tmp_path) if pod.component in ("api", "gateway")}
+    assert "api" in called
+    assert all(seconds_before_sigterm(pod) >= 5 for pod in called.values())
 
 
 def seconds_before_sigterm(pod: Pod) -> int:

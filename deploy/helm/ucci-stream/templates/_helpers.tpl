@@ -206,6 +206,16 @@ envFrom:
 {{- end }}
 {{- end -}}
 
+{{- /* Wait before SIGTERM, which ends listening at once: it takes a while until no proxy leads new connections here. */ -}}
+{{- define "ucci.preStop" -}}
+{{- if . -}}
+lifecycle:
+  preStop:
+    exec:
+      command: [python3, -c, import time; time.sleep({{ . }})]
+{{- end -}}
+{{- end -}}
+
 {{- /* The start may wait for brokers and for a rebuilt state: two minutes before a restart. */ -}}
 {{- define "ucci.probes" -}}
 startupProbe:
