@@ -11,8 +11,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from tests.support.broker import unique_prefix
-from ucci_stream.local.kafka_install import BrokerNotInstalled
+from tests.support.broker import running_broker, unique_prefix
 from ucci_stream.local.kafka_node import LocalBroker
 
 # `make test` must end within minutes on two slow cores; HYPOTHESIS_PROFILE=thorough draws ten times as much.
@@ -104,26 +103,15 @@ def _log_lines_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """A running Kafka broker; tests share it, keep to topics of their own and leave it running."""
-    yield from _running(LocalBroker(tmp_path_factory.mktemp("kafka")))
+    with running_broker(LocalBroker(tmp_path_factory.mktemp("kafka"))) as local:
+        yield local
 
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[LocalBroker]:
     """A running Kafka broker of this test's own, to freeze, kill and restart."""
-    yield from _running(LocalBroker(tmp_path / "kafka"))
-
-
-def _running(local: LocalBroker) -> Iterator[LocalBroker]:
-    try:
-        local.start()
-    except BrokerNotInstalled as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
-    try:
+    with running_broker(LocalBroker(tmp_path / "kafka")) as local:
         yield local
-    finally:
-        local.stop()
 
 
 @pytest.fixture

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ucci_stream.local.kafka_install import BrokerNotInstalled
+from ucci_stream.local.kafka_node import LocalBroker
+
 DEADLINE_S = 30.0
+Node = TypeVar("Node", bound=LocalBroker)
+
+
+@contextmanager
+def running_broker(local: Node) -> Iterator[Node]:
+    """Run a broker; without one a test is skipped at a desk, and fails in continuous integration."""
+    try:
+        local.start()
+    except BrokerNotInstalled as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    try:
+        yield local
+    finally:
+        local.stop()
 
 
 def unique_prefix() -> str:

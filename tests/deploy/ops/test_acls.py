@@ -5,108 +5,63 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from schemas.settings import Settings
+from tests.support.broker import running_broker
 from tests.support.probes import until_ready
 from tests.support.recalibrator_processes import RecalibratorProcess
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
-from tools.ops.acls import PREFIX, USERS, rules
-from ucci_stream.local import kafka_install, kafka_node
-from ucci_stream.local.broker_probe import pick_port
-from ucci_stream.local.kafka_node import LocalBroker
+from tests.support.secured_broker import SecuredBroker, User
+from tools.ops.acls import PREFIX, USERS, Rule, rules
+from ucci_stream.topics.access import Grant, Operation, Resource
 from ucci_stream.topics.admin import create_topics
 from ucci_stream.topics.ask import ask
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
-PASSWORD = "a-password-of-the-tests"
+LOGINS = {name: User(name, f"{name}-password") for name in USERS}
 DEADLINE_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker, str]]:
-    """A broker that refuses what no rule allows, and the address at which it asks for passwords."""
-    address = f"127.0.0.1:{pick_port()}"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kafka_node, "broker_properties", lambda *given: guarded_properties(address, *given))
-        local = LocalBroker(tmp_path_factory.mktemp("kafka"))
-        local.start()
-    yield local, address
-    local.stop()
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """A broker that refuses what no rule allows."""
+    with running_broker(SecuredBroker(tmp_path_factory.mktemp("secured"))) as broker:
+        broker.add_users(LOGINS.values())
+        yield broker
 
 
-def guarded_properties(address: str, data: str, port: int, controller_port: int) -> dict[str, str]:
-    found = kafka_install.broker_properties(data, port, controller_port)
-    users = " ".join(f'user_{user}="{PASSWORD}"' for user in USERS)
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    return found | {
-        "listeners": f"{found['listeners']},SASL_PLAINTEXT://{address}",
-        "advertised.listeners": f"{found['advertised.listeners']},SASL_PLAINTEXT://{address}",
-        "listener.security.protocol.map": (f"{found['listener.security.protocol.map']},SASL_PLAINTEXT:SASL_PLAINTEXT"),
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{module} required {users};",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        # The listener without passwords is the broker's own, and the tests'.
-        "super.users": "User:ANONYMOUS",
-    }
-
-
-def allow(broker: LocalBroker, prefix: str) -> None:
+def allow(broker: SecuredBroker, prefix: str) -> None:
     """Give each user its rights, as the generated files do."""
-    kinds = {"topic": "TOPIC", "group": "GROUP", "transactionalId": "TRANSACTIONAL_ID"}
-    operations = {"DescribeConfigs": "DESCRIBE_CONFIGS"}
-    bindings = [
-        AclBinding(
-            ResourceType[kinds[rule.kind]],
-            rule.name.replace(PREFIX, prefix),
-            ResourcePatternType["PREFIXED" if rule.pattern == "prefix" else "LITERAL"],
-            f"User:{user}",
-            "*",
-            AclOperation[operations.get(operation, operation.upper())],
-            AclPermissionType.ALLOW,
-        )
-        for user in USERS
-        for rule in rules(user)
-        for operation in rule.operations
-    ]
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for future in admin.create_acls(bindings).values():
-        future.result(DEADLINE_S)
+    for name, login in LOGINS.items():
+        broker.allow(login, [grant for rule in rules(name) for grant in grants_of(rule, prefix)])
 
 
-def login(user: str) -> dict[str, str]:
-    return {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": PASSWORD,
-    }
+def grants_of(rule: Rule, prefix: str) -> Iterator[Grant]:
+    kinds: dict[str, Resource] = {"topic": "topic", "group": "group", "transactionalId": "transactional-id"}
+    for operation in rule.operations:
+        name = rule.name.replace(PREFIX, prefix)
+        yield Grant(kinds[rule.kind], name, rule.pattern == "prefix", cast(Operation, operation))
 
 
-def with_login(path: Path, user: str) -> Path:
+def with_login(path: Path, broker: SecuredBroker, user: str) -> Path:
     """Write a copy of a configuration, for one user."""
-    lines = "\n".join(f'"{key}" = "{value}"' for key, value in login(user).items())
+    login = broker.properties(LOGINS[user])
+    lines = "\n".join(f'"{key}" = "{value}"' for key, value in login.items() if key != "bootstrap.servers")
     copy = path.with_name(f"{user}.toml")
     copy.write_text(path.read_text().replace("[kafka]", f"[kafka]\n{lines}", 1))
     return copy
 
 
-def topics_made_by_operator(address: str, prefix: str) -> Settings:
+def topics_made_by_operator(broker: SecuredBroker, prefix: str) -> Settings:
     """Make the topics with the operator's rights; return the operator's settings."""
     workload = {"fields": ["camera", "lens"], "target": {"micro_f1": 0.9}}
     tables = {
-        "kafka": {"bootstrap.servers": address, **login("operator")},
+        "kafka": broker.properties(LOGINS["operator"]),
         "topics": {"prefix": prefix, "partitions": 2},
         "workloads": {"photo": workload},
     }
@@ -115,21 +70,18 @@ def topics_made_by_operator(address: str, prefix: str) -> Settings:
     return settings
 
 
-async def test_services_work_with_their_rights_alone(
-    guarded: tuple[LocalBroker, str], topic_prefix: str, tmp_path: Path
-) -> None:
+async def test_services_work_with_their_rights_alone(secured: SecuredBroker, topic_prefix: str, tmp_path: Path) -> None:
     """Topics made, a query sent, answered and read by three users, of whom none may do another's work."""
-    broker, address = guarded
-    await asyncio.to_thread(allow, broker, topic_prefix)
+    await asyncio.to_thread(allow, secured, topic_prefix)
     async with hashed_models() as (models, _):
-        config = write_config(tmp_path / "ucci.toml", address, topic_prefix, models)
-        settings = await asyncio.to_thread(topics_made_by_operator, address, topic_prefix)
+        config = write_config(tmp_path / "ucci.toml", secured.secured, topic_prefix, models)
+        settings = await asyncio.to_thread(topics_made_by_operator, secured, topic_prefix)
         state = {"state_dir": str(tmp_path / "state"), "probe_port": 0}
         more = "\n[recalibrator]\n" + "\n".join(f"{key} = {value!r}" for key, value in state.items())
-        recalibrating = with_login(config, "recalibrator")
+        recalibrating = with_login(config, secured, "recalibrator")
         recalibrating.write_text(recalibrating.read_text() + more)
         recalibrator = RecalibratorProcess(recalibrating, "recalibrator", tmp_path / "recalibrator.log")
-        router = RouterProcess(with_login(config, "router"), "router-0", tmp_path / "router.log")
+        router = RouterProcess(with_login(config, secured, "router"), "router-0", tmp_path / "router.log")
         try:
             for process in (recalibrator, router):
                 process.start()
@@ -145,18 +97,18 @@ async def test_services_work_with_their_rights_alone(
             recalibrator.close()
 
 
-async def test_router_cannot_put_a_version_in_force(guarded: tuple[LocalBroker, str], topic_prefix: str) -> None:
-    broker, address = guarded
-    await asyncio.to_thread(allow, broker, topic_prefix)
-    await asyncio.to_thread(topics_made_by_operator, address, topic_prefix)
-    refused = await asyncio.to_thread(_produced, address, "router", f"{topic_prefix}.calibration")
+async def test_router_cannot_put_a_version_in_force(secured: SecuredBroker, topic_prefix: str) -> None:
+    await asyncio.to_thread(allow, secured, topic_prefix)
+    await asyncio.to_thread(topics_made_by_operator, secured, topic_prefix)
+    router = secured.properties(LOGINS["router"])
+    refused = await asyncio.to_thread(_produced, router, f"{topic_prefix}.calibration")
     assert refused == "TOPIC_AUTHORIZATION_FAILED"
 
 
-def _produced(address: str, user: str, topic: str) -> str:
+def _produced(login: dict[str, str], topic: str) -> str:
     """Return the name of the error with which a record is refused."""
     failed: list[str] = []
-    producer = Producer({"bootstrap.servers": address, **login(user)})
+    producer = Producer(login)
     try:
         producer.produce(topic, b"{}", on_delivery=lambda error, _: failed.append(error.name() if error else ""))
         producer.flush(DEADLINE_S)

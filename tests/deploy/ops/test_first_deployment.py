@@ -27,7 +27,7 @@ from schemas.routed import RoutedEvent
 from tests.deploy.ops.cluster import Cluster, cluster
 from tests.deploy.ops.manifests import Manifest
 from tests.deploy.ops.process_node import ProcessNode
-from tests.support.broker import read_all
+from tests.support.broker import read_all, running_broker
 from tests.support.router_processes import hashed_models
 from tests.support.routers import value_of
 from tests.support.secured_broker import SecuredBroker, User
@@ -124,13 +124,9 @@ class Newcomer:
 @pytest.fixture
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     """A Kafka with TLS, passwords and an authorizer, whose users may do nothing yet."""
-    broker = SecuredBroker(tmp_path_factory.mktemp("kafka"))
-    broker.start()
-    try:
-        broker.add_users(USERS.values())
-        yield broker
-    finally:
-        broker.stop()
+    with running_broker(SecuredBroker(tmp_path_factory.mktemp("kafka"))) as made:
+        made.add_users(USERS.values())
+        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
@@ -21,7 +20,7 @@ from schemas.settings import Settings
 from schemas.topics import CALIBRATION_TRIAL, TOPICS
 from stream_router import service as router_service
 from stream_router.ports import CALIBRATION_READER, GROUP
-from tests.support.broker import read_all
+from tests.support.broker import read_all, running_broker
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
 from tests.support.router_processes import RouterProcess, hashed_models
 from tests.support.secured_broker import SecuredBroker, User
@@ -32,7 +31,6 @@ from ucci_runtime.broker.ports import GroupOffsets
 from ucci_runtime.broker.records import Input
 from ucci_stream.label_tools.label_queue import read_queue
 from ucci_stream.local.broker_probe import pick_port
-from ucci_stream.local.kafka_install import BrokerNotInstalled
 from ucci_stream.operate.kafka_diagnosis import group_findings, read_reports, topic_findings
 from ucci_stream.topics.access import COMPONENTS, Grant, grants
 from ucci_stream.topics.ask import ask
@@ -48,18 +46,9 @@ Service = Literal["router", "recalibrator"]
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     """A broker whose users may do nothing yet."""
-    broker = SecuredBroker(tmp_path_factory.mktemp("secured"))
-    try:
-        broker.start()
-    except BrokerNotInstalled as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
-    try:
+    with running_broker(SecuredBroker(tmp_path_factory.mktemp("secured"))) as broker:
         broker.add_users(USERS.values())
         yield broker
-    finally:
-        broker.stop()
 
 
 @pytest.fixture
