@@ -6,7 +6,9 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from http.client import HTTPConnection
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
 from tests.support.router_processes import RouterProcess, write_config
+from ucci_runtime.absence import SAID_EVERY_S
 from ucci_stream.local.broker_probe import pick_port
 from ucci_stream.local.kafka_node import LocalBroker
 
@@ -88,7 +91,9 @@ async def test_broker_away_at_start_ended_the_services(
     await asyncio.to_thread(until_ready, ports[1])
     assert (await asyncio.to_thread(get, ports[1], "/v1/status"))[0] == 200
     for process in started:
-        assert len([line for line in process.events() if line["event"] == WAITING]) <= 2, "a line a minute at most"
+        said = [datetime.fromisoformat(line["timestamp"]) for line in process.events() if line["event"] == WAITING]
+        pauses = [after - before for before, after in pairwise(said)]
+        assert all(pause > timedelta(seconds=SAID_EVERY_S - 1.0) for pause in pauses), "a line a minute at most"
 
 
 async def test_sigterm_ends_the_wait_for_a_broker(started: list[RouterProcess], tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SMALL = 4_096
+"""Bytes of a pipe that a command with more to say cannot get past while nobody reads on, however slow the reader."""
 
 WITHOUT_LOOP = """
     import time
@@ -52,7 +54,7 @@ def test_the_second_signal_ends_the_process_at_once(code: str, first: signal.Sig
 def test_a_signal_amid_the_start_looked_like_a_crash(command: str, received: signal.Signals, tmp_path: Path) -> None:
     """While its libraries are loaded a service has begun nothing, and ends with exit code 0; it was -15."""
     words = [sys.executable, "-X", "importtime", "-m", command, "run", "--config", str(tmp_path / "none.toml")]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with subprocess.Popen(words, stderr=subprocess.PIPE, pipesize=SMALL, text=True, cwd=ROOT) as process:
         assert process.stderr is not None
         # The interpreter names each module as it is loaded; this one is among the first of many.
         for line in process.stderr:
@@ -66,7 +68,7 @@ def test_a_signal_amid_the_start_looked_like_a_crash(command: str, received: sig
 @pytest.mark.parametrize("command", ["stream_router", "recalibrator"])
 def test_another_command_cut_short_does_not_end_with_0(command: str, tmp_path: Path) -> None:
     words = [sys.executable, "-X", "importtime", "-m", command, "check-config", "--config", str(tmp_path / "none.toml")]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with subprocess.Popen(words, stderr=subprocess.PIPE, pipesize=SMALL, text=True, cwd=ROOT) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if "annotated_types" in line:

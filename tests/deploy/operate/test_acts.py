@@ -34,8 +34,9 @@ def current(live: LiveRecalibrator) -> int | None:
 def call(live: LiveRecalibrator, *arguments: str) -> Any:
     result = CliRunner().invoke(app, [*arguments, "--url", live.url, "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    # The recalibrator of this process logs between the lines.
-    return json.loads(result.stdout.splitlines()[-1])
+    # The recalibrator of this process logs between the lines, and after them.
+    (answer,) = (line for line in result.stdout.splitlines() if line.startswith("{"))
+    return json.loads(answer)
 
 
 def test_roll_back_names_its_version_and_holds(live: LiveRecalibrator) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -82,17 +81,21 @@ def test_a_transaction_left_open_is_found(
     """It hides results from the join without any error, for as long as its time-out says."""
     monkeypatch.setattr(findings, "OPEN_TRANSACTION_S", -1.0)
     create_all_topics(broker.bootstrap, topic_prefix)
-    holder = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"{topic_prefix}-holder"})
+    holder = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "transactional.id": f"{topic_prefix}-holder",
+            "transaction.timeout.ms": 600_000,
+        }
+    )
     holder.init_transactions(30)
     holder.begin_transaction()
     holder.produce(f"{topic_prefix}.results", b"{}", b"q")
     holder.flush(30)
     config = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, f"http://{NOWHERE}/v1")
-    began_s = time.monotonic()
     code, areas = run_doctor(config)
     holder.abort_transaction(30)
     assert code == 1
     (found,) = areas["transactions"]
     assert f"{topic_prefix}.results, partition" in found["message"]
     assert "hides 1 records" in found["message"]
-    assert time.monotonic() - began_s < 60, "looked at while it was open"

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from typer.testing import CliRunner, Result
 
 from schemas import RoutedEvent
 from schemas.settings_text import load_settings
 from schemas.topics import DEAD_LETTERS, FEEDBACK, OBSERVATIONS
-from tests.support.broker import create, follow, key_of, produce
+from tests.support.broker import create, key_of, produce
 from tests.support.cascade_stream import START, example, typo_world
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from ucci_stream.cli import app
@@ -66,11 +67,9 @@ async def test_label_waits_until_joined(broker: LocalBroker, topic_prefix: str, 
     config = write_config(tmp_path / "ucci.toml", broker.bootstrap, topic_prefix, "http://127.0.0.1:1/v1")
     labels = [{"query_id": name, "entities": {"camera": "x", "colour": "red"}} for name in ("joined", "early")]
     (tmp_path / "gold.jsonl").write_text("\n".join(map(json.dumps, labels)), encoding="utf-8")
-    waiting = asyncio.create_task(
-        invoke("label", tmp_path / "gold.jsonl", "--config", config, "--wait", "--json", "--timeout", "5")
-    )
-    await asyncio.to_thread(_join_the_first, broker.bootstrap, topic_prefix)
-    done = await waiting
+    joining = asyncio.create_task(asyncio.to_thread(_join_the_first, broker.bootstrap, topic_prefix))
+    done = await invoke("label", tmp_path / "gold.jsonl", "--config", config, "--wait", "--json", "--timeout", "5")
+    await joining
     assert done.exit_code == 1
     said = json.loads(done.stdout)
     assert (said["outcomes"], said["waiting"]) == ({"joined": 1}, ["early"])
@@ -80,7 +79,9 @@ async def test_label_waits_until_joined(broker: LocalBroker, topic_prefix: str, 
 
 def _join_the_first(bootstrap: str, prefix: str) -> None:
     """Act as the join: an example for the first label that comes."""
-    consumer = follow(bootstrap, FEEDBACK.name(prefix))
+    # Without a group to join first: the command waits for five seconds only, since one label never gets an outcome.
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{prefix}-joining", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(FEEDBACK.name(prefix), 0, OFFSET_BEGINNING)])
     try:
         while (message := consumer.poll(1.0)) is None or message.error() is not None:
             pass

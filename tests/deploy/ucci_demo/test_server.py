@@ -18,7 +18,7 @@ from aiohttp import web
 
 from tests.support.demo_models import SCHEMA, checkpoint
 from ucci_demo.model_server import PROMPT
-from ucci_demo.model_server.generation import ContinuousBatch
+from ucci_demo.model_server.generation import ContinuousBatch, FinishReason, Generation
 from ucci_demo.model_server.memo import Memo
 from ucci_demo.model_server.server import ModelServer
 from ucci_demo.recorded.traffic import load_traffic
@@ -26,6 +26,7 @@ from ucci_demo.recorded.traffic import load_traffic
 NEW = "leica q3 with a 28mm at f1.7 please"
 RECORDED = load_traffic()[5_000].text
 SLOTS = 4
+PATIENCE_S = 60.0
 
 
 class Client:
@@ -168,13 +169,36 @@ async def test_models_and_health_are_answered() -> None:
         assert await client.get("/health") == (200, "")
 
 
-async def test_stopped_server_sends_partial_answers_with_abort() -> None:
-    """What vLLM does on SIGTERM: a client that looks at the status alone takes half an answer for a whole one."""
+async def test_stopped_server_sends_partial_answers_with_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What vLLM does on SIGTERM: a client that looks at the status alone takes half an answer for a whole one.
+
+    Generation waits until all calls have come, and from the first whole answer on until the server is being stopped.
+    """
+    step, finish = ContinuousBatch.step, Generation.finish
+    came, whole, stopping = threading.Event(), threading.Event(), threading.Event()
+
+    def step_and_wait(batch: ContinuousBatch) -> bool:
+        assert came.wait(PATIENCE_S)
+        goes_on = step(batch)
+        assert not whole.is_set() or stopping.wait(PATIENCE_S)
+        return goes_on
+
+    def finish_and_tell(generation: Generation, reason: FinishReason) -> None:
+        whole.set()
+        finish(generation, reason)
+
+    monkeypatch.setattr(ContinuousBatch, "step", step_and_wait)
+    monkeypatch.setattr(Generation, "finish", finish_and_tell)
     async with serving() as (client, runner):
         calls = [asyncio.create_task(client.post(prompt=PROMPT.replace("{text}", f"{NEW} {n}"))) for n in range(24)]
-        done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        assert done
-        await runner.app.shutdown()
+        while "vllm_num_requests_waiting 24.0" not in (await client.get("/metrics"))[1]:
+            pass
+        came.set()
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        ending = asyncio.create_task(runner.app.shutdown())
+        await asyncio.sleep(0)  # the generating thread is told to stop, and waited for
+        stopping.set()
+        await ending
         ends = [document["choices"][0]["finish_reason"] for status, document in await asyncio.gather(*calls)]
         assert set(ends) == {"stop", "abort"}
         status, document = await client.post()
@@ -253,12 +277,12 @@ async def test_a_client_that_leaves_a_stream_ends_its_generation(monkeypatch: py
     step, steps, gone = ContinuousBatch.step, itertools.count(), threading.Event()
 
     def step_once_then_wait(batch: ContinuousBatch) -> bool:
-        assert next(steps) == 0 or gone.wait(20.0)
+        assert next(steps) == 0 or gone.wait(PATIENCE_S)
         return step(batch)
 
     prompt = PROMPT.replace("{text}", NEW)
     body = {"model": "tiny", "prompt": prompt, "max_tokens": 256, "temperature": 0, "stream": True}
-    async with serving() as (client, runner), asyncio.timeout(20.0):
+    async with serving() as (client, runner), asyncio.timeout(PATIENCE_S):
         _, whole = await client.post()
         tokens = before = whole["usage"]["completion_tokens"]
         while await generated(client) != tokens:

@@ -36,9 +36,7 @@ def api() -> Api:
 
 
 @pytest.fixture
-def port(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(server, "STRAY_TIMEOUT_S", 0.2)
+def port(api: Api) -> Iterator[int]:
     running = HttpServer(api.client.app, "127.0.0.1", 0)
     running.start()
     yield running.port
@@ -110,8 +108,9 @@ def _answer_and_end(port: int, sent: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
-def test_a_body_that_does_not_arrive_is_408(port: int) -> None:
+def test_a_body_that_does_not_arrive_is_408(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body that does not come is 408 and the connection ends."""
+    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.2)
     answer = _answer_and_end(port, HEAD + b'{"query_id":')
 
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -120,7 +119,8 @@ def test_a_body_that_does_not_arrive_is_408(port: int) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/feedback HTT", HEAD[:-2]])
-def test_a_head_that_does_not_come_ends_the_connection(port: int, sent: bytes) -> None:
+def test_a_head_that_does_not_come_ends_the_connection(port: int, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "STRAY_TIMEOUT_S", 0.2)
     assert _answer_and_end(port, sent) == b""
 
 
