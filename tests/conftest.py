@@ -80,7 +80,8 @@ class _NamesFailures:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Name the test, and what ended it in a line; a process that was ended with its test reports so too."""
-        if report.failed or report.outcome == "rerun":
+        # "rerun" is no outcome of pytest's own.
+        if report.failed or str(report.outcome) == "rerun":
             crash = getattr(report.longrepr, "reprcrash", None)
             said = crash.message if crash is not None else str(report.longrepr)
             first_line = said.strip().partition("\n")[0]

@@ -321,7 +321,7 @@ async def test_a_body_that_is_too_long_is_refused() -> None:
 
 async def test_a_body_that_does_not_come_is_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its sender takes no place from others, and is answered when the time for it is over."""
-    monkeypatch.setattr(http_api, "BODY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(http_api, "BODY_TIMEOUT_S", 1.0)
     async with gateway(gateway_settings(gateway={"max_in_flight": 1})) as running:
         head = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         reader, writer = await asyncio.open_connection("127.0.0.1", running.service.http_port)
@@ -344,7 +344,7 @@ async def test_a_head_that_never_ends_keeps_its_connection(sent: bytes, monkeypa
 
 
 async def test_an_answer_outlasts_the_patience_for_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_api, "STRAY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(http_api, "STRAY_TIMEOUT_S", 1.0)
     async with holding() as (running, held, (asking,)):
         reader, writer = await asyncio.open_connection("127.0.0.1", running.service.http_port)
         with suppress(ConnectionError):
@@ -356,7 +356,7 @@ async def test_an_answer_outlasts_the_patience_for_silence(monkeypatch: pytest.M
 
 async def test_a_kept_connection_breaks_under_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once answered, a connection outlasts one that never asked: clients and balancers keep theirs up to a minute."""
-    monkeypatch.setattr(http_api, "STRAY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(http_api, "STRAY_TIMEOUT_S", 1.0)
     asking = b"GET /v1/models/photo HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     async with gateway() as running:
         reader, writer = await asyncio.open_connection("127.0.0.1", running.service.http_port)
