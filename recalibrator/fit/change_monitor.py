@@ -208,7 +208,7 @@ class ChangeMonitor:
         known_us = self._labels.earlier(alarm.began_us, _GUARD_LABELS)
         known = errors_before(self._sums, known_us, self._constants.estimate)
         began_us, agreeing = alarm.began_us, alarm.channel.agreeing
-        expected = Expected.of(agreement, known, self._labels.revisions.odds()[1:3])
+        expected = Expected(agreement, known)
         alarmed = Suspected(began_us, agreeing, expected, self._labels, self._recent_pairs(), now_us)
         self.label_quality, _ = step(self.label_quality, alarmed, self._constants.audit)
         if self.certifier is not None:

@@ -27,14 +27,14 @@ class WindowConstants:
     window_queries : int
         Unlabelled queries whose u counts as the current traffic.
     half_life_revisions : float
-        Labels over which first labels are compared with corrected ones.
+        Labels over which first labels are compared with corrected ones (docs/results/README.md).
     kept_versions : int
         Versions whose content can be activated again.
     """
 
     window_labels: int = 49_152
     window_queries: int = 5_000
-    half_life_revisions: float = 1_200.0
+    half_life_revisions: float = 300.0
     kept_versions: int = 50
 
 

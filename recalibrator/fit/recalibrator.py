@@ -32,7 +32,7 @@ from recalibrator.fit.decide.publish_policy import (
 )
 from recalibrator.fit.decide.threshold import Choice, Policies, weigh
 from recalibrator.fit.drift.handoff_watch import HandoffWatch
-from recalibrator.fit.estimate.agreement import inside, multiply_odds
+from recalibrator.fit.estimate.agreement import inside
 from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, degraded, estimate_outcomes
 from recalibrator.fit.label_quality.state_machine import details as label_details
@@ -415,13 +415,12 @@ class Recalibrator:
 
     def _set_expectations(self, estimate: Estimate) -> None:
         """Set what detectors compare with: they see first labels, the curves are fitted to labels as they stand."""
-        revisions, known = self._labels.revisions, estimate.support.effective_labels
-        error_given = inside(multiply_odds(estimate.error_given, revisions.odds(known)[1:3, None]))
+        flips = self._labels.revisions.flips(estimate.support.effective_labels)
         labelled = max(1.0, estimate.support.effective_pairs)
         self._monitor.drift.expect(
             estimate.shift.agreement,
-            error_given,
-            revisions.overall(known),
+            inside(flips.first(estimate.error_given)),
+            flips,
             bounds=estimate.shift.bounds,
             pairs=labelled + float(self._traffic.counts[PAIRS].sum()),
         )

@@ -24,7 +24,6 @@ WANTED = {
         "bootstrap",
         "drift",
         "audit",
-        "labels_refuted",
         "labels_confirmed",
         "labels_unanswered",
         "threshold_moved",
@@ -34,7 +33,7 @@ WANTED = {
         "activate",
         "refit",
     },
-    "certified": {"first_fit", "drift", "audit", "labels_unfounded", "threshold_moved"},
+    "certified": {"first_fit", "drift", "audit", "threshold_moved"},
 }
 
 

@@ -40,7 +40,7 @@ from recalibrator.fit.data.label_columns import (
 )
 from recalibrator.fit.data.label_traits import LabelTraits
 from recalibrator.fit.data.overruled import Contribution, Overruled, with_counts
-from recalibrator.fit.data.revisions import Revisions
+from recalibrator.fit.data.revisions import Flips, Revisions
 from recalibrator.grid import Grid
 from schemas.event import to_us
 from schemas.labelled import LabelledExample, OutcomeCounts
@@ -61,7 +61,6 @@ LABELERS_MOST = 256
 _SAID = [*range(OUTCOMES), GROUP, STANDING, LABELER]
 """What a label says, as far as the estimates go."""
 
-_RELATIONS = 4
 """Agreement unknown, disagreeing, agreeing; and queries without u."""
 
 _SERVED, _OF_SMALL = 3, 2
@@ -157,7 +156,7 @@ class LabelTable:
         self._labelers: dict[str, int] = {}
         self._distrusted: frozenset[int] = frozenset()
         self.overruled = Overruled(len(fields), self._counts_of_field)
-        self.revisions = Revisions(_RELATIONS, half_life)
+        self.revisions = Revisions(half_life)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -216,9 +215,9 @@ class LabelTable:
             self._drop_oldest()
         slot = self._slots[example.query_id] = len(self._ids)
         self._ids.append(example.query_id)
-        group, standing = self._write(slot, example, routed_us, labelled_us, labeler)
-        if standing > 0:
-            self.revisions.first(group // self.grid.cells, _error(example))
+        standing = self._write(slot, example, routed_us, labelled_us, labeler)
+        if _is_heard(standing):
+            self.revisions.first(_error(example))
         return "withdrawn" if example.retracted else "added"
 
     def _take_another(
@@ -283,17 +282,20 @@ class LabelTable:
     def _follow(self, slot: int, before: Floats) -> None:
         """Note what a correction changes, or a withdrawal."""
         row = self._table[slot]
-        if row[STANDING] > 0.0 >= before[STANDING]:
-            self.revisions.first(self._relation(row), row.item(ERROR))
+        heard, heard_before = _is_heard(row[STANDING]), _is_heard(before[STANDING])
+        if heard and not heard_before:
+            self.revisions.first(row.item(ERROR))
             return
         row[FIRST_ERROR], row[SERIAL] = before[FIRST_ERROR], before[SERIAL]
-        if before[STANDING] > 0.0 and row[STANDING] > 0.0:
-            self.revisions.moved(self._relation(before), row[SERIAL], before[ERROR], row[ERROR])
-        elif before[STANDING] > 0.0:
-            self.revisions.withdrawn(self._relation(before), row[SERIAL], before[FIRST_ERROR], before[ERROR])
+        if heard and heard_before:
+            self.revisions.moved(row[SERIAL], before.item(FIRST_ERROR), before.item(ERROR), row.item(ERROR))
+        elif heard_before:
+            self.revisions.withdrawn(row[SERIAL], before.item(FIRST_ERROR), before.item(ERROR))
 
-    def _relation(self, row: Floats) -> int:
-        return int(row[GROUP]) // self.grid.cells
+    @property
+    def flips(self) -> Flips:
+        """How first labels differ from labels as they stand, by those that have had time to be corrected."""
+        return self.revisions.flips()
 
     def standing(self, query_id: str) -> Standing:
         """Return as what the label of a query stands in the estimates."""
@@ -433,15 +435,13 @@ class LabelTable:
         changes.replaced = True
         changes.reordered |= routed_us != held_routed_us
 
-    def _write(
-        self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float
-    ) -> tuple[int, Standing]:
+    def _write(self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float) -> Standing:
         """Note one contribution as numbers, z² of both answers for the target in force included.
 
         Returns
         -------
-        tuple of int and Standing
-            Its group, and as what it stands.
+        Standing
+            As what it counts.
         """
         large, uncertainty, predicted = example.large, example.uncertainty, example.error_probability
         target, gold, error = self.target, example.gold_count, _error(example)
@@ -476,7 +476,7 @@ class LabelTable:
             self._write_fields(slot, example, is_pair=pair > 0.0)
         if example.traits is not None:
             self.traits.put(slot, example.traits)
-        return group, counts
+        return counts
 
     def _standing_of(self, example: LabelledExample, routed_us: int, labeler: float) -> Standing:
         if example.retracted:
@@ -575,6 +575,11 @@ class LabelTable:
         self.revisions.load(state["revisions"])
         self.traits.load(state.get("traits"))  # not in the snapshots of former releases
         self._rearranged()
+
+
+def _is_heard(standing: float) -> bool:
+    """Whether a label says how people correct themselves: in quarantine they go on doing so."""
+    return standing > 0.0 or standing == Standing.SET_ASIDE
 
 
 def _error(example: LabelledExample) -> float:

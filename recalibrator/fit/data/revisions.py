@@ -1,147 +1,181 @@
-"""How much later corrections change what first labels say, so that like can be compared with like.
+"""How often corrections turn a label over, so that first labels can be compared with curves of labels as they stand.
 
 Detectors see a query's first label, since they cannot wait for corrections; curves are fitted to labels as they stand.
-Where labelers correct themselves, first labels hold more errors (or fewer) than standing ones, on a stationary stream
-too. Both are therefore counted over the same labels, those that have had time to be corrected, and what a first label
-is held against is moved by the ratio of their odds.
+Where labelers correct themselves, first labels hold other errors than standing ones, on a stationary stream too. So it
+is counted, over the labels that the curves rest on, how often a first label said wrong of what stands as right, and the
+other way round; what a first label is held against is moved by both shares.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from math import inf
+from typing import NamedTuple, TypeVar
 
 from recalibrator.fit.arrays import Floats
 
 _PRIOR_LABELS = 2.0
-"""Never corrected, with as many errors as the latest labels: a handful of labels must not make the ratio extreme."""
+"""Never corrected, of each kind: a handful of labels must not make a share extreme."""
 
 _SETTLED_LABELS = 500
-"""Labels that come after one before it counts here: the latest have not been corrected yet, if they ever will be."""
+"""Labels that come after one before it counts as settled: the latest are not corrected yet, if they ever will be."""
+
+_RESCALED_AT = 1e100
+"""Far from the largest float."""
+
+Chance = TypeVar("Chance", float, Floats)
 
 
-class _Counts:
-    """Labels, errors by first and errors by standing labels, each by relation."""
-
-    def __init__(self, relations: int) -> None:
-        self.labels, self.first, self.standing = ([0.0] * relations for _ in range(3))
-
-    def add(self, relation: int, first: float, standing: float, weight: float = 1.0) -> None:
-        """Count one label; with a negative weight, take it out."""
-        self.labels[relation] += weight
-        self.first[relation] += weight * first
-        self.standing[relation] += weight * standing
-
-    def rescale(self, scale: float) -> None:
-        """Divide all counts."""
-        self.labels, self.first, self.standing = ([value / scale for value in row] for row in self.rows)
-
-    @property
-    def rows(self) -> tuple[list[float], list[float], list[float]]:
-        """Labels, first errors and standing errors."""
-        return self.labels, self.first, self.standing
-
-
-class Revisions:
-    """Decayed counts of errors by first and by standing labels, for each relation of the two models' answers.
+class Flips(NamedTuple):
+    """How first labels differ from those that stand.
 
     Parameters
     ----------
-    relations : int
+    to_right : float
+        Share of the answers that stand as right which the first label called wrong.
+    to_wrong : float
+        Share of those that stand as wrong which it called right.
+    """
+
+    to_right: float = 0.0
+    to_wrong: float = 0.0
+
+    def first(self, error: Chance) -> Chance:
+        """Return the chance that the first label says wrong, from the chance that wrong is what stands.
+
+        Examples
+        --------
+        >>> Flips(to_right=0.1, to_wrong=0.2).first(0.5)
+        0.45
+        """
+        return error * (1.0 - self.to_wrong) + (1.0 - error) * self.to_right
+
+
+class _Counts:
+    """Labels, errors by first labels, by standing labels, and by both."""
+
+    def __init__(self, labels: float = 0.0, first: float = 0.0, standing: float = 0.0, both: float = 0.0) -> None:
+        self.labels, self.first, self.standing, self.both = labels, first, standing, both
+
+    def add(self, first: float, standing: float, weight: float = 1.0) -> None:
+        """Count one label; with a negative weight, take it out."""
+        self.labels += weight
+        self.first += weight * first
+        self.standing += weight * standing
+        self.both += weight * first * standing
+
+    def move(self, first: float, change: float, weight: float = 1.0) -> None:
+        """Let another error stand for a label that is counted."""
+        self.standing += weight * change
+        self.both += weight * first * change
+
+    def scaled(self, factor: float) -> _Counts:
+        """Return all counts times a factor, none below 0."""
+        return _Counts(*(max(0.0, count * factor) for count in self.all))
+
+    def plus(self, other: _Counts) -> _Counts:
+        """Return the sums of both."""
+        return _Counts(*(one + another for one, another in zip(self.all, other.all, strict=True)))
+
+    @property
+    def all(self) -> tuple[float, float, float, float]:
+        """The four counts."""
+        return self.labels, self.first, self.standing, self.both
+
+    @property
+    def flips(self) -> Flips:
+        """What they say, as if a few labels more had never been corrected."""
+        to_right, to_wrong = max(0.0, self.first - self.both), max(0.0, self.standing - self.both)
+        right = max(to_right, self.labels - self.standing)
+        return Flips(to_right / (right + _PRIOR_LABELS), to_wrong / (self.standing + _PRIOR_LABELS))
+
+
+class Revisions:
+    """Decayed counts of errors by first and by standing labels.
+
+    Parameters
+    ----------
     half_life : float
         In labels, of the counts.
     settled : int
-        Labels that come after one before it counts.
+        Labels that come after one before it counts as settled.
 
     Examples
     --------
-    >>> revisions = Revisions(relations=1, half_life=1e9, settled=0)
+    >>> revisions = Revisions(half_life=1e9, settled=0)
     >>> for wrong in (1.0, 1.0, 0.0, 0.0):
-    ...     revisions.first(0, wrong)
-    >>> float(revisions.odds()[0])
-    1.0
-    >>> revisions.moved(0, serial=1, before=1.0, after=0.0)
-    >>> round(float(revisions.odds()[0]), 2)
-    2.0
+    ...     revisions.first(wrong)
+    >>> revisions.flips()
+    Flips(to_right=0.0, to_wrong=0.0)
+    >>> revisions.moved(serial=1, first=1.0, before=1.0, after=0.0)
+    >>> round(revisions.flips().to_right, 2)
+    0.2
     """
 
-    def __init__(self, relations: int, half_life: float, settled: int = _SETTLED_LABELS) -> None:
-        self._half_life, self._settled, self._relations = half_life, settled, relations
+    def __init__(self, half_life: float, settled: int = _SETTLED_LABELS) -> None:
+        self._half_life, self._settled_after = half_life, settled
         self._growth = 2.0 ** (1.0 / half_life)
         # Errors are 0 or 1 and the latest are not weighted: their counts are exact, in whatever order they change.
         self._waiting: dict[int, list[float]] = {}
-        self._latest, self._counted = _Counts(relations), _Counts(relations)
+        self._latest, self._settled = _Counts(), _Counts()
         self._scale = 1.0
         self.serial = 0
 
-    def first(self, relation: int, error: float) -> None:
+    def first(self, error: float) -> None:
         """Take the first label of a query; it gets the next serial number."""
-        self._waiting[self.serial] = [relation, error, error]
-        self._latest.add(relation, error, error)
+        self._waiting[self.serial] = [error, error]
+        self._latest.add(error, error)
         self.serial += 1
-        if len(self._waiting) > self._settled:
+        if len(self._waiting) > self._settled_after:
             self._settle(*self._stop_waiting(next(iter(self._waiting))))
 
-    def _stop_waiting(self, serial: int) -> tuple[int, float, float]:
-        relation, first, standing = self._waiting.pop(serial)
-        self._latest.add(int(relation), first, standing, -1.0)
-        return int(relation), first, standing
+    def _stop_waiting(self, serial: int) -> tuple[float, float]:
+        first, standing = self._waiting.pop(serial)
+        self._latest.add(first, standing, -1.0)
+        return first, standing
 
-    def _settle(self, relation: int, first: float, standing: float) -> None:
+    def _settle(self, first: float, standing: float) -> None:
         # Weights grow instead of all sums decaying: one label costs a few additions.
         self._scale *= self._growth
-        self._counted.add(relation, first, standing, self._scale)
-        if self._scale > 1e100:  # noqa: PLR2004 far from the largest float
-            self._counted.rescale(self._scale)
+        self._settled.add(first, standing, self._scale)
+        if self._scale > _RESCALED_AT:
+            self._settled = self._settled.scaled(1.0 / self._scale)
             self._scale = 1.0
 
-    def moved(self, relation: int, serial: float, before: float, after: float) -> None:
+    def moved(self, serial: float, first: float, before: float, after: float) -> None:
         """Take a correction: the standing error of a label was one thing and is another."""
         waiting = self._waiting.get(int(serial))
         if waiting is not None:
-            self._latest.standing[int(waiting[0])] += after - waiting[2]
-            waiting[2] = after
+            self._latest.move(first, after - waiting[1])
+            waiting[1] = after
         elif before != after:
-            self._counted.standing[relation] += self._weight(serial) * (after - before)
+            self._settled.move(first, after - before, self._weight(serial))
 
-    def withdrawn(self, relation: int, serial: float, first: float, standing: float) -> None:
-        """Take a label out of both counts."""
+    def withdrawn(self, serial: float, first: float, standing: float) -> None:
+        """Take a label out of the counts."""
         if int(serial) in self._waiting:
             self._stop_waiting(int(serial))
         else:
-            self._counted.add(relation, first, standing, -self._weight(serial))
+            self._settled.add(first, standing, -self._weight(serial))
 
-    def odds(self, in_curves: float = float("inf")) -> Floats:
-        """Return by what to multiply the curves' odds of an error to get those of first labels, shape (relations,).
+    def flips(self, in_curves: float = inf) -> Flips:
+        """Return how first labels differ from what the curves hold.
 
         Parameters
         ----------
         in_curves : float
-            Effective labels behind the curves.
+            Effective labels behind the curves. Among them are the latest, most of which have not been corrected yet:
+            they differ less from what stands. By default none of these is.
 
         Notes
         -----
-        Exactly 1 where nothing was ever corrected. The curves rest on the latest labels too, most of which have not
-        been corrected yet: what these are expected to lose by it is taken out as well.
+        Exactly 0 where nothing was ever corrected.
         """
-        return self._ratios(np.array(self._counted.rows), np.array(self._latest.rows), in_curves)
-
-    def overall(self, in_curves: float = float("inf")) -> float:
-        """Return the same over all relations; see :meth:`odds`."""
-        counted, latest = (np.array([[sum(row)] for row in counts.rows]) for counts in (self._counted, self._latest))
-        return float(self._ratios(counted, latest, in_curves)[0])
-
-    def _ratios(self, settled: Floats, latest: Floats, in_curves: float) -> Floats:
-        # The same share of errors takes another factor on the odds where errors are rare: they are not taken for half.
-        usual = _PRIOR_LABELS * (latest[1] + 1.0) / (latest[0] + 2.0)
-        labels, first, standing = np.maximum(settled, 0.0) / self._scale
-        labels, first, standing = labels + _PRIOR_LABELS, first + usual, standing + usual
-        wrong_first, wrong = first / labels, standing / labels
-        # Of the latest labels: the standing errors beyond those that will stand once all are corrected.
-        uncorrected = (latest[2] - latest[1] * (wrong / wrong_first)) / np.maximum(latest[0], 1.0)
-        share = min(1.0, len(self._waiting) / max(in_curves, 1.0))
-        held = np.clip(wrong + share * uncorrected, 1e-6, 1.0 - 1e-6)
-        ratios: Floats = (wrong_first / (1.0 - wrong_first)) / (held / (1.0 - held))
-        return ratios
+        settled, latest = self._settled.scaled(1.0 / self._scale), self._latest
+        older = max(0.0, in_curves - latest.labels)
+        # Weighted as in the curves, but neither counts for more labels than there were.
+        if older <= settled.labels:
+            return settled.scaled(older / settled.labels if older else 0.0).plus(latest).flips
+        return settled.plus(latest.scaled(settled.labels / older)).flips
 
     def _weight(self, serial: float) -> float:
         weight: float = self._scale * 2.0 ** (
@@ -152,20 +186,20 @@ class Revisions:
     def state(self) -> list[object]:
         """Return everything as JSON values, exact."""
         waiting = [[serial, *label] for serial, label in self._waiting.items()]
-        return [*self._counted.rows, self._scale, self.serial, waiting]
+        return [list(self._settled.all), self._scale, self.serial, waiting]
 
     def load(self, state: list[object]) -> None:
-        """Take a former :meth:`state` back."""
-        labels, first, standing, scale, serial, waiting = state
+        """Take a former :meth:`state` back; former releases counted otherwise: of theirs, the latest labels alone."""
+        *counted, scale, serial, waiting = state
         assert isinstance(waiting, list)
-        assert isinstance(labels, list)
-        assert isinstance(first, list)
-        assert isinstance(standing, list)
         assert isinstance(scale, float)
         assert isinstance(serial, int)
-        self._counted.labels, self._counted.first, self._counted.standing = list(labels), list(first), list(standing)
+        is_former = len(counted) > 1
+        counts = counted[0]
+        assert isinstance(counts, list)
+        self._settled = _Counts() if is_former else _Counts(*counts)
         self._scale, self.serial = scale, serial
-        self._waiting = {number: label for number, *label in waiting}
-        self._latest = _Counts(self._relations)
-        for relation, first_error, standing_error in self._waiting.values():
-            self._latest.add(int(relation), first_error, standing_error)
+        self._waiting = {number: label[-2:] for number, *label in waiting}
+        self._latest = _Counts()
+        for first, standing in self._waiting.values():
+            self._latest.add(first, standing)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalibrator.fit.arrays import Floats, Ints, pack, unpack
+from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.drift.cusum import Cusum, CusumRules
 from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
 from recalibrator.fit.drift.river_detector import RiverDetector
@@ -50,6 +51,8 @@ _SUSPECTED = np.log([[[1.0 / _APART_RULES.odds]], [[_ALIKE_RULES.odds]]])
 _QUANTILES = ((MEDIAN, 0.5), (TAIL, 0.8))
 _REFERENCE_QUERIES = 2_000
 _LEAST_PREDICTED = 0.02
+_NEVER = Flips()
+"""What first labels are where nobody corrects any."""
 
 
 class Predicted(NamedTuple):
@@ -87,7 +90,7 @@ class DriftMonitors:
         self._reported_us: dict[str, int] = {}
         self._expected: Floats | None = None
         self._error_given: Floats | None = None
-        self._first_odds = 1.0
+        self._flips = Flips()
         self._bounds: Floats | None = None
         self._pairs = inf
         self._given: _GivenAgreement | None = None
@@ -98,7 +101,7 @@ class DriftMonitors:
         self,
         agreement: Floats,
         error_given: Floats,
-        first_odds: float = 1.0,
+        flips: Flips = _NEVER,
         *,
         bounds: Floats | None = None,
         pairs: float = inf,
@@ -111,14 +114,14 @@ class DriftMonitors:
             P(agree | u).
         error_given : ndarray, shape (2, cells)
             P(the small answer is wrong | u, the answers differ), and where they are equal, by first labels.
-        first_odds : float
-            Odds of an error by first labels over those by labels as they stand, for g(u) as routed.
+        flips : Flips
+            How first labels differ from labels as they stand, for g(u) as routed.
         bounds : ndarray, shape (2, cells), optional
             The least and the greatest P(agree | u) that count as expected; by default ``agreement``.
         pairs : float
             That ``agreement`` was estimated from, labelled and unlabelled; infinite where it is known.
         """
-        self._expected, self._error_given, self._first_odds = agreement, error_given, first_odds
+        self._expected, self._error_given, self._flips = agreement, error_given, flips
         self._bounds, self._pairs = bounds, pairs
         self._given = _GivenAgreement(agreement, error_given, _SUSPECTED)
 
@@ -132,8 +135,7 @@ class DriftMonitors:
 
         A map reads 0 or 1 where labels held one kind alone: how near to it the truth lies is unknown.
         """
-        scaled = self._first_odds * predicted.error_probability
-        chance = scaled / (1.0 - predicted.error_probability + scaled)
+        chance = self._flips.first(predicted.error_probability)
         cut = min(1.0 - _LEAST_PREDICTED, max(_LEAST_PREDICTED, chance))
         bounds = min(chance, cut), max(chance, cut)
         return Outcomes(cut, 1.0, error, now_us, bounds=bounds, known=predicted.labels)
@@ -263,7 +265,7 @@ class DriftMonitors:
             "reported_us": self._reported_us,
             "expected": None if self._expected is None else pack(self._expected),
             "error_given": None if self._error_given is None else pack(self._error_given),
-            "first_odds": self._first_odds,
+            "flips": list(self._flips),
             "bounds": None if self._bounds is None else pack(self._bounds),
             "pairs": None if self._pairs == inf else self._pairs,
             "reference": pack(self._reference),
@@ -284,7 +286,7 @@ class DriftMonitors:
             self.expect(
                 expected,
                 unpack(state["error_given"], error_given),
-                state["first_odds"],
+                Flips(*state.get("flips", ())),  # former releases counted otherwise, until the next refit
                 bounds=None if bounds is None else unpack(bounds, np.zeros((2, self._cells))),
                 pairs=inf if pairs is None else pairs,
             )

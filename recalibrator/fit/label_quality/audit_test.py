@@ -23,7 +23,7 @@ _PRIOR = -0.5 * ((_SIZES - log(2.0)) / 0.5) ** 2
 _PRIOR -= np.logaddexp.reduce(_PRIOR)
 """Ln of each factor's prior probability: twice the odds, give or take a factor of 1.6."""
 
-_SUPPORT = 2.0
+SUPPORT = 2.0
 """Ln of the likelihood ratio from which labels since an alarm count as contradicting by themselves. Where they do not
 contradict, a value so large comes up in one of seven false alarms at most (Ville); true labels are then set aside."""
 
@@ -166,6 +166,6 @@ def verdict(
         return "confirmed", ratio
     # The labels that raised the alarm are a biased sample. Only later ones can show that the labels are wrong rather
     # than the alarm.
-    if posterior.support >= _SUPPORT:
+    if posterior.support >= SUPPORT:
         return "refuted", ratio
     return ("unfounded" if ended else None), ratio

@@ -26,14 +26,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from math import exp
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.fit.arrays import Floats, Ints, pack, unpack
-from recalibrator.fit.estimate.agreement import Chances, chances_of, inside, multiply_odds
+from recalibrator.fit.data.revisions import Flips
+from recalibrator.fit.estimate.agreement import Chances, chances_of, inside
 from recalibrator.fit.label_quality.audit_test import (
+    SUPPORT,
     AuditRules,
     OddsPosterior,
     Verdict,
@@ -120,19 +122,15 @@ class Expected(NamedTuple):
     agreement : ndarray, shape (cells,)
         P(agree | u).
     error_given : ndarray, shape (2, cells)
-        P(the small answer is wrong | u, the answers differ), and where they are equal.
-    error_first : ndarray, shape (2, cells)
-        The same by first labels: most ordinary labels since an alarm have not been corrected yet.
+        P(the small answer is wrong | u, the answers differ), and where they are equal, by labels as they stand.
     """
 
     agreement: Floats
     error_given: Floats
-    error_first: Floats
 
-    @classmethod
-    def of(cls, agreement: Floats, error_given: Floats, first_odds: Floats) -> Self:
-        """Return it with the odds of an error by first labels over those by labels as they stand, shape (2,)."""
-        return cls(agreement, error_given, inside(multiply_odds(error_given, first_odds[:, None])))
+    def first(self, labels: LabelFacts) -> Floats:
+        """Return the errors that first labels report, by all that is known now of how they are corrected."""
+        return inside(labels.flips.first(self.error_given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +264,11 @@ class LabelQuality:
 
 class LabelFacts(Protocol):
     """What evidence reads of the label table."""
+
+    @property
+    def flips(self) -> Flips:
+        """How first labels differ from labels as they stand."""
+        ...
 
     def errors_since(self, since_us: int, *, audited: bool, suspects: Floats = ...) -> tuple[Ints, Ints, Floats]:
         """Return relation of the answers, cell of u and error of the labels of queries routed since a time."""
@@ -480,9 +483,12 @@ def _release_test(quality: LabelQuality, label: LabelSeen, constants: AuditConst
     held = quarantine.held + 1
     if held % _HELD_BETWEEN_FITS == 0:
         posterior = _posterior(suspicion, label.labels, suspicion.began_us)
+        if posterior.support <= -SUPPORT:
+            return _release(quality, label, suspicion.began_us)
         suspicion = replace(suspicion, log_odds=posterior.mean)
     expected = suspicion.expected
-    chances = chances_of(expected.agreement, expected.error_first, label.cell, label.agree, agreeing=suspicion.agreeing)
+    first = expected.first(label.labels)
+    chances = chances_of(expected.agreement, first, label.cell, label.agree, agreeing=suspicion.agreeing)
     ratios = log_likelihood_ratios(chances, np.array(label.error), np.array([suspicion.log_odds]))
     release, since_us = quarantine.release - float(ratios[0]), quarantine.release_since_us
     if release <= 0.0:
@@ -493,7 +499,13 @@ def _release_test(quality: LabelQuality, label: LabelSeen, constants: AuditConst
     quality = replace(quality, suspicion=suspicion, quarantine=quarantine)
     if since_us is None or release < constants.audit_release_bound:
         return quality, _NONE
-    return _believe(quality, LabelEvent.RELEASED, Conclusion("released", 0, 0, label.now_us), since_us)
+    are_right = _posterior(suspicion, label.labels, suspicion.began_us).support <= -SUPPORT
+    return _release(quality, label, suspicion.began_us if are_right else since_us)
+
+
+def _release(quality: LabelQuality, label: LabelSeen, from_us: int) -> tuple[LabelQuality, Effects]:
+    """Believe labels again: from the suspicion's beginning where they are right as they stand by now."""
+    return _believe(quality, LabelEvent.RELEASED, Conclusion("released", 0, 0, label.now_us), from_us)
 
 
 def _is_over(quality: LabelQuality, constants: AuditConstants) -> bool:
@@ -575,7 +587,8 @@ def _posterior(suspicion: Suspicion, labels: LabelFacts, since_us: int) -> OddsP
     known = relation == _kind(suspicion)
     rows = known | (relation == 0)
     expected, known, cell = suspicion.expected, known[rows], cell[rows]
-    rest, weight, given = chances_of(expected.agreement, expected.error_first, cell, None, agreeing=suspicion.agreeing)
+    first = expected.first(labels)
+    rest, weight, given = chances_of(expected.agreement, first, cell, None, agreeing=suspicion.agreeing)
     chances = Chances(np.where(known, 0.0, rest), np.where(known, 1.0, weight), given)
     return odds_posterior(chances, error[rows], rising=suspicion.agreeing)
 
@@ -675,7 +688,6 @@ def load(state: Mapping[str, Any], cells: int) -> LabelQuality:
         expected = Expected(
             unpack(curves["agreement"], np.zeros(cells)),
             unpack(curves["error_given"], np.zeros((2, cells))),
-            unpack(curves["error_first"], np.zeros((2, cells))),
         )
         suspicion = Suspicion(**{**suspicion, "expected": expected})
     return LabelQuality(

@@ -77,6 +77,7 @@ class Story:
 
     def __init__(self, world: World, tell: Tell, queries: int = QUERIES) -> None:
         self.events: list[tuple[int, Event]] = []
+        self.truths: dict[str, LabelledExample] = {}
         number, events = 0, self.events
 
         class Recording(Recalibrator):
@@ -89,8 +90,12 @@ class Story:
             number = at
             return world.draw(at)
 
+        def told(at: int, label: LabelledExample) -> LabelledExample | None:
+            self.truths[label.query_id] = label
+            return tell(at, label)
+
         self.core = Recording(settings())
-        self.run = drive(self.core, drawn, queries, tell=tell)
+        self.run = drive(self.core, drawn, queries, tell=told)
 
     def triggers(self) -> list[str]:
         wanted = ("audit", "labels_refuted", "labels_confirmed", "labels_unanswered", "labels_released")
@@ -160,6 +165,18 @@ def test_the_status_describes_a_quarantine(in_quarantine: Story) -> None:
     assert isinstance(told["last"]["answers"], int)
     assert 0 < told["last"]["answers"] <= 120
     assert abs(status.labels.requested - in_quarantine.run.labels - status.labels.pending) <= 120
+
+
+def test_labels_put_right_later_stayed_set_aside(in_quarantine: Story) -> None:
+    """Their labeler notices and corrects all of them: they are true labels then, and so are those that follow."""
+    core = Recalibrator.restore(settings(), in_quarantine.core.snapshot())
+    for number, event in in_quarantine.events:
+        if isinstance(event, LabelledExample) and event != (truth := in_quarantine.truths[event.query_id]):
+            core.observe(truth.model_copy(update={"revision": 2, "labelled_at": START + timedelta(seconds=number)}))
+    drive(core, WORLD.draw, 1_500, first=6_500)
+    told = core.status().details["label_audit"]
+    assert isinstance(told, dict)
+    assert (told["quarantined"], core.status().state) == (0, "active")
 
 
 def test_trusted_answers_confirm_a_common_failure() -> None:

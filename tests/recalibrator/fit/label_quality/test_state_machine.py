@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from recalibrator.fit.arrays import Floats, Ints
+from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.label_quality.state_machine import (
     TRANSITIONS,
     Audit,
@@ -34,8 +35,9 @@ from schemas import TrafficSummary, VersionTraffic
 from tests.support.cascade_stream import START
 
 DEFAULT = METHOD.audit
-EXPECTED = Expected.of(np.array([0.9]), np.array([[0.5], [0.05]]), np.ones(2))
+EXPECTED = Expected(np.array([0.9]), np.array([[0.5], [0.05]]))
 NOBODY: Floats = np.zeros(0)
+NEVER_CORRECTED = Flips()
 RECENT = RecentPairs(queries=1_000.0, pairs=200.0, agreeing=160.0)
 BEGAN_US, OPENED_US, NOW_US = 10, 20, 30
 LAST = Conclusion("refuted", 40, 1, 25)
@@ -64,6 +66,7 @@ class Labels:
 
     ordinary: tuple[int, ...] = ()
     answers: tuple[int, ...] = ()
+    flips: Flips = NEVER_CORRECTED
 
     def errors_since(self, since_us: int, *, audited: bool, suspects: Floats = NOBODY) -> tuple[Ints, Ints, Floats]:
         errors = np.array(self.answers if audited else self.ordinary, dtype=float)
@@ -153,6 +156,23 @@ def test_an_undecided_audit_asks_for_another_round() -> None:
     quality, effects = step(QUALITIES[LabelState.AUDITING], label(doubtful, audited=True), tuning)
     assert quality.audit is not None
     assert (quality.audit.rounds, effects) == (2, Effects())
+
+
+@pytest.mark.parametrize(
+    ("labels", "released"),
+    [(Labels(TRUE * 4), True), (Labels(LIES), False), (Labels(LIES, flips=Flips(to_right=0.6)), True)],
+    ids=["corrected", "never corrected", "corrected as often as wrong"],
+)
+@pytest.mark.parametrize("state", [LabelState.QUARANTINED, LabelState.REAUDITING])
+def test_corrected_labels_stayed_in_quarantine(state: LabelState, labels: Labels, *, released: bool) -> None:
+    """What was set aside counts again from the suspicion's beginning once it no longer contradicts what was known."""
+    quality = QUALITIES[state]
+    for _ in range(50):
+        quality, effects = step(quality, label(labels, audited=False, cell=0, error=1.0), DEFAULT)
+        if effects.news is not None:
+            break
+    assert (quality.state is LabelState.TRUSTING) is released
+    assert effects == (Effects("labels_released", BEGAN_US, believe=True) if released else Effects())
 
 
 def test_audits_drawn_are_counted_until_enough_are_asked_for() -> None:
