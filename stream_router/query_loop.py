@@ -65,7 +65,6 @@ class QueryLoop:
 
     def take(self, records: list[Record]) -> None:
         """Start answering records. Called in the loop's thread; never blocks."""
-        loop = asyncio.get_running_loop()
         for record in records:
             if record.headers_fault is not None:
                 self._finished(self._dead_letter(record, BAD_HEADERS, f"{record.headers_fault}; send keys as UTF-8"))
@@ -76,7 +75,7 @@ class QueryLoop:
                 self._finished(self._dead_letter(record, error.reason, str(error)))
                 continue
             record_id = RecordId(record.source.partition, record.offset)
-            self._tasks[record_id] = loop.create_task(self._answer(record_id, record, query, workload, loop))
+            self._tasks[record_id] = asyncio.create_task(self._answer(record_id, record, query, workload))
 
     def give_up(self, record_ids: Collection[RecordId]) -> None:
         """Cancel queries that are another instance's now. Called in the loop's thread; never blocks."""
@@ -93,9 +92,7 @@ class QueryLoop:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _answer(
-        self, record_id: RecordId, record: Record, query: QueryEvent, workload: str, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    async def _answer(self, record_id: RecordId, record: Record, query: QueryEvent, workload: str) -> None:
         try:
             with self._tracing.routing(record, query.query_id, workload) as trace:
                 outcome = await self._outcome(record, query, workload, trace)
@@ -105,8 +102,7 @@ class QueryLoop:
         else:
             self._finished(outcome)
         finally:
-            # Named, since up to Python 3.11 each search for the running loop is a system call.
-            if self._tasks.get(record_id) is asyncio.current_task(loop):
+            if self._tasks.get(record_id) is asyncio.current_task():
                 del self._tasks[record_id]
 
     async def _outcome(self, record: Record, query: QueryEvent, workload: str, trace: QueryTrace) -> Outcome:

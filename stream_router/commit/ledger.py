@@ -115,11 +115,6 @@ class Ledger:
         return Load(self._in_flight, self._uncommitted, self._uncommitted_bytes)
 
     @property
-    def in_flight(self) -> int:
-        """How many queries are being answered now."""
-        return self._in_flight
-
-    @property
     def congested(self) -> frozenset[int]:
         """Partitions whose done offsets no longer fit the commit metadata: to be consumed no further until they do."""
         return self._congested

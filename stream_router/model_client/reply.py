@@ -6,7 +6,7 @@ send it for completions too). The order of alternatives means nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, TypeGuard
 
 from schemas.early_stop import EARLY_STOP
@@ -44,7 +44,7 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
     try:
         choice = document["choices"][0]
         text = choice["message"]["content"] if "message" in choice else choice["text"]
-        tokens = _tokens(choice.get("logprobs"))
+        tokens = list(_tokens(choice.get("logprobs")))
         uncertainty = signal.of(tokens)
         usage = document.get("usage") or {}
         counted, read = usage.get("completion_tokens"), usage.get("prompt_tokens")
@@ -184,18 +184,18 @@ def _is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= MAX_INTEGER
 
 
-def _tokens(logprobs: Any) -> list[Collection[float]]:
-    """Return the log-probabilities of the alternatives of each token that carries any."""
+def _tokens(logprobs: Any) -> Iterator[Collection[float]]:
+    """Yield the log-probabilities of the alternatives of each token that carries any."""
     if logprobs is None:
-        return []
+        return
     if "content" in logprobs:
-        return [_listed(token, entries) for token in logprobs["content"] or () if (entries := token.get("top_logprobs"))]
-    return [alternatives.values() for alternatives in logprobs["top_logprobs"] or () if alternatives]
-
-
-def _listed(token: Any, entries: Any) -> list[float]:
-    """Return those of a list of entries. By place, not by text: two alternatives may read alike."""
-    chosen = (token["token"], token["logprob"])
-    listed = [(entry["token"], entry["logprob"]) for entry in entries]
-    # The chosen token can be missing.
-    return [value for _, value in (listed if chosen in listed else [*listed, chosen])]
+        for token in logprobs["content"] or ():
+            if entries := token.get("top_logprobs"):
+                # By place, not by text: two alternatives may read alike. The chosen token can be missing.
+                chosen = (token["token"], token["logprob"])
+                listed = [(entry["token"], entry["logprob"]) for entry in entries]
+                yield [value for _, value in (listed if chosen in listed else [*listed, chosen])]
+        return
+    for alternatives in logprobs["top_logprobs"] or ():
+        if alternatives:
+            yield alternatives.values()
