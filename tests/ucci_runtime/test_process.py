@@ -1,4 +1,4 @@
-"""Signals: the first asks a service to end, the second does not wait for it. And how often cycles are searched for."""
+"""Signals: the first asks a service to end, the second does not wait. And how often cycles are searched for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
+from ucci_runtime.process import NEW_OBJECTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,3 +106,24 @@ SEARCHES = """
 def test_cycles_are_searched_for_seldom_and_found() -> None:
     """Queries in flight are not looked at again and again, and what ends in a cycle does not fill the memory."""
     subprocess.run([sys.executable, "-c", textwrap.dedent(SEARCHES)], check=True, timeout=60)
+
+
+ROUTER = """
+    import gc
+    from stream_router import cli
+
+    class Service:
+        hangs, take_over = False, None
+
+        async def run(self):
+            print(gc.get_threshold()[0], gc.get_freeze_count() > 0)
+
+    print(cli._until_signalled(lambda tracing: Service(), lambda: None, "router.http_port"))
+"""
+
+
+def test_routers_searched_for_cycles_among_queries_in_flight() -> None:
+    """Python's 700 new objects are a few queries; a router's process waits for more, whichever service it runs."""
+    words = [sys.executable, "-c", textwrap.dedent(ROUTER)]
+    said = subprocess.run(words, check=True, timeout=60, stdout=subprocess.PIPE, text=True).stdout.split()
+    assert said == [str(NEW_OBJECTS), "True", "0"]
