@@ -30,6 +30,7 @@ import aiohttp
 import structlog
 
 from benchmarks.results_json import tell
+from benchmarks.router_process import as_in_a_router
 from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence, Signal, Target
 from schemas.query import QueryEvent
 from schemas.settings import Settings
@@ -189,7 +190,8 @@ async def router_round(settings: Settings, seconds: float) -> tuple[float, float
         assert event.answered_by == "small"
 
     try:
-        return await closed_loop(call, seconds)
+        with as_in_a_router():
+            return await closed_loop(call, seconds)
     finally:
         await answerer.close()
 

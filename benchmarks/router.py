@@ -32,6 +32,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.results_json import tell
+from benchmarks.router_process import as_in_a_router
 from schemas.costs import QueryCost
 from schemas.query import QueryEvent
 from schemas.routed import Decision, LabelRequest, ModelRun, RoutedEvent
@@ -149,15 +150,20 @@ async def router_run(bootstrap: str, prefix: str, records: int, tracing: Tracing
     settings = router_settings(bootstrap, prefix)
     service = Service(settings, kafka_connect(settings, "router"), InstantAnswerer, tracing=tracing)
     task = asyncio.create_task(service.run())
+    with as_in_a_router():
+        took = await _first_to_last(service, records, task)
+    service.end()
+    await task
+    return took
+
+
+async def _first_to_last(service: Service, records: int, task: asyncio.Task[None]) -> tuple[float, float]:
     while service.metrics.totals().get("queries", 0) == 0 and not task.done():  # noqa: ASYNC110 counters have no event
         await asyncio.sleep(0.001)
     began_s, began_cpu_s = time.perf_counter(), cpu_s()
     while service.metrics.totals().get("results", 0) < records and not task.done():  # noqa: ASYNC110
         await asyncio.sleep(0.02)
-    took = time.perf_counter() - began_s, cpu_s() - began_cpu_s
-    service.end()
-    await task
-    return took
+    return time.perf_counter() - began_s, cpu_s() - began_cpu_s
 
 
 def bare_run(bootstrap: str, prefix: str, records: int) -> tuple[float, float]:

@@ -29,7 +29,7 @@ from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.broker.kafka_settings import require_kafka
 from ucci_runtime.cli import echo_warnings, version_option
 from ucci_runtime.clock import Clock
-from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings
+from ucci_runtime.process import LogFormat, configure_logging, log_settings_warnings, search_cycles_seldom
 
 app = typer.Typer(
     help="Answer queries with a cascade of two models. Start with: stream-router run --config ucci.toml",
@@ -153,6 +153,7 @@ def _until_signalled(build: Callable[[Tracing], _Service], read: Callable[[], Se
     code = 0
     try:
         service = build(configured_tracing())
+        search_cycles_seldom()
         asyncio.run(run_until_signalled(service, read))
     except (UcciError, OSError) as error:
         sys.stderr.write(f"{_one_line(error, port)}\n")

@@ -307,7 +307,7 @@ class _Asking:
             end = RunEnd.DOWN if isinstance(error, ServerDownError | BusyError) else RunEnd.FAILED
             run = failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s)
             return Asked(run, end, invalid=isinstance(error, RefusedError))
-        reply = replace(answered.reply, text=begun + answered.reply.text)
+        reply = replace(answered.reply, text=begun + answered.reply.text) if begun else answered.reply
         run = parse_answer(endpoint.model, reply, settings.fields, answered.latency_s, with_margins=explains)
         end = RunEnd.STOPPED if reply.stopped else RunEnd.VALID if run.valid else RunEnd.FAILED
         return Asked(run, end, invalid=end is RunEnd.FAILED, marks=reply.marks, stop=reply.stop)

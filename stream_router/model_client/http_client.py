@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -287,17 +287,17 @@ class ModelClient:
         while True:
             if attempts.last is not None:
                 await self._prepare_retry(attempts, earlier_rounds, time_s, may_give_up=patience_s is not None)
+            await self._take_place(attempts, earlier_rounds, patience_s)
+            answered, began_s = self._breaker.successes, self._clock.monotonic()
             try:
-                async with self._place(attempts, earlier_rounds, patience_s):
-                    answered, began_s = self._breaker.successes, self._clock.monotonic()
-                    try:
-                        return await self._attempt(request, headers)
-                    finally:
-                        attempts.at_server_s += self._clock.monotonic() - began_s
+                return await self._attempt(request, headers)
             except TransientError as error:
                 attempts.add(error, by_overload=self._is_overload(error, answered))
             except MisconfiguredError as error:
                 raise ServerDownError(f"{self._name} is down: {error}") from None
+            finally:
+                attempts.at_server_s += self._clock.monotonic() - began_s
+                self._slots.release()
 
     def _is_overload(self, error: TransientError, answered: int) -> bool:
         """Say whether an attempt ended by overload; ``answered`` are the successes at its begin.
@@ -310,23 +310,19 @@ class ModelClient:
             return is_silent or (self._limit.is_congested and self._limit.current > 1)
         return isinstance(error, OverloadedError)
 
-    @asynccontextmanager
-    async def _place(self, attempts: _Attempts, earlier_rounds: int, patience_s: float | None) -> AsyncIterator[None]:
-        """Hold a place at the server."""
+    async def _take_place(self, attempts: _Attempts, earlier_rounds: int, patience_s: float | None) -> None:
+        """Take a place at the server, which the caller gives back."""
         try:
             has_place = self.is_up and await self._slots.acquire(patience_s)
         except NoPlaceError:
             raise BusyError(f"{self._name} is overloaded: no place for a call within {patience_s:g} s") from None
         if not has_place:
             raise self._down(attempts, earlier_rounds)
-        try:
-            if not self.is_up:
-                raise self._down(attempts, earlier_rounds)
-            if attempts.successes < 0:
-                attempts.successes = self._breaker.successes
-            yield
-        finally:
+        if not self.is_up:
             self._slots.release()
+            raise self._down(attempts, earlier_rounds)
+        if attempts.successes < 0:
+            attempts.successes = self._breaker.successes
 
     async def _prepare_retry(
         self, attempts: _Attempts, earlier_rounds: int, time_s: float, *, may_give_up: bool
@@ -438,10 +434,12 @@ class ModelClient:
 
     def _advance(self, event: HealthEvent, failure: str | None = None) -> None:
         """Pass an event to the breaker, and wake everybody who waits for the state after it."""
-        before, was_up = self._breaker.health, self.is_up
-        self._breaker.advance(event, self._clock.monotonic())
+        state, before, was_up = self._breaker.state, self._breaker.health, self.is_up
+        after = self._breaker.advance(event, self._clock.monotonic())
         if failure is not None:
             self._last_failure = failure
+        if after is state:
+            return
         self._announce()
         if was_up and not self.is_up:
             _log.warning(

@@ -1,4 +1,4 @@
-"""Signals: the first asks a service to end, the second does not wait for it."""
+"""Signals: the first asks a service to end, the second does not wait. And how often cycles are searched for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
+from ucci_runtime.process import NEW_OBJECTS
 
 ROOT = Path(__file__).parents[2]
 SMALL = 4_096
@@ -76,3 +78,54 @@ def test_another_command_cut_short_does_not_end_with_0(command: str, tmp_path: P
         process.terminate()
         process.stderr.read()
         assert process.wait(30) == -signal.SIGTERM
+
+
+SEARCHES = """
+    import gc
+    import weakref
+    from ucci_runtime.process import search_cycles_seldom
+
+    class Node:
+        def __init__(self):
+            self.itself = self
+
+    loaded = len(gc.get_objects())
+    search_cycles_seldom()
+    assert gc.get_freeze_count() > loaded // 2
+
+    searches = []
+    gc.callbacks.append(lambda phase, _: phase == "start" and searches.append(phase))
+    held = [[] for _ in range(5_000)]
+    assert not searches, "a few queries in flight begin a search"
+
+    first = weakref.ref(Node())
+    for _ in range(50_000):
+        Node()
+    assert first() is None, "a cycle is never found"
+"""
+
+
+def test_cycles_are_searched_for_seldom_and_found() -> None:
+    """Queries in flight are not looked at again and again, and what ends in a cycle does not fill the memory."""
+    subprocess.run([sys.executable, "-c", textwrap.dedent(SEARCHES)], check=True, timeout=60)
+
+
+ROUTER = """
+    import gc
+    from stream_router import cli
+
+    class Service:
+        hangs, take_over = False, None
+
+        async def run(self):
+            print(gc.get_threshold()[0], gc.get_freeze_count() > 0)
+
+    print(cli._until_signalled(lambda tracing: Service(), lambda: None, "router.http_port"))
+"""
+
+
+def test_routers_searched_for_cycles_among_queries_in_flight() -> None:
+    """Python's 700 new objects are a few queries; a router's process waits for more, whichever service it runs."""
+    words = [sys.executable, "-c", textwrap.dedent(ROUTER)]
+    said = subprocess.run(words, check=True, timeout=60, stdout=subprocess.PIPE, text=True).stdout.split()
+    assert said == [str(NEW_OBJECTS), "True", "0"]
