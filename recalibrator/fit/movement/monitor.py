@@ -50,7 +50,7 @@ _TALLIED_VALUES = 100
 _STRANGE_QUERIES = 0.5
 """Share of queries with mostly rare words after a movement from which all is learned anew."""
 
-_WORDS = Series("words")
+_WORDS, _ANSWERS, _LABELER, _DELAY = Series("words"), Series(ANSWERS), Series("labeler"), Series("label_delay")
 _MOST = "most"
 _LONGEST_DELAY_S = 1 << 24
 _COUNT_MOST = 2**31
@@ -201,21 +201,20 @@ class MovementMonitor:
         # Audits are drawn where labels are suspected: they are no sample of the answers.
         if counts and example.label_reason != "audit":
             self._count_answer(example)
-        self._table.add(Series("labeler"), {(example.labeler or "unnamed")[:64]: (1, 0)})
+        self._table.add_one(_LABELER, (example.labeler or "unnamed")[:64])
         delay_s = max(0, to_us(example.labelled_at) - to_us(example.routed_at)) // 1_000_000
         delay = 1 << max(0, min(delay_s, _LONGEST_DELAY_S) - 1).bit_length()
-        self._table.add(Series("label_delay"), {str(delay): (1, 0)})
+        self._table.add_one(_DELAY, str(delay))
 
     def _count_answer(self, example: LabelledExample) -> None:
         said = answer_category(example)
         if said is None:
             return
-        one = {said: (1, 0)}
-        self._table.add(Series(ANSWERS), one)
+        self._table.add_one(_ANSWERS, said)
         for trait, value in (example.traits or {}).items():
             if trait.startswith(SEGMENT):
                 segment = trait.removeprefix(SEGMENT)
-                self._table.add(Series(ANSWERS, segment, self._watched(segment, value)), one)
+                self._table.add_one(Series(ANSWERS, segment, self._watched(segment, value)), said)
 
     def _count(self, profile: TrafficProfile) -> None:
         segment, value, table = profile.segment, profile.value, self._table
