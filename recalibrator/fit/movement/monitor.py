@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -227,12 +228,11 @@ class MovementMonitor:
 
     def _count_words(self, sampled: SampledWords) -> None:
         """Count sampled queries by how strange their words are."""
-        strange = [self._learned.vocabulary.strangeness(words) for words in sampled.words]
-        escalated = sampled.escalated
+        strange = list(map(self._learned.vocabulary.strangeness, sampled.words))
         columns = [(None, ("",) * len(strange)), *sampled.segments.items()]
         for segment, values in columns:
-            seen = Counter(zip(values, strange, strict=True))
-            risen = Counter(one for one, did in zip(zip(values, strange, strict=True), escalated, strict=True) if did)
+            queries_like = list(zip(values, strange, strict=True))
+            seen, risen = Counter(queries_like), Counter(compress(queries_like, sampled.escalated))
             for (value, category), queries in sorted(seen.items()):
                 series = _WORDS if segment is None else Series("words", segment, self._watched(segment, value))
                 self._table.add(series, {category: (queries, risen[value, category])})

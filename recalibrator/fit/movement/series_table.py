@@ -121,8 +121,9 @@ class SeriesTable:
         """Make the open block the latest; the oldest recent one joins those before."""
         if self.filled == RECENT_BLOCKS:
             self._keep_scatter()
+            size = len(self)
             self._before += self._recent[:, 0]
-            self._recent[:, :-1] = self._recent[:, 1:]
+            self._recent[:size, :-1] = self._recent[:size, 1:]
             heavy = self._before[:, :, 0].sum(axis=1) > _REFERENCE_MOST
             self._before[heavy] //= 2
             self._scatter[heavy] /= 2.0
