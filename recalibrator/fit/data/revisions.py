@@ -8,7 +8,6 @@ is held against is moved by the ratio of their odds.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 
 import numpy as np
@@ -71,7 +70,7 @@ class Revisions:
         self._half_life, self._settled, self._relations = half_life, settled, relations
         self._growth = 2.0 ** (1.0 / half_life)
         # Errors are 0 or 1 and the latest are not weighted: their counts are exact, in whatever order they change.
-        self._waiting: OrderedDict[int, list[float]] = OrderedDict()
+        self._waiting: dict[int, list[float]] = {}
         self._latest, self._counted = _Counts(relations), _Counts(relations)
         self._scale = 1.0
         self.serial = 0
@@ -170,7 +169,7 @@ class Revisions:
         assert isinstance(serial, int)
         self._counted.labels, self._counted.first, self._counted.standing = list(labels), list(first), list(standing)
         self._scale, self.serial = scale, serial
-        self._waiting = OrderedDict((number, label) for number, *label in waiting)
+        self._waiting = {number: label for number, *label in waiting}
         self._latest = _Counts(self._relations)
         for relation, first_error, standing_error in self._waiting.values():
             self._latest.add(int(relation), first_error, standing_error)

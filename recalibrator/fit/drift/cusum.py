@@ -113,13 +113,13 @@ class Cusum:
     def _gains(self, seen: Outcomes) -> tuple[float, float, int]:
         """Return what both sums gain, and the number of observations."""
         expected, trials, hits, _, log_ratio, bounds, _ = seen
+        if log_ratio is not None:
+            return log_ratio, -log_ratio, int(trials)
         # Against a range the least favourable of its probabilities counts: no value in it is a change.
         lowest, highest = (expected, expected) if bounds is None else bounds
         odds = self.rules.odds
         # Plain arithmetic for a single label: many times faster than arrays of one value.
         if isinstance(trials, float):
-            if log_ratio is not None:
-                return log_ratio, -log_ratio, int(trials)
             assert isinstance(lowest, float)
             assert isinstance(highest, float)
             assert isinstance(hits, float)
