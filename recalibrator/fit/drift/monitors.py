@@ -346,9 +346,7 @@ class _GivenAgreement:
         np.divide(after, self._before, out=self._gains[:, :, 1])
         np.log(self._gains, out=self._gains)
 
-    def outcome(
-        self, channel: Channel, error: float, cell: int, at_us: int, behind: float, *, known: bool
-    ) -> Outcomes:
+    def outcome(self, channel: Channel, error: float, cell: int, at_us: int, behind: float, *, known: bool) -> Outcomes:
         """Return one label as the outcome of a channel.
 
         Parameters
