@@ -10,6 +10,7 @@ from bisect import bisect_right
 from functools import cached_property
 from itertools import pairwise
 from math import nextafter
+from operator import ge, gt
 from typing import Annotated, Any, ClassVar, Literal, Self, overload
 
 import numpy as np
@@ -65,9 +66,9 @@ class CalibrationMap(Part):
         knots, values = self.uncertainty, self.error_probability
         if len(knots) != len(values):
             raise ValueError(f"{len(knots)} uncertainty knots but {len(values)} error probabilities")
-        if any(b <= a for a, b in pairwise(knots)):
+        if any(map(ge, knots, knots[1:])):
             raise ValueError("uncertainty: knots must increase strictly")
-        if any(b < a for a, b in pairwise(values)):
+        if any(map(gt, values, values[1:])):
             raise ValueError("error_probability: must not decrease")
         return self
 

@@ -48,6 +48,9 @@ class Reaction(NamedTuple):
     news: News | None = None
 
 
+NO_REACTION = Reaction(refit_now=False)
+
+
 class ChangeMonitor:
     """The detectors, label quality, the last change and the proof of one workload.
 
@@ -112,9 +115,9 @@ class ChangeMonitor:
             # Trusted answers alone are not drawn by the propensities that they carry: in quarantine nothing is proven.
             if self.certifier is not None and self.label_quality.quarantine is None:
                 self.certifier.observe(example, self._cell(example), routed_us)
-            refit_now = self._handle_alarms(alarms, now_us, may_ask=may_ask)
+            refit_now = bool(alarms) and self._handle_alarms(alarms, now_us, may_ask=may_ask)
         if self.label_quality.is_trusting:
-            return Reaction(refit_now)
+            return Reaction(refit_now) if refit_now else NO_REACTION
         audited, recent = standing in (Standing.AUDITED, Standing.ANSWERED), self._recent_pairs()
         seen = LabelSeen(routed_us, now_us, audited, cell, agree, error, self._labels, recent)
         self.label_quality, effects = step(self.label_quality, seen, self._constants.audit)

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from recalibrator.decoding import Observation
 from recalibrator.fit.arrays import Floats
-from recalibrator.fit.change_monitor import ChangeMonitor, Reaction
+from recalibrator.fit.change_monitor import NO_REACTION, ChangeMonitor
 from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
@@ -72,24 +72,24 @@ _DEFAULT_MAP = "isotonic"
 
 def of_signal(event: LabelledExample | TrafficSummary, signal: str) -> LabelledExample | TrafficSummary | None:
     """Return what an event says about u as one signal measures it, or None where it says nothing."""
+    if isinstance(event, LabelledExample):
+        return event if event.signal == signal else None
     return _restricted(event, lambda part: part.signal == signal)
 
 
 def of_basis(event: LabelledExample | TrafficSummary, mark: str | None) -> LabelledExample | TrafficSummary | None:
     """Return what an event says of answers that rest on what is configured, or None where it says nothing."""
+    if isinstance(event, LabelledExample):
+        return event if is_of_basis(event.basis, mark) else None
     return _restricted(event, lambda part: is_of_basis(part.basis, mark))
 
 
-def _restricted(
-    event: LabelledExample | TrafficSummary, counts: Callable[[LabelledExample | VersionTraffic], bool]
-) -> LabelledExample | TrafficSummary | None:
-    """Return the parts of an event that count, or None where none does."""
-    if isinstance(event, LabelledExample):
-        return event if counts(event) else None
-    parts = tuple(part for part in event.versions if counts(part))
-    if len(parts) == len(event.versions):
-        return event
-    return event.model_copy(update={"versions": parts}) if parts else None
+def _restricted(summary: TrafficSummary, counts: Callable[[VersionTraffic], bool]) -> TrafficSummary | None:
+    """Return the parts of a summary that count, or None where none does."""
+    parts = tuple(part for part in summary.versions if counts(part))
+    if len(parts) == len(summary.versions):
+        return summary
+    return summary.model_copy(update={"versions": parts}) if parts else None
 
 
 def under_handoff(
@@ -250,7 +250,7 @@ class Recalibrator:
             return None
         standing = self._labels.standing(example.query_id)
         self._labels_until_fit -= standing.counts or change == "withdrawn"
-        reaction = Reaction(refit_now=False)
+        reaction = NO_REACTION
         if change == "added":
             if self._movements is not None:
                 self._movements.on_label(example, counts=standing.counts)

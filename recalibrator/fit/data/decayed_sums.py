@@ -220,7 +220,8 @@ class LabelSums:
         ndarray, shape (2, groups)
         """
         rows = self.labels.table.take(self.routed_since(since_us), axis=0)
-        rows = rows[rows[:, STANDING] > 0.0]
+        counts = rows[:, STANDING] > 0.0
+        rows = rows if counts.all() else rows[counts]
         weight = np.exp2((_ranks(rows[:, ROUTED_US]) - (len(rows) - 1)) / half_life)
         group, groups = rows[:, GROUP].astype(np.intp), self.labels.groups
         return np.stack([np.bincount(group, mass, groups) for mass in (weight, weight * rows[:, PAIR])])

@@ -45,8 +45,8 @@ class Policies:
 
     def bound(self, index: int, errors: float) -> float:
         """Return a policy's micro-F1 moved by a number of standard errors (ratio of means, by the delta method)."""
-        one = slice(index, index + 1)
-        return micro_f1(self.value[one] + errors * self.error[one], self.size[one], self.target).item()
+        value, error, size = (part.item(index) for part in (self.value, self.error, self.size))
+        return min(1.0, max(0.0, self.target + (value + errors * error) / size)) if size > 0.0 else 1.0
 
     def index(self, threshold: float) -> int:
         """Return the policy whose threshold is nearest above the one given."""

@@ -85,13 +85,24 @@ class Cusum:
         rising, falling, observations = self._gains(seen)
         self.observed += observations
         self.since_alarm += observations
-        leverage = observations / seen.known
-        self.up, self.up_leverage = _added(self.up, self.up_leverage, rising, leverage)
-        self.up_since_us = _since(self.up, self.up_since_us, seen.at_us)
+        leverage, at_us, bound = observations / seen.known, seen.at_us, self.rules.bound
+        self.up += rising
+        if self.up > 0.0:
+            self.up_leverage += leverage
+            if self.up_since_us is None:
+                self.up_since_us = at_us
+        else:
+            self.up, self.up_leverage, self.up_since_us = 0.0, 0.0, None
         if self.rules.both_ways:
-            self.down, self.down_leverage = _added(self.down, self.down_leverage, falling, leverage)
-            self.down_since_us = _since(self.down, self.down_since_us, seen.at_us)
-        if self.statistic < self.rules.bound:
+            self.down += falling
+            if self.down > 0.0:
+                self.down_leverage += leverage
+                if self.down_since_us is None:
+                    self.down_since_us = at_us
+            else:
+                self.down, self.down_leverage, self.down_since_us = 0.0, 0.0, None
+        # Leverage only lowers the statistic.
+        if (self.up < bound and self.down < bound) or self.statistic < bound:
             return None
         began_us = self._suspected_since_us
         self.alarms += 1
@@ -102,13 +113,13 @@ class Cusum:
     def _gains(self, seen: Outcomes) -> tuple[float, float, int]:
         """Return what both sums gain, and the number of observations."""
         expected, trials, hits, _, log_ratio, bounds, _ = seen
+        if log_ratio is not None:
+            return log_ratio, -log_ratio, int(trials)
         # Against a range the least favourable of its probabilities counts: no value in it is a change.
         lowest, highest = (expected, expected) if bounds is None else bounds
         odds = self.rules.odds
         # Plain arithmetic for a single label: many times faster than arrays of one value.
         if isinstance(trials, float):
-            if log_ratio is not None:
-                return log_ratio, -log_ratio, int(trials)
             assert isinstance(lowest, float)
             assert isinstance(highest, float)
             assert isinstance(hits, float)
@@ -171,16 +182,3 @@ _STATE = tuple(one.name for one in fields(Cusum) if one.init)[3:]
 
 
 _LEVERAGES = ("up_leverage", "down_leverage")
-
-
-def _added(before: float, leverage: float, gain: float, more: float) -> tuple[float, float]:
-    """Return a sum that restarts at zero, and the observations in it by those behind what was expected of them."""
-    after = before + gain
-    return (0.0, 0.0) if after <= 0.0 else (after, leverage + more)
-
-
-def _since(total: float, since_us: int | None, at_us: int) -> int | None:
-    """Return since when a sum is positive."""
-    if total <= 0.0:
-        return None
-    return at_us if since_us is None else since_us

@@ -50,11 +50,18 @@ class HandoffWatch:
     ----------
     settings : HandoffSettings or None
         None: nothing is ever handed over.
+
+    Attributes
+    ----------
+    in_versions : Handoff or None
+        What versions say of it.
+    name : str or None
+        What labels that count are marked with; None while nothing is handed over.
     """
 
     def __init__(self, settings: HandoffSettings | None) -> None:
         self._settings = settings
-        self._is_off = False
+        self._switch(is_off=False)
         self._pairs: dict[str, _Pair] = {}
         self._sums = np.zeros(4)
         self._squares = np.zeros((4, 4))
@@ -63,17 +70,13 @@ class HandoffWatch:
         self._guarded = self._agreeing = 0
         self._calls = self._handed_over = self._asked_again = 0.0
 
-    @property
-    def in_versions(self) -> Handoff | None:
-        """What versions say of it."""
-        if self._settings is None:
-            return None
-        return self._settings.handoff.model_copy(update={"active": not self._is_off})
-
-    @property
-    def name(self) -> str | None:
-        """What labels that count are marked with; None while nothing is handed over."""
-        return handoff_name(self.in_versions)
+    def _switch(self, *, is_off: bool) -> None:
+        settings, self._is_off = self._settings, is_off
+        self.in_versions: Handoff | None = (
+            None if settings is None else settings.handoff.model_copy(update={"active": not is_off})
+        )
+        # Every event is compared with it.
+        self.name = handoff_name(self.in_versions)
 
     def on_label(self, example: LabelledExample, change: Change) -> None:
         """Take one label in that was made under this handoff, by what became of it in the label table."""
@@ -143,7 +146,7 @@ class HandoffWatch:
 
     def end(self) -> None:
         """Hand nothing over from now on."""
-        self._is_off = True
+        self._switch(is_off=True)
 
     def status(self) -> HandoffStatus | None:
         """Return what is known of it, for people; None where nothing is ever handed over."""
@@ -196,7 +199,7 @@ class HandoffWatch:
         former = {"name": None, "is_off": False} if state is None else state
         counted = None if former["is_off"] else former["name"]
         if state is not None and self._settings is not None and former["name"] == handoff_name(self._settings.handoff):
-            self._is_off = state["is_off"]
+            self._switch(is_off=state["is_off"])
             for query_id, *pair in state["pairs"]:
                 self._pairs[query_id] = tuple(pair)
                 self._count(self._pairs[query_id], 1)

@@ -136,9 +136,11 @@ class DriftMonitors:
         A map reads 0 or 1 where labels held one kind alone: how near to it the truth lies is unknown.
         """
         chance = self._flips.first(predicted.error_probability)
+        if _LEAST_PREDICTED <= chance <= 1.0 - _LEAST_PREDICTED:
+            return Outcomes(chance, 1.0, error, now_us, None, None, predicted.labels)
         cut = min(1.0 - _LEAST_PREDICTED, max(_LEAST_PREDICTED, chance))
         bounds = min(chance, cut), max(chance, cut)
-        return Outcomes(cut, 1.0, error, now_us, bounds=bounds, known=predicted.labels)
+        return Outcomes(cut, 1.0, error, now_us, None, bounds, predicted.labels)
 
     def restart_label_channels(self) -> None:
         """Restart the detectors of labels given agreement: a suspicion has ended."""
@@ -228,12 +230,14 @@ class DriftMonitors:
             return alarms
         for channel, detectors in self._given_agreement:
             if agree is None or agree is channel.agreeing:
-                given = self._given.outcome(channel, error, cell, now_us, known=agree is not None)
-                if agree is None and not channel.agreeing:
-                    # Pairs alone say what to expect of it, and no refit learns from it: their error stays. Too many
-                    # errors are believed at once, on the safe side; too few are not.
-                    given = given._replace(known=self._pairs)
-                alarms += [alarm for one in detectors if (alarm := one.update(given)) is not None]
+                # Of a query that one model answered, pairs alone say what to expect, and no refit learns from it:
+                # their error stays. Too many errors are believed at once, on the safe side; too few are not.
+                behind = self._pairs if agree is None and not channel.agreeing else inf
+                given = self._given.outcome(channel, error, cell, now_us, behind, known=agree is not None)
+                for detector in detectors:
+                    alarm = detector.update(given)
+                    if alarm is not None:
+                        alarms.append(alarm)
         return alarms
 
     @property
@@ -344,8 +348,19 @@ class _GivenAgreement:
         np.divide(after, self._before, out=self._gains[:, :, 1])
         np.log(self._gains, out=self._gains)
 
-    def outcome(self, channel: Channel, error: float, cell: int, at_us: int, *, known: bool) -> Outcomes:
-        """Return one label as the outcome of a channel."""
-        kind = int(channel.agreeing)
-        gain = self._gains.item(kind, int(known), int(error), cell)
-        return Outcomes(self._before.item(kind, int(known), cell), 1.0, error, at_us, gain)
+    def outcome(self, channel: Channel, error: float, cell: int, at_us: int, behind: float, *, known: bool) -> Outcomes:
+        """Return one label as the outcome of a channel.
+
+        Parameters
+        ----------
+        channel : Channel
+        error : float
+        cell, at_us : int
+        behind : float
+            Effective observations behind what is expected.
+        known : bool
+            Whether agreement is.
+        """
+        kind, said = int(channel.agreeing), int(known)
+        gain = self._gains.item(kind, said, int(error), cell)
+        return Outcomes(self._before.item(kind, said, cell), 1.0, error, at_us, gain, None, behind)

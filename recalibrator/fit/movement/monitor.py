@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ _TALLIED_VALUES = 100
 _STRANGE_QUERIES = 0.5
 """Share of queries with mostly rare words after a movement from which all is learned anew."""
 
-_WORDS = Series("words")
+_WORDS, _ANSWERS, _LABELER, _DELAY = Series("words"), Series(ANSWERS), Series("labeler"), Series("label_delay")
 _MOST = "most"
 _LONGEST_DELAY_S = 1 << 24
 _COUNT_MOST = 2**31
@@ -201,21 +202,20 @@ class MovementMonitor:
         # Audits are drawn where labels are suspected: they are no sample of the answers.
         if counts and example.label_reason != "audit":
             self._count_answer(example)
-        self._table.add(Series("labeler"), {(example.labeler or "unnamed")[:64]: (1, 0)})
+        self._table.add_one(_LABELER, (example.labeler or "unnamed")[:64])
         delay_s = max(0, to_us(example.labelled_at) - to_us(example.routed_at)) // 1_000_000
         delay = 1 << max(0, min(delay_s, _LONGEST_DELAY_S) - 1).bit_length()
-        self._table.add(Series("label_delay"), {str(delay): (1, 0)})
+        self._table.add_one(_DELAY, str(delay))
 
     def _count_answer(self, example: LabelledExample) -> None:
         said = answer_category(example)
         if said is None:
             return
-        one = {said: (1, 0)}
-        self._table.add(Series(ANSWERS), one)
+        self._table.add_one(_ANSWERS, said)
         for trait, value in (example.traits or {}).items():
             if trait.startswith(SEGMENT):
                 segment = trait.removeprefix(SEGMENT)
-                self._table.add(Series(ANSWERS, segment, self._watched(segment, value)), one)
+                self._table.add_one(Series(ANSWERS, segment, self._watched(segment, value)), said)
 
     def _count(self, profile: TrafficProfile) -> None:
         segment, value, table = profile.segment, profile.value, self._table
@@ -228,12 +228,11 @@ class MovementMonitor:
 
     def _count_words(self, sampled: SampledWords) -> None:
         """Count sampled queries by how strange their words are."""
-        strange = [self._learned.vocabulary.strangeness(words) for words in sampled.words]
-        escalated = sampled.escalated
+        strange = list(map(self._learned.vocabulary.strangeness, sampled.words))
         columns = [(None, ("",) * len(strange)), *sampled.segments.items()]
         for segment, values in columns:
-            seen = Counter(zip(values, strange, strict=True))
-            risen = Counter(one for one, did in zip(zip(values, strange, strict=True), escalated, strict=True) if did)
+            queries_like = list(zip(values, strange, strict=True))
+            seen, risen = Counter(queries_like), Counter(compress(queries_like, sampled.escalated))
             for (value, category), queries in sorted(seen.items()):
                 series = _WORDS if segment is None else Series("words", segment, self._watched(segment, value))
                 self._table.add(series, {category: (queries, risen[value, category])})

@@ -24,7 +24,7 @@ class Vocabulary:
     def __init__(self) -> None:
         self._counts = np.zeros(WORD_BUCKETS, dtype=np.int64)
         self._queries = 0
-        self._usual: bytes | None = None
+        self._usual: frozenset[int] | None = None
 
     @property
     def is_known(self) -> bool:
@@ -41,23 +41,20 @@ class Vocabulary:
         if self._queries >= LEARNED_QUERIES:
             self._usual = self._most_frequent()
 
-    def _most_frequent(self) -> bytes:
+    def _most_frequent(self) -> frozenset[int]:
         order = np.argsort(-self._counts, kind="stable")
         reached = np.cumsum(self._counts[order])
         kept = int(np.searchsorted(reached, USUAL_MASS * reached[-1])) + 1
-        usual = np.zeros(WORD_BUCKETS, dtype=np.bool_)
-        usual[order[:kept]] = True
-        return (usual & (self._counts > 0)).tobytes()
+        usual = order[:kept]
+        return frozenset(usual[self._counts[usual] > 0].tolist())
 
     def strangeness(self, words: Sequence[int]) -> str:
         """Return how many of a query's words are rare or new: ``none``, ``few`` (to a quarter), ``some``, ``most``."""
-        if self._usual is None or not words:
-            return "none"
         usual = self._usual
-        rare = len(words) - sum([usual[word] for word in words])
-        if not rare:
+        # Nearly all queries have usual words alone.
+        if usual is None or usual.issuperset(words):
             return "none"
-        share = rare / len(words)
+        share = sum([word not in usual for word in words]) / len(words)
         return "few" if share <= _FEW else "some" if share <= _SOME else "most"
 
     def state(self) -> dict[str, Any]:
