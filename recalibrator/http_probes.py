@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import Final
+from threading import Lock, Thread
+from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 _JSON: Final = "application/json"
-_STRAY_TIMEOUT_S = 10.0
+STRAY_TIMEOUT_S = 10.0
+"""Between two bytes of whoever is connected."""
+
+MAX_CONNECTIONS = 64
+"""Open at once: each takes a thread and a file. Who asks is answered in milliseconds, so that the oldest is a stray."""
 
 
 class ProbeServer:
@@ -28,6 +33,7 @@ class ProbeServer:
     missing : callable
         Returns what is missing for being ready; empty when ready. Called in the server's threads.
     registry : CollectorRegistry
+    stray_timeout_s : float, optional
 
     Raises
     ------
@@ -35,13 +41,21 @@ class ProbeServer:
         When the address is taken.
     """
 
-    def __init__(self, host: str, port: int, *, missing: Callable[[], list[str]], registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        missing: Callable[[], list[str]],
+        registry: CollectorRegistry,
+        stray_timeout_s: float = STRAY_TIMEOUT_S,
+    ) -> None:
         answers = {
             "/healthz": lambda: (HTTPStatus.OK, _JSON, _document("alive")),
             "/readyz": lambda: _readiness(missing()),
             "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)),
         }
-        self._server = _Server((host, port), _handler(answers))
+        self._server = _Server((host, port), _handler(answers, stray_timeout_s))
         self._thread = Thread(target=self._server.serve_forever, name="probes", daemon=True)
 
     @property
@@ -65,9 +79,12 @@ _Answer = tuple[HTTPStatus, str, bytes]
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._open: dict[socket.socket, None] = {}
+        self._lock = Lock()
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
@@ -77,13 +94,31 @@ class _Server(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer on a thread; where too many are open, the oldest goes."""
+        with self._lock:
+            self._open[request] = None
+            if len(self._open) > MAX_CONNECTIONS:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                # Its thread reads the end, and closes it.
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
     def handle_error(self, _request: object, _client: object) -> None:
         """Let a prober that went away go."""
 
 
-def _handler(answers: dict[str, Callable[[], _Answer]]) -> type[BaseHTTPRequestHandler]:
+def _handler(answers: dict[str, Callable[[], _Answer]], stray_timeout_s: float) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = _STRAY_TIMEOUT_S
+        timeout = stray_timeout_s
 
         def do_GET(self) -> None:
             """Answer one of the three paths."""

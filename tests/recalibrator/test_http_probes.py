@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recalibrator.http_probes import ProbeServer
+from recalibrator.http_probes import MAX_CONNECTIONS, ProbeServer
 from recalibrator.prometheus_metrics import Metrics
 from tests.support.probes import get, until_ready
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics, write_recalibrator_config
@@ -24,7 +24,8 @@ class Probes:
         self.missing = ["join"]
         self.metrics = Metrics()
         self.host = host
-        self.server = ProbeServer(host, 0, missing=lambda: self.missing, registry=self.metrics.registry)
+        registry = self.metrics.registry
+        self.server = ProbeServer(host, 0, missing=lambda: self.missing, registry=registry, stray_timeout_s=600.0)
 
     def get(self, path: str) -> tuple[int, str]:
         return get(self.server.port, path, self.host)
@@ -64,6 +65,17 @@ def test_silent_client_holds_up_nobody(probes: Probes) -> None:
     with socket.create_connection(("127.0.0.1", probes.server.port)) as silent:
         silent.sendall(b"GET /healthz")
         assert probes.get("/healthz")[0] == 200
+
+
+def test_silent_clients_took_a_thread_and_a_file_each(probes: Probes) -> None:
+    """The oldest go when there are too many, so that files are left for the stores, and probes are answered."""
+    strangers = [socket.create_connection(("127.0.0.1", probes.server.port), 30.0) for _ in range(2 * MAX_CONNECTIONS)]
+    assert probes.get("/healthz")[0] == 200
+    assert [stranger.recv(1) for stranger in strangers[:MAX_CONNECTIONS]] == [b""] * MAX_CONNECTIONS
+    strangers[-1].sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert strangers[-1].recv(12) == b"HTTP/1.0 200"
+    for stranger in strangers:
+        stranger.close()
 
 
 def test_probes_listen_on_ipv6_too() -> None:
