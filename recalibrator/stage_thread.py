@@ -99,8 +99,9 @@ class StageThread(Thread):
         for name, value in stage.gauges().items():
             self._metrics.gauge(name, value)
         self._log_news(stage)
-        if self._on_status is not None:
-            for status in stage.statuses():
+        # Taken in any case: a stage keeps them until they are.
+        for status in stage.statuses():
+            if self._on_status is not None:
                 self._on_status(status)
 
     def _log_news(self, stage: Stage) -> None:

@@ -7,11 +7,14 @@ from threading import Event
 
 import pytest
 
+from recalibrator.core import Recalibrator
 from recalibrator.errors import RecalibratorError
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import News, NotCommitted, Stage
 from recalibrator.stage_thread import StageThread
 from schemas.settings import Settings
+from schemas.status import WorkloadStatus
+from tests.support.cascade_stream import settings
 from ucci_runtime.broker.errors import BrokerUnreachable, Fenced
 from ucci_runtime.broker.records import Input, Lag
 
@@ -97,6 +100,22 @@ def test_broker_absent_at_close_is_no_failure(error: RecalibratorError) -> None:
 def test_being_fenced_at_the_end_is_a_failure_all_the_same() -> None:
     closing, error = Event(), Fenced("other")
     assert run(ScriptedStage(closing, in_close=error), closing) == [error]
+
+
+@pytest.mark.parametrize("hears", [True, False], ids=["webhooks", "no webhooks"])
+def test_a_fit_without_webhooks_kept_a_thousand_statuses(*, hears: bool) -> None:
+    """Some 70 MB of them, in the first quarter of an hour: they are taken from the stage whoever hears of them."""
+
+    class WithStatuses(ScriptedStage):
+        def statuses(self) -> Sequence[WorkloadStatus]:
+            self.calls.append("statuses")
+            return [status]
+
+    status, heard, closing = Recalibrator(settings()).status(), list[WorkloadStatus](), Event()
+    stage, on_status = WithStatuses(closing), heard.append if hears else None
+    StageThread("fit", lambda: stage, closing=closing, on_failure=print, metrics=Metrics(), on_status=on_status).run()
+    assert "statuses" in stage.calls
+    assert bool(heard) is hears
 
 
 def test_news_and_dead_letters_are_logged_by_reason(capsys: pytest.CaptureFixture[str]) -> None:
