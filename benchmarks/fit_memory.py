@@ -23,6 +23,7 @@ from recalibrator.core import Recalibrator, TrafficSummarizer
 from recalibrator.fit.file_snapshots import SnapshotFiles
 from recalibrator.fit.method_constants import DEFAULT
 from recalibrator.fit.ports import FitState
+from tests.faults.resident_memory import resident_mib
 
 PART = 20_000
 _LABELLED_EVERY = 3
@@ -32,12 +33,6 @@ _FULL_AFTER = 1.5
 """Windows of labels: a full one is cut back only once it has outgrown its size by a share."""
 
 _DRAWN = 1_000_000
-
-
-def resident_mib() -> float:
-    """Return this process's resident set."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def grown(queries: int, directory: Path) -> list[dict[str, float]]:
@@ -57,7 +52,7 @@ def grown(queries: int, directory: Path) -> list[dict[str, float]]:
             files.save(0, FitState(number, {SETTINGS.name: core}, {SETTINGS.name: []}))
         if (number + 1) % PART == 0:
             gc.collect()
-            found.append({"labels": number // _LABELLED_EVERY + 1, "mib": round(resident_mib(), 1)})
+            found.append({"labels": number // _LABELLED_EVERY + 1, "mib": round(resident_mib(os.getpid()), 1)})
     return found
 
 

@@ -15,10 +15,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 _JSON: Final = "application/json"
 STRAY_TIMEOUT_S = 10.0
-"""Between two bytes of whoever is connected."""
+"""The longest wait for a client's next byte; then its connection is closed."""
 
 MAX_CONNECTIONS = 64
-"""Open at once: each takes a thread and a file. Who asks is answered in milliseconds, so that the oldest is a stray."""
+"""The most open at once: each takes a thread and a file. A probe ends in milliseconds, so the oldest is none."""
 
 
 class ProbeServer:

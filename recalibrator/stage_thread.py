@@ -99,7 +99,7 @@ class StageThread(Thread):
         for name, value in stage.gauges().items():
             self._metrics.gauge(name, value)
         self._log_news(stage)
-        # Taken in any case: a stage keeps them until they are.
+        # Even where nobody listens: a stage keeps its statuses until they are taken.
         for status in stage.statuses():
             if self._on_status is not None:
                 self._on_status(status)

@@ -38,6 +38,12 @@ class Slope(NamedTuple):
     last_mib: float
 
 
+def resident_mib(pid: int) -> float:
+    """Return the resident set of a process; 0 where it has ended and nobody has waited for it."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * _PAGE_BYTES / _MIB
+
+
 def slopes(samples: Iterable[Sample], warm_up_s: float = WARM_UP_S) -> dict[str, Slope]:
     """Return the slope of each process: least squares over all its lives, each with a level of its own.
 
@@ -109,9 +115,9 @@ class MemoryWatch:
             now_s = time.monotonic()
             for name, pid in self._processes().items():
                 try:
-                    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+                    mib = resident_mib(pid)
                 except (FileNotFoundError, ProcessLookupError):
                     continue
                 age_s = now_s - self._born_s.setdefault(pid, now_s)
-                if pages:
-                    self.samples.append(Sample(name, pid, age_s, pages * _PAGE_BYTES / _MIB))
+                if mib:
+                    self.samples.append(Sample(name, pid, age_s, mib))

@@ -104,7 +104,7 @@ def test_being_fenced_at_the_end_is_a_failure_all_the_same() -> None:
 
 @pytest.mark.parametrize("hears", [True, False], ids=["webhooks", "no webhooks"])
 def test_a_fit_without_webhooks_kept_a_thousand_statuses(*, hears: bool) -> None:
-    """Some 70 MB of them, in the first quarter of an hour: they are taken from the stage whoever hears of them."""
+    """They took some 70 MB after 15 minutes: the thread takes statuses from its stage even if nobody listens."""
 
     class WithStatuses(ScriptedStage):
         def statuses(self) -> Sequence[WorkloadStatus]:

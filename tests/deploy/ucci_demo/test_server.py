@@ -196,7 +196,7 @@ async def test_stopped_server_sends_partial_answers_with_abort(monkeypatch: pyte
         came.set()
         await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
         ending = asyncio.create_task(runner.app.shutdown())
-        await asyncio.sleep(0)  # the generating thread is told to stop, and waited for
+        await asyncio.sleep(0)  # shutdown tells the generating thread to stop, then waits for it
         stopping.set()
         await ending
         ends = [document["choices"][0]["finish_reason"] for status, document in await asyncio.gather(*calls)]
