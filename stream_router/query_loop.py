@@ -65,6 +65,7 @@ class QueryLoop:
 
     def take(self, records: list[Record]) -> None:
         """Start answering records. Called in the loop's thread; never blocks."""
+        create_task = asyncio.get_running_loop().create_task
         for record in records:
             if record.headers_fault is not None:
                 self._finished(self._dead_letter(record, BAD_HEADERS, f"{record.headers_fault}; send keys as UTF-8"))
@@ -75,7 +76,7 @@ class QueryLoop:
                 self._finished(self._dead_letter(record, error.reason, str(error)))
                 continue
             record_id = RecordId(record.source.partition, record.offset)
-            self._tasks[record_id] = asyncio.create_task(self._answer(record_id, record, query, workload))
+            self._tasks[record_id] = create_task(self._answer(record_id, record, query, workload))
 
     def give_up(self, record_ids: Collection[RecordId]) -> None:
         """Cancel queries that are another instance's now. Called in the loop's thread; never blocks."""

@@ -279,6 +279,14 @@ class ChangeMonitor:
         learning = change.fresh is not None and change.fresh < self._constants.publish.alert_labels
         return not learning and self.drift.is_quiet
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether no evidence to speak of says that anything moves: of the world, of labels, or of a proof."""
+        if self.certifier is not None or not self.label_quality.is_trusting or not self.is_quiet:
+            return False
+        share = self._constants.refit.calm_share
+        return all(one.statistic < share * one.bound for one in self.drift.status(None).detectors)
+
     def state(self) -> dict[str, Any]:
         """Return everything as JSON values, exact."""
         return {

@@ -202,21 +202,30 @@ class SupportConstants:
 
 @dataclass(frozen=True, slots=True)
 class RefitConstants:
-    """When a refit is due: after a share of the effective labels within bounds, or after so many queries.
+    """When a refit is due: after a share of the effective labels within bounds, or so many queries; and which may wait.
 
-    Receipt: ``benchmarks core`` ("observe_stream"): what refits cost a service.
+    Receipt: ``benchmarks core`` ("observe_stream"): what refits cost a service; docs/results/README.md.
 
     Parameters
     ----------
     refit_share : float
     refit_labels_least, refit_labels_most : int
     refit_queries : int
+    refits_put_off : int
+        Refits in a row that are due and may be left out while nothing moves.
+    calm_labels : int
+        Labels below which none is: each refit still learns much.
+    calm_share : float
+        Of its bound, what a detector's evidence has reached where something may be moving.
     """
 
     refit_share: float = 0.03
     refit_labels_least: int = 16
     refit_labels_most: int = 250
     refit_queries: int = 500
+    refits_put_off: int = 4
+    calm_labels: int = 1_000
+    calm_share: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)

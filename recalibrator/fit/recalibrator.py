@@ -155,6 +155,7 @@ class Recalibrator:
         self._counters = Counters()
         self._now_us = 0
         self._queries_until_fit = self._queries_between_fits
+        self._put_off = 0
 
     def _learn_anew(self) -> None:
         """Know no label, and nothing that was concluded from any."""
@@ -271,7 +272,7 @@ class Recalibrator:
         news: str | None = reaction.news or ("labelers_judged" if judged else None)
         if reaction.refit_now or news is not None:
             return self._refit(drifted=reaction.refit_now, news=news)
-        return self._refit() if self._labels_until_fit <= 0 else None
+        return self._refit_in_turn() if self._labels_until_fit <= 0 else None
 
     def _map_labels(self, version: int | None) -> float:
         """Return the effective labels behind a version's map; infinite where it is not known, or does not say so."""
@@ -293,7 +294,7 @@ class Recalibrator:
         audits = self._published.audit_probabilities() if self._monitor.label_quality.audit is not None else {}
         if self._monitor.on_traffic(summary, batch, audits, self._now_us, may_ask=self._may_ask):
             return self._refit(drifted=True)
-        return self._refit() if self._queries_until_fit <= 0.0 or self._audit_changed else None
+        return self._refit_in_turn() if self._queries_until_fit <= 0.0 or self._audit_changed else None
 
     @property
     def _may_ask(self) -> bool:
@@ -363,6 +364,32 @@ class Recalibrator:
             return replace(choice, index=in_force)
         return replace(choice, index=max(choice.index, in_force)) if self._traffic.large_failures.is_out else choice
 
+    def _refit_in_turn(self) -> CalibrationVersion | None:
+        """Refit as labels or queries are due, or leave it out where nothing moves and few were left out before."""
+        current, refit = self.current, self.constants.refit
+        if current is None or self._put_off >= refit.refits_put_off or not self._may_wait(current):
+            return self._refit()
+        self._put_off += 1
+        if self._labels_until_fit <= 0:
+            self._labels_until_fit = self._labels_between_fits(current.evidence.effective_labels)
+        if self._queries_until_fit <= 0.0:
+            self._queries_until_fit = self._queries_between_fits
+        return None
+
+    def _may_wait(self, current: CalibrationVersion) -> bool:
+        """Whether the version in force is as good as settled, and what is known says that nothing moves."""
+        if current.state != "active" or self._pacer is not None or self._audit_changed:
+            return False
+        if self._labels.counting < self.constants.refit.calm_labels or outdated(current, self.settings):
+            return False
+        most, publish = self.settings.sampling.exploration_probability, self.constants.publish
+        at_rest = exploration_probability(most, publish, is_quiet=True, is_certified=False)
+        return current.exploration_probability == at_rest and self._monitor.is_calm
+
+    def _labels_between_fits(self, effective: float) -> int:
+        refit = self.constants.refit
+        return min(refit.refit_labels_most, max(refit.refit_labels_least, int(refit.refit_share * effective)))
+
     def _refit(
         self,
         *,
@@ -372,7 +399,7 @@ class Recalibrator:
     ) -> CalibrationVersion | None:
         """Fit, and publish when there is evidence and reason enough, or when commanded."""
         refit, needed = self.constants.refit, self.constants.support
-        self._queries_until_fit = self._queries_between_fits
+        self._queries_until_fit, self._put_off = self._queries_between_fits, 0
         if not len(self._labels):
             return None
         # A first reference that rests on a handful of labels would be contradicted by the next ones.
@@ -382,8 +409,7 @@ class Recalibrator:
             return self._emit_audit()
         candidate = self.evaluate()
         support = candidate.estimate.support
-        pace = int(refit.refit_share * support.effective_labels)
-        self._labels_until_fit = min(refit.refit_labels_most, max(refit.refit_labels_least, pace))
+        self._labels_until_fit = self._labels_between_fits(support.effective_labels)
         if not is_first or support.effective_labels >= needed.minimum_labels:
             self._set_expectations(candidate.estimate)
         trigger = commanded or self._trigger(candidate, drifted=drifted, news=news)
@@ -595,6 +621,7 @@ class Recalibrator:
             "now_us": self._now_us,
             "labels_until_fit": self._labels_until_fit,
             "queries_until_fit": self._queries_until_fit,
+            "refits_put_off": self._put_off,
             **({} if self._pacer is None else {"pacer": self._pacer.state()}),
         }
         return json.dumps(state, separators=(",", ":"), allow_nan=False).encode()
@@ -652,6 +679,7 @@ class Recalibrator:
         core._now_us = state["now_us"]
         core._labels_until_fit = state["labels_until_fit"]
         core._queries_until_fit = state["queries_until_fit"]
+        core._put_off = state.get("refits_put_off", 0)  # not in the snapshots of former releases
         if core.current is not None and outdated(core.current, settings):
             core._labels_until_fit, core._queries_until_fit = 0, 0.0
         return core

@@ -98,7 +98,13 @@ class CommitBatch:
 
 
 class Ledger:
-    """Bookkeeping of all partitions of one topic that this instance owns, or has just lost."""
+    """Bookkeeping of all partitions of one topic that this instance owns, or has just lost.
+
+    Attributes
+    ----------
+    in_flight, uncommitted, uncommitted_bytes : int
+        How much is held now; see :class:`Load`.
+    """
 
     def __init__(self) -> None:
         self._trackers: dict[int, CompletionTracker] = {}
@@ -106,13 +112,13 @@ class Ledger:
         self._finished: dict[int, dict[int, _Entry]] = {}
         self._last_commit: dict[int, OffsetCommit] = {}
         self._congested: frozenset[int] = frozenset()
-        self._in_flight = 0
-        self._uncommitted = 0
-        self._uncommitted_bytes = 0
+        self.in_flight = 0
+        self.uncommitted = 0
+        self.uncommitted_bytes = 0
 
     def load(self) -> Load:
         """Return how much is held now."""
-        return Load(self._in_flight, self._uncommitted, self._uncommitted_bytes)
+        return Load(self.in_flight, self.uncommitted, self.uncommitted_bytes)
 
     @property
     def congested(self) -> frozenset[int]:
@@ -180,7 +186,7 @@ class Ledger:
         if offset in entries:
             return False
         entries[offset] = _Entry()
-        self._in_flight += 1
+        self.in_flight += 1
         return True
 
     def advance(self, positions: Mapping[int, int]) -> None:
@@ -203,9 +209,9 @@ class Ledger:
             return False
         entry.state, entry.outcome, entry.size_bytes = EntryState.FINISHED, outcome, outcome.size_bytes
         self._finished.setdefault(partition, {})[offset] = entry
-        self._in_flight -= 1
-        self._uncommitted += 1
-        self._uncommitted_bytes += entry.size_bytes
+        self.in_flight -= 1
+        self.uncommitted += 1
+        self.uncommitted_bytes += entry.size_bytes
         return True
 
     def take(self, metadata_chars: int = MAX_METADATA_CHARS) -> CommitBatch | None:
@@ -298,10 +304,10 @@ class Ledger:
         entry = self._entries[partition].pop(offset)
         self._finished.get(partition, {}).pop(offset, None)
         if entry.state is EntryState.IN_FLIGHT:
-            self._in_flight -= 1
+            self.in_flight -= 1
         else:
-            self._uncommitted -= 1
-            self._uncommitted_bytes -= entry.size_bytes
+            self.uncommitted -= 1
+            self.uncommitted_bytes -= entry.size_bytes
         return entry
 
 

@@ -119,7 +119,7 @@ class SharedLedger:
     def await_idle(self, timeout_s: float) -> bool:
         """Block until no query is in flight; False when the time is over first."""
         with self._lock:
-            return self._idle.wait_for(lambda: self._ledger.load().in_flight == 0, timeout_s)
+            return self._idle.wait_for(lambda: self._ledger.in_flight == 0, timeout_s)
 
     @property
     def congested(self) -> frozenset[int]:
@@ -168,11 +168,10 @@ class SharedLedger:
             self._awaited_slots = 0
 
     def _free(self) -> int:
-        load = self._ledger.load()
-        if load.uncommitted_bytes >= MAX_UNCOMMITTED_BYTES:
+        ledger, most = self._ledger, self.max_in_flight
+        if ledger.uncommitted_bytes >= MAX_UNCOMMITTED_BYTES:
             return 0
-        most = self.max_in_flight
-        free = min(most - load.in_flight, max(_MIN_UNCOMMITTED, 4 * most) - load.uncommitted)
+        free = min(most - ledger.in_flight, max(_MIN_UNCOMMITTED, 4 * most) - ledger.uncommitted)
         return max(free, 0)
 
     @contextmanager
@@ -186,5 +185,5 @@ class SharedLedger:
         # A thread that is woken takes the interpreter from the loop, so that it is left alone until it can go on.
         if self._awaited_slots and self._free() >= self._awaited_slots:
             self._slot_freed.notify()
-        if self._ledger.load().in_flight == 0:
+        if self._ledger.in_flight == 0:
             self._idle.notify_all()

@@ -136,7 +136,7 @@ class KafkaGroupReader:
             # Messages of the assignment before could stand among them: read all of the new one again.
             self.rewind()
             return []
-        return [item for message in messages if (item := self._item(message)) is not None]
+        return self._items(messages)
 
     def group(self) -> object:
         """Return the group's metadata, by which the broker fences a former owner."""
@@ -274,16 +274,35 @@ class KafkaGroupReader:
         self._consumer = self._member()
         self._join()
 
-    def _item(self, message: Message) -> Record | EndReached | None:
-        error = message.error()
-        if error is None:
-            record = record_of(message)
-            self._standstill.heard(record.source, time.monotonic())
-            self._positions[record.source] = record.offset + 1
-            self._taken[record.source] = max(record.offset + 1, self._taken.get(record.source, 0))
+    def _items(self, messages: Iterable[Message]) -> list[Record | EndReached]:
+        """Make records and ends of messages; of each partition, note how far they go once, by the last record."""
+        items: list[Record | EndReached] = []
+        last: dict[Input, Record] = {}
+        for message in messages:
+            error = message.error()
+            if error is None:
+                record = record_of(message)
+                last[record.source] = record
+                items.append(record)
+                continue
+            self._note_taken(last)
+            last.clear()
+            if (end := self._end(message, error)) is not None:
+                items.append(end)
+        self._note_taken(last)
+        return items
+
+    def _note_taken(self, last: Mapping[Input, Record]) -> None:
+        now_s = time.monotonic()
+        for source, record in last.items():
+            self._standstill.heard(source, now_s)
+            self._positions[source] = record.offset + 1
+            self._taken[source] = max(record.offset + 1, self._taken.get(source, 0))
             if record.timestamp_ms > 0:
-                self._taken_ms[record.source] = record.timestamp_ms
-            return record
+                self._taken_ms[source] = record.timestamp_ms
+
+    def _end(self, message: Message, error: KafkaError) -> EndReached | None:
+        """Return the end that a message reports in place of a record; None for what is only noted."""
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
             source = source_of(message)
             self._standstill.heard(source, time.monotonic())

@@ -88,7 +88,7 @@ class TransactionalProducer:
         """
         while True:
             try:
-                self._producer.produce(record.topic, record.value, record.key, headers=list(record.headers))
+                self._producer.produce(record.topic, record.value, record.key, headers=list(record.headers) or None)
             except BufferError:
                 if self._is_out_of_time():
                     raise RecreateProducer("the client's queue stayed full") from None

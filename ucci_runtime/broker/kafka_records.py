@@ -8,6 +8,7 @@ by a call that the interpreter always checks, and nothing of a failed answer is 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from operator import methodcaller
 from typing import cast
 
@@ -39,7 +40,11 @@ def record_of(message: Message) -> Record:
 
 def source_of(message: Message) -> Input:
     """Return the partition that a message came from."""
-    return Input(cast(str, message.topic()), cast(int, message.partition()))
+    return _input(cast(str, message.topic()), cast(int, message.partition()))
+
+
+_input = lru_cache(maxsize=1_024)(Input)
+"""One object for all records of a partition: each message has the topic's name anew, to be kept and hashed anew."""
 
 
 def _headers(message: Message) -> tuple[tuple[Header, ...], str | None]:

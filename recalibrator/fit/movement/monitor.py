@@ -53,7 +53,9 @@ _STRANGE_QUERIES = 0.5
 
 _WORDS, _ANSWERS, _LABELER, _DELAY = Series("words"), Series(ANSWERS), Series("labeler"), Series("label_delay")
 _MOST = "most"
+_DAY_S = 86_400
 _LONGEST_DELAY_S = 1 << 24
+_DELAYS = tuple(str(1 << power) for power in range(_LONGEST_DELAY_S.bit_length()))
 _COUNT_MOST = 2**31
 _QUIET = "Nothing that is monitored has moved."
 OFF = MovementStatus(sentence="What moved is not watched: explain_drift is false for this workload.")
@@ -203,9 +205,9 @@ class MovementMonitor:
         if counts and example.label_reason != "audit":
             self._count_answer(example)
         self._table.add_one(_LABELER, (example.labeler or "unnamed")[:64])
-        delay_s = max(0, to_us(example.labelled_at) - to_us(example.routed_at)) // 1_000_000
-        delay = 1 << max(0, min(delay_s, _LONGEST_DELAY_S) - 1).bit_length()
-        self._table.add_one(_DELAY, str(delay))
+        delay = example.labelled_at - example.routed_at
+        delay_s = max(0, delay.days * _DAY_S + delay.seconds)
+        self._table.add_one(_DELAY, _DELAYS[max(0, min(delay_s, _LONGEST_DELAY_S) - 1).bit_length()])
 
     def _count_answer(self, example: LabelledExample) -> None:
         said = answer_category(example)

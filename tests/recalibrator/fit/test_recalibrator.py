@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
+from recalibrator.fit.method_constants import DEFAULT, MethodConstants, with_constants
 from schemas import CalibrationVersion, Command, LabelledExample, TrafficSummary
 from tests.support.cascade_stream import START, Run, World, drive, example, in_turn, settings, typo_world
 
@@ -93,6 +95,34 @@ def test_most_refits_of_a_quiet_stream_publish_nothing(drifted: Drifted) -> None
     """In the quiet 2,500 queries before the drift about a hundred refits make a dozen versions."""
     quiet = [number for number, _ in drifted.run.versions if 2_500 <= number < DRIFT_AT]
     assert len(quiet) <= 25
+
+
+def test_refits_wait_while_nothing_moves() -> None:
+    """Once much is known, a quiet stream is fitted seldom; a drift brings a version as soon as without the wait."""
+    fits, reacted = [], []
+    for most in (0, DEFAULT.refit.refits_put_off):
+        world, core = typo_world(14_000, 12_000, seed=6), Recalibrator(settings(), _putting_off(most))
+        drive(core, world.draw, 6_000)
+        with patch.object(core, "evaluate", wraps=core.evaluate) as evaluate:
+            drive(core, world.draw, 6_000, first=6_000)
+        fits.append(evaluate.call_count)
+        reacted.append(drive(core, world.draw, 2_000, first=12_000).versions[0][0])
+    assert 6_000 / 2_500 <= fits[1] < 0.6 * fits[0]
+    assert reacted[1] <= reacted[0] + 200
+
+
+def test_a_refit_is_not_put_off_for_new_settings() -> None:
+    """A target configured anew is in force with the next event, however quiet the stream."""
+    world, core = typo_world(8_000, 8_000, seed=6), Recalibrator(settings())
+    drive(core, world.draw, 7_000)
+    stricter = Recalibrator.restore(settings(target={"micro_f1": 0.95}), core.snapshot())
+    number, version = drive(stricter, world.draw, 1_000, first=7_000).versions[0]
+    assert number < 7_200
+    assert version.target.micro_f1 == 0.95
+
+
+def _putting_off(most: int) -> MethodConstants:
+    return with_constants(DEFAULT, refits_put_off=most)
 
 
 def test_exploration_rests_until_a_change_is_detected(drifted: Drifted) -> None:

@@ -43,6 +43,12 @@ def test_no_setting_weakens_the_transactions() -> None:
     assert properties["batch.size"] == properties["message.max.bytes"] == 90_000
 
 
+def test_how_long_records_wait_for_company_is_the_users() -> None:
+    """Unless they say so, records of a transaction wait until it ends: its commit sends them."""
+    assert transactional_properties(settings(), ROUTER, "router", 90_000)["linger.ms"] == 50
+    assert transactional_properties(settings(**{"linger.ms": 9}), ROUTER, "router", 90_000)["linger.ms"] == 9
+
+
 def test_fetching_of_queries_is_the_users_to_tune() -> None:
     """A router waits for no end of a partition; a stage does, and its fetches return soon."""
     given = settings(**{"fetch.wait.max.ms": 300, "fetch.min.bytes": 5_000})

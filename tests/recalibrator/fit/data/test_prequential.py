@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_table import LabelTable
@@ -14,7 +15,8 @@ from schemas import FieldCounts, LabelledExample
 from schemas.traffic import GridSpec
 from tests.support.cascade_stream import START, example, typo_world
 
-WORLD = typo_world(3_000, 1_000, seed=9)
+QUERIES = 3_000
+WORLD = typo_world(QUERIES, 1_000, seed=9)
 HALF_LIFE = 500.0
 
 
@@ -22,7 +24,7 @@ def labelled(count: int, seed: int = 4) -> list[LabelledExample]:
     rng = np.random.default_rng(seed)
     made = []
     for number in range(count):
-        base = example(WORLD.draw(number), f"q-{number}", "w", START + timedelta(seconds=number))[1]
+        base = example(WORLD.draw(number % QUERIES), f"q-{number}", "w", START + timedelta(seconds=number))[1]
         counts = FieldCounts(true_positives=int(rng.integers(0, 2)), predicted=1, gold=1)
         changed = {
             "error_probability": float(rng.uniform()),
@@ -34,8 +36,8 @@ def labelled(count: int, seed: int = 4) -> list[LabelledExample]:
     return made
 
 
-def sums_of(labels: list[LabelledExample]) -> LabelSums:
-    table = LabelTable(Grid(GridSpec()), 0.93, ("iso", "lens"), 10_000)
+def sums_of(labels: list[LabelledExample], capacity: int = 10_000) -> LabelSums:
+    table = LabelTable(Grid(GridSpec()), 0.93, ("iso", "lens"), capacity)
     for one in labels:
         table.offer(one)
     return LabelSums(table)
@@ -45,6 +47,15 @@ def mass(labels: list[LabelledExample]) -> np.ndarray:
     age = np.arange(len(labels))[::-1]
     raw = np.array([2.0 ** (-a / HALF_LIFE) / one.label_probability for a, one in zip(age, labels, strict=True)])
     return np.asarray(raw / raw.sum())
+
+
+def test_scores_are_the_same_whatever_threads_there_are() -> None:
+    """Equal labels give equal figures to the last digit, with one thread of BLAS or with several."""
+    sums, found = sums_of(labelled(12_000), 15_000), []
+    for threads in (1, 2, 3):
+        with threadpool_limits(threads, "blas"):
+            found.append(calibration_error(sums, HALF_LIFE))
+    assert found[0] == found[1] == found[2]
 
 
 def test_brier_and_ece_equal_their_definitions() -> None:
