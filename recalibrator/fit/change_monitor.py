@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_columns import Standing
+from recalibrator.fit.data.late_results import LateResults
 from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, Batch, TrafficWindow
 from recalibrator.fit.decide.certifier import Certifier
 from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
@@ -73,6 +74,7 @@ class ChangeMonitor:
         self.label_quality = LabelQuality()
         self.labelers = LabelerWatch(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
+        self._late = LateResults(labels.grid.cells)
         self.certifier = _certifier(settings, labels.grid.cells)
 
     def on_label(
@@ -183,7 +185,9 @@ class ChangeMonitor:
         self.label_quality, _ = step(self.label_quality, AuditsDrawn(summary, audits), self._constants.audit)
         pairs = batch.counts[PAIRS : AGREEING + 1]
         alarms = self.drift.on_pairs(batch.cell, pairs, batch.last_us)
-        alarms += self.drift.on_mix(*self._traffic.seen.spread(batch.cell, batch.seen), batch.last_us)
+        seen = self._late.take(batch, *self._traffic.seen.spread(batch.cell, batch.seen))
+        if seen is not None:
+            alarms += self.drift.on_mix(*seen, batch.last_us)
         return self._handle_alarms(alarms, now_us, may_ask=may_ask)
 
     def _handle_alarms(self, alarms: list[Alarm], now_us: int, *, may_ask: bool) -> bool:
@@ -291,6 +295,7 @@ class ChangeMonitor:
             "certifier": None if self.certifier is None else self.certifier.state(),
             **self.change.state(),
             "mix": self.mix.state(),
+            "late_results": self._late.state(),
             "labelers": self.labelers.state(),
         }
 
@@ -302,6 +307,8 @@ class ChangeMonitor:
             self.certifier.load(state["certifier"])
         self.change.load(state)
         self.mix.load(state["mix"])
+        if "late_results" in state:  # former releases judged what came as it came
+            self._late.load(state["late_results"])
         self.labelers.load(state["labelers"])
 
 

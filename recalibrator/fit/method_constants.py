@@ -254,7 +254,7 @@ class PublishConstants:
     move_least: float = 0.003
     map_move_least: float = 0.03
     maximum_age_s: float = 3_600.0
-    quiet_exploration: float = 0.2
+    quiet_exploration: float = 0.05
     alert_labels: int = 600
 
 

@@ -1,0 +1,149 @@
+"""Results of escalated queries come late while the large model is slow: that is no new mix of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from recalibrator.core import Recalibrator
+from recalibrator.fit.data.late_results import LateResults
+from recalibrator.fit.data.traffic_window import TrafficWindow
+from recalibrator.fit.drift.monitors import DriftMonitors
+from recalibrator.grid import Grid
+from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
+from tests.support.cascade_stream import START, settings
+
+GRID = Grid(GridSpec())
+THRESHOLD = 0.3
+A_SECOND = 100
+"""Queries."""
+
+Floats = NDArray[np.float64]
+
+
+def summary(u: Floats, at_s: int, latency_s: float = 0.2) -> TrafficSummary:
+    """Summarise the results of a second; those above the threshold took a call of the large model."""
+    count = np.bincount(GRID.indices(u), minlength=GRID.cells)
+    filled, escalated = np.flatnonzero(count), int((u > THRESHOLD).sum())
+    nothing = (0,) * len(filled)
+    part = VersionTraffic(
+        calibration_version=1,
+        queries=len(u),
+        cell=tuple(filled.tolist()),
+        count=tuple(count[filled].tolist()),
+        pairs=nothing,
+        agreeing=nothing,
+        pairs_explored=nothing,
+        escalated=escalated,
+        small_calls=len(u),
+        large_calls=escalated,
+        large_latency_s=latency_s * escalated,
+    )
+    at = START + timedelta(seconds=at_s)
+    return TrafficSummary(workload="w", first_routed_at=at, last_routed_at=at, grid=GRID.spec, versions=(part,))
+
+
+def in_order_of_calls(seconds: int, spells: dict[int, int], *, harder_from: int | None = None) -> Iterator[TrafficSummary]:
+    """Yield what is seen of a stream: in a spell, given by its first second and length, no large call ends."""
+    random = np.random.default_rng(5)
+    withheld: list[Floats] = []
+    ends = -1
+    for at_s in range(seconds):
+        u = random.beta(1.0, 4.0, size=A_SECOND)
+        if harder_from is not None and at_s >= harder_from:
+            u = np.sqrt(u)
+        if at_s in spells:
+            ends = at_s + spells[at_s]
+        if at_s < ends:
+            withheld.append(u[u > THRESHOLD])
+            yield summary(u[u <= THRESHOLD], at_s)
+            continue
+        if withheld:
+            late = np.concatenate(withheld)
+            yield summary(late, at_s, latency_s=len(withheld) / 2)
+            withheld = []
+        yield summary(u, at_s)
+
+
+def alarmed(stream: Iterator[TrafficSummary], late: LateResults | None) -> list[int]:
+    """Return the seconds at which detectors of u raised an alarm."""
+    window, monitors = TrafficWindow(GRID, 5_000), DriftMonitors(GRID.cells)
+    found = []
+    for one in stream:
+        batch = window.add(one)
+        seen = window.seen.spread(batch.cell, batch.seen)
+        if late is not None:
+            judged = late.take(batch, *seen)
+            if judged is None:
+                continue
+            seen = judged
+        at_s = round((one.last_routed_at - START).total_seconds())
+        found += [at_s] * len(monitors.on_mix(*seen, batch.last_us))
+    return found
+
+
+@pytest.mark.parametrize("length", [3, 10, 40])
+def test_a_slow_large_model_is_no_new_mix_of_queries(length: int) -> None:
+    spells = {60 * number: length for number in range(1, 15)}
+    assert len(alarmed(in_order_of_calls(900, spells), None)) >= 14, "judged as they come, each spell is an alarm"
+    assert alarmed(in_order_of_calls(900, spells), LateResults(GRID.cells)) == []
+
+
+def test_the_status_names_no_drift_while_the_large_model_is_slow() -> None:
+    core, restored = Recalibrator(settings(name="w")), None
+    for number, one in enumerate(in_order_of_calls(600, {60 * number: 10 for number in range(1, 9)})):
+        core.observe(one)
+        if number == 305:
+            restored = Recalibrator.restore(settings(name="w"), core.snapshot())
+        elif restored is not None:
+            restored.observe(one)
+    assert [(one.name, one.alarms) for one in core.status().drift.detectors if one.alarms] == []
+    assert restored is not None
+    assert restored.snapshot() == core.snapshot()
+
+
+def test_a_new_mix_during_a_spell_is_found_after_it() -> None:
+    stream = in_order_of_calls(150, {80: 10}, harder_from=85)
+    found = alarmed(stream, LateResults(GRID.cells))
+    assert found
+    assert 90 <= found[0] <= 95
+
+
+def test_a_new_mix_is_found_as_soon_as_without_waiting() -> None:
+    found = [alarmed(in_order_of_calls(150, {}, harder_from=80), late) for late in (None, LateResults(GRID.cells))]
+    assert found[0] == found[1]
+    assert 80 <= found[0][0] <= 85
+
+
+def test_a_large_model_that_stays_slower_is_soon_usual() -> None:
+    """After two minutes nobody waits any longer: a mix that is new later than that is found at once."""
+    random, late = np.random.default_rng(6), LateResults(GRID.cells)
+    window, monitors, found = TrafficWindow(GRID, 5_000), DriftMonitors(GRID.cells), []
+    for at_s in range(400):
+        u = random.beta(1.0, 4.0, size=A_SECOND)
+        batch = window.add(summary(np.sqrt(u) if at_s >= 300 else u, at_s, latency_s=0.2 if at_s < 60 else 1.5))
+        judged = late.take(batch, batch.cell, batch.seen.known.astype(np.float64))
+        if judged is not None and monitors.on_mix(*judged, batch.last_us):
+            found.append(at_s)
+    assert found
+    assert 300 <= found[0] <= 305
+
+
+def test_waiting_goes_on_after_a_restart() -> None:
+    spells = {30: 20}
+    whole, first, restored = LateResults(GRID.cells), LateResults(GRID.cells), LateResults(GRID.cells)
+    window = TrafficWindow(GRID, 5_000)
+    for number, one in enumerate(in_order_of_calls(60, spells)):
+        batch = window.add(one)
+        seen = batch.cell, batch.seen.known.astype(np.float64)
+        if number == 40:
+            restored.load(first.state())
+        expected, got = whole.take(batch, *seen), (first if number < 40 else restored).take(batch, *seen)
+        assert (expected is None) == (got is None)
+        if expected is not None and got is not None:
+            assert np.array_equal(expected[1], got[1])
+        assert whole.state() == (first if number < 40 else restored).state()
