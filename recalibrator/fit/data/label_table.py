@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,25 +72,6 @@ _NO_LABELERS: Floats = np.zeros(0)
 _ROW = struct.Struct(f"{COLUMNS}d")
 _UNTOUCHED = float("inf")
 _STANDINGS = {float(one): one for one in Standing}
-
-
-class Answers(NamedTuple):
-    """What answers to audits say, as they stand.
-
-    Parameters
-    ----------
-    relation, cell : ndarray of int, shape (answers,)
-        As those of :meth:`LabelTable.errors_since`.
-    error : ndarray, shape (answers,)
-    to_right, to_wrong : ndarray, shape (answers,)
-        Chances that an answer still calls wrong what is right, or right what is wrong, by a slip to be corrected.
-    """
-
-    relation: Ints
-    cell: Ints
-    error: Floats
-    to_right: Floats
-    to_wrong: Floats
 
 
 @dataclass(slots=True)
@@ -237,7 +218,7 @@ class LabelTable:
         self._ids.append(example.query_id)
         standing = self._write(slot, example, routed_us, labelled_us, labeler)
         if _is_heard(standing):
-            self.revisions.first(_error(example), is_answer=_is_answer(standing))
+            self.revisions.first(_error(example))
         return "withdrawn" if example.retracted else "added"
 
     def _take_another(
@@ -313,7 +294,7 @@ class LabelTable:
         row = self._table[slot]
         heard, heard_before = _is_heard(row[STANDING]), _is_heard(before[STANDING])
         if heard and not heard_before:
-            self.revisions.first(row.item(ERROR), is_answer=_is_answer(row.item(STANDING)))
+            self.revisions.first(row.item(ERROR))
             return
         row[FIRST_ERROR], row[SERIAL] = before[FIRST_ERROR], before[SERIAL]
         if heard and heard_before:
@@ -323,7 +304,7 @@ class LabelTable:
 
     @property
     def flips(self) -> Flips:
-        """How first labels differ from what will stand, ordinary ones."""
+        """How first labels differ from what will stand."""
         return self.revisions.flips()
 
     def standing(self, query_id: str) -> Standing:
@@ -435,8 +416,18 @@ class LabelTable:
         named: Floats = numbers[numbers != NOBODY]
         return named
 
-    def errors_since(self, since_us: int) -> tuple[Ints, Ints, Floats]:
-        """Return what ordinary labels of queries with u say that were routed since a time, those in quarantine too.
+    def errors_since(
+        self, since_us: int, *, audited: bool, suspects: Floats = _NO_LABELERS
+    ) -> tuple[Ints, Ints, Floats]:
+        """Return of queries with u that were routed since a time what is known of agreement, the cell and the error.
+
+        Parameters
+        ----------
+        since_us : int
+        audited : bool
+            Whether by answers to audits; else by ordinary labels, those in quarantine included.
+        suspects : ndarray, shape (labelers,)
+            Numbers of labelers whose answers to audits decide nothing, unless they are trusted by name.
 
         Returns
         -------
@@ -446,30 +437,16 @@ class LabelTable:
         error : ndarray, shape (labels,)
             1 where the small answer is wrong.
         """
-        standing = self.table[:, STANDING]
-        said = self._said_since((standing == Standing.COUNTED) | (standing == Standing.SET_ASIDE), since_us)
-        return said[0], said[1], said[2]
-
-    def answers_since(self, since_us: int, suspects: Floats = _NO_LABELERS) -> Answers:
-        """Return the trusted answers to audits of queries with u that were routed since a time.
-
-        Parameters
-        ----------
-        since_us : int
-        suspects : ndarray, shape (labelers,)
-            Numbers of labelers whose answers decide nothing, unless they are trusted by name.
-        """
-        standing = self.table[:, STANDING]
-        decides = (standing == Standing.ANSWERED) & ~np.isin(self.table[:, LABELER], suspects)
-        relation, cell, error, serial = self._said_since((standing == Standing.AUDITED) | decides, since_us)
-        flips, left = self.revisions.flips(of_answers=True), self.revisions.left(serial)
-        return Answers(relation, cell, error, flips.to_right * left, flips.to_wrong * left)
-
-    def _said_since(self, wanted: NDArray[np.bool_], since_us: int) -> tuple[Ints, Ints, Floats, Floats]:
         table = self.table
+        standing = table[:, STANDING]
+        if audited:
+            decides = (standing == Standing.ANSWERED) & ~np.isin(table[:, LABELER], suspects)
+            wanted = (standing == Standing.AUDITED) | decides
+        else:
+            wanted = (standing == Standing.COUNTED) | (standing == Standing.SET_ASIDE)
         rows = wanted & (table[:, ROUTED_US] >= since_us) & (table[:, GROUP] < self.groups - 1)
         relation, cell = np.divmod(table[rows, GROUP].astype(np.intp), self.grid.cells)
-        return relation, cell, table[rows, ERROR], table[rows, SERIAL]
+        return relation, cell, table[rows, ERROR]
 
     def _take_out(self, slot: int, held_routed_us: float, routed_us: int) -> None:
         """Make room for what replaces a contribution; it may have another time, or another prediction."""
@@ -628,10 +605,6 @@ class LabelTable:
 def _is_heard(standing: float) -> bool:
     """Whether a label says how people correct themselves: in quarantine they go on doing so."""
     return standing > 0.0 or standing == Standing.SET_ASIDE
-
-
-def _is_answer(standing: float) -> bool:
-    return standing in (Standing.AUDITED, Standing.ANSWERED)
 
 
 def _error(example: LabelledExample) -> float:

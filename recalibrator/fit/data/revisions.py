@@ -15,15 +15,11 @@ from __future__ import annotations
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalibrator.fit.arrays import Floats
 
 _PRIOR_LABELS = 2.0
 """Never corrected, of each kind: a handful of labels must not make a share extreme."""
-
-_PRIOR_ANSWERS = 20.0
-"""Trusted answers, of each kind, as often turned over as ordinary labels: as many as say more than these alone."""
 
 _LATEST_LABELS = 500
 """Labels that are remembered: what is corrected after as many others came is too late to say how people slip now."""
@@ -61,7 +57,6 @@ class _Label(NamedTuple):
 
     first: float
     standing: float
-    is_answer: float
     turned_after: float = 0.0
 
 
@@ -92,9 +87,9 @@ class Revisions:
         self._latest: dict[int, _Label] = {}
         self.serial = 0
 
-    def first(self, error: float, *, is_answer: bool = False) -> None:
-        """Take the first label of a query, which may answer an audit; it gets the next serial number."""
-        self._latest[self.serial] = _Label(error, error, float(is_answer))
+    def first(self, error: float) -> None:
+        """Take the first label of a query; it gets the next serial number."""
+        self._latest[self.serial] = _Label(error, error)
         self.serial += 1
         if len(self._latest) > self._kept:
             del self._latest[next(iter(self._latest))]
@@ -109,49 +104,23 @@ class Revisions:
         """Forget a label."""
         self._latest.pop(int(serial), None)
 
-    def flips(self, *, of_answers: bool = False) -> Flips:
+    def flips(self) -> Flips:
         """Return how first labels differ from what will stand.
-
-        Parameters
-        ----------
-        of_answers : bool
-            Whether of answers to audits, rather than of ordinary labels. While few are known, the latter stand in.
 
         Notes
         -----
         Exactly 0 where none of the latest labels was corrected.
         """
-        first, standing, is_answer, _ = self._columns()
-        if np.array_equal(first, standing):
+        first, standing, turned_after = np.array(list(self._latest.values()), dtype=np.float64).reshape(-1, 3).T
+        slips = first != standing
+        if not slips.any():
             return Flips()
         age = self.serial - np.fromiter(self._latest, np.float64)
         weight = 0.5 ** (age / self._half_life)
         # What was turned over is known to be a slip, however young it is.
-        known = weight * np.where(first != standing, 1.0, 1.0 - self.left(self.serial - age))
-
-        def shares(rows: NDArray[np.bool_], prior: Flips, labels: float) -> Flips:
-            slips = rows & (first != standing)
-            found = []
-            for wrong, share in enumerate(prior):
-                stand = standing == wrong
-                found.append((weight[slips & stand].sum() + labels * share) / (known[rows & stand].sum() + labels))
-            return Flips(*map(float, found))
-
-        ordinary = shares(is_answer == 0.0, Flips(), _PRIOR_LABELS)
-        return shares(is_answer == 1.0, ordinary, _PRIOR_ANSWERS) if of_answers else ordinary
-
-    def left(self, serial: Floats) -> Floats:
-        """Return the share of slips that labels so old still hold, by the delays of corrections; 0 where none came."""
-        first, standing, _, turned_after = self._columns()
-        slips = first != standing
-        if not slips.any():
-            return np.zeros(len(serial))
-        shares: Floats = np.exp((serial - self.serial) / turned_after[slips].mean())
-        return shares
-
-    def _columns(self) -> Floats:
-        columns: Floats = np.array(list(self._latest.values()), dtype=np.float64).reshape(-1, 4).T
-        return columns
+        known = weight * np.where(slips, 1.0, 1.0 - np.exp(-age / turned_after[slips].mean()))
+        stands = (standing == 0.0, standing == 1.0)
+        return Flips(*(float(weight[slips & one].sum() / (known[one].sum() + _PRIOR_LABELS)) for one in stands))
 
     def state(self) -> list[object]:
         """Return everything as JSON values, exact."""
@@ -165,5 +134,5 @@ class Revisions:
         self.serial = serial
         # They did not note when a label was turned over.
         self._latest = {
-            number: _Label(label[-2], label[-1], 0.0, 1.0) if former else _Label(*label) for number, *label in latest
+            number: _Label(label[-2], label[-1], 1.0) if former else _Label(*label) for number, *label in latest
         }

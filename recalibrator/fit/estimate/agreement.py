@@ -215,22 +215,6 @@ class Chances(NamedTuple):
         odds = self.error * np.exp(log_odds)
         return np.asarray(self.rest + self.weight * odds / (1.0 - self.error + odds))
 
-    def said(self, to_right: float | Floats, to_wrong: float | Floats) -> Chances:
-        """Return the chances that labels say so which may hold slips, whatever the odds are multiplied by.
-
-        Parameters
-        ----------
-        to_right, to_wrong : float or ndarray
-            P(a label calls wrong what is right), and right what is wrong.
-
-        Examples
-        --------
-        >>> Chances(np.zeros(1), np.ones(1), np.full(1, 0.2)).said(0.1, 0.5).at(0.0)
-        array([0.18])
-        """
-        kept = 1.0 - to_right - to_wrong
-        return Chances(to_right + kept * self.rest, kept * self.weight, self.error)
-
 
 def chances_of(agreement: Floats, error_given: Floats, cell: Any, agree: bool | None, *, agreeing: bool) -> Chances:
     """Return the chances of labels of queries in some cells, all with the same known or unknown agreement.

@@ -32,7 +32,6 @@ import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.fit.arrays import Floats, Ints, pack, unpack
-from recalibrator.fit.data.label_table import Answers
 from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.estimate.agreement import Chances, chances_of, inside
 from recalibrator.fit.label_quality.audit_test import (
@@ -268,15 +267,11 @@ class LabelFacts(Protocol):
 
     @property
     def flips(self) -> Flips:
-        """How ordinary labels differ at first from what will stand."""
+        """How first labels differ from labels as they stand."""
         ...
 
-    def errors_since(self, since_us: int) -> tuple[Ints, Ints, Floats]:
-        """Return relation of the answers, cell of u and error of ordinary labels of queries routed since a time."""
-        ...
-
-    def answers_since(self, since_us: int, suspects: Floats = ...) -> Answers:
-        """Return the same of trusted answers, and the slips that they may hold."""
+    def errors_since(self, since_us: int, *, audited: bool, suspects: Floats = ...) -> tuple[Ints, Ints, Floats]:
+        """Return relation of the answers, cell of u and error of the labels of queries routed since a time."""
         ...
 
     def labelers_since(self, instant_us: int) -> Floats:
@@ -588,7 +583,7 @@ def _set_aside(
 
 def _posterior(suspicion: Suspicion, labels: LabelFacts, since_us: int) -> OddsPosterior:
     """Return the factor on the odds, given ordinary labels since a time that are, or may be, of the suspected kind."""
-    relation, cell, error = labels.errors_since(since_us)
+    relation, cell, error = labels.errors_since(since_us, audited=False)
     known = relation == _kind(suspicion)
     rows = known | (relation == 0)
     expected, known, cell = suspicion.expected, known[rows], cell[rows]
@@ -601,14 +596,13 @@ def _posterior(suspicion: Suspicion, labels: LabelFacts, since_us: int) -> OddsP
 def _answers(suspicion: Suspicion, labels: LabelFacts, since_us: int) -> tuple[Chances, Floats]:
     """Return the trusted answers since a time about queries of the suspected kind, and what was expected of them."""
     suspects = labels.labelers_since(suspicion.began_us)
-    answers = labels.answers_since(since_us, suspects)
-    _, cell, error, *slips = (column[answers.relation == _kind(suspicion)] for column in answers)
+    relation, cell, error = labels.errors_since(since_us, audited=True, suspects=suspects)
+    rows = relation == _kind(suspicion)
     expected = suspicion.expected
     chances = chances_of(
-        expected.agreement, expected.error_given, cell, suspicion.agreeing, agreeing=suspicion.agreeing
+        expected.agreement, expected.error_given, cell[rows], suspicion.agreeing, agreeing=suspicion.agreeing
     )
-    # Trusted people slip, too, and put it right later.
-    return chances.said(*slips), error
+    return chances, error[rows]
 
 
 def _kind(suspicion: Suspicion) -> int:

@@ -25,10 +25,10 @@ def revised(labels: Sequence[tuple[float, float]], half_life: float = 1e9, lates
     return revisions
 
 
-def slipping(labels: int, share: float, delay: float, *, before: int = 0, answers: int = 0) -> Revisions:
+def slipping(labels: int, share: float, delay: float, *, before: int = 0) -> Revisions:
     """Return what is known of right answers so far: a share is called wrong at first, and put right some labels later.
 
-    Before people begin to slip none is; after that, each label may be followed by answers to an audit, all true.
+    Before people begin to slip none is.
     """
     rng, revisions, due = np.random.default_rng(3), Revisions(75.0), list[tuple[float, int]]()
     for number in range(before + labels):
@@ -36,8 +36,6 @@ def slipping(labels: int, share: float, delay: float, *, before: int = 0, answer
         if slips:
             due.append((revisions.serial + rng.exponential(delay), revisions.serial))
         revisions.first(float(slips))
-        for _ in range(answers):
-            revisions.first(0.0, is_answer=True)
         for _, serial in (one for one in due if one[0] <= revisions.serial):
             revisions.moved(serial, 0.0)
     return revisions
@@ -47,20 +45,6 @@ def test_slips_are_known_before_most_are_corrected() -> None:
     """People have slipped in a fifth of 150 labels; that most were not corrected yet hid it."""
     revisions = slipping(150, 0.2, 60.0, before=1_000)
     assert 0.08 < revisions.flips().to_right < 0.28
-
-
-def test_old_labels_hold_fewer_slips_than_young_ones() -> None:
-    revisions = slipping(400, 0.2, 60.0)
-    serial = revisions.serial - np.array([0.0, 60.0, 400.0])
-    assert revisions.left(serial) == pytest.approx([1.0, np.exp(-1.0), 0.0], abs=0.1)
-    assert Revisions(75.0).left(serial).tolist() == [0.0, 0.0, 0.0]
-
-
-def test_trusted_people_are_believed_to_slip_as_they_do() -> None:
-    """As often as others while little is known of them, and as often as they do themselves later."""
-    assert slipping(300, 0.2, 30.0).flips(of_answers=True) == slipping(300, 0.2, 30.0).flips()
-    revisions = slipping(300, 0.2, 30.0, answers=1)
-    assert revisions.flips(of_answers=True).to_right < 0.5 * revisions.flips().to_right
 
 
 @pytest.mark.parametrize("wrong", [15, 150, 270])
@@ -77,10 +61,10 @@ def test_labels_never_corrected_are_compared_as_they_are() -> None:
     assert revised([(1.0, 1.0)] * 15 + [(0.0, 0.0)] * 285).flips() == Flips(0.0, 0.0)
 
 
-@given(labels=CORRECTED, latest=st.integers(1, 80), of_answers=st.booleans())
-def test_no_labels_make_all_answers_wrong(labels: list[tuple[float, float]], latest: int, *, of_answers: bool) -> None:
+@given(labels=CORRECTED, latest=st.integers(1, 80))
+def test_no_labels_make_all_answers_wrong(labels: list[tuple[float, float]], latest: int) -> None:
     """Few labels had been corrected, the latest more often than earlier ones: answers alike counted as wrong, all."""
-    flips = revised(labels, 50.0, latest).flips(of_answers=of_answers)
+    flips = revised(labels, 50.0, latest).flips()
     corrected = sum(first > standing for first, standing in labels)
     worsened = sum(first < standing for first, standing in labels)
     assert (flips.to_right > 0.0) <= (corrected > 0)
@@ -118,7 +102,7 @@ def test_revisions_are_read_back_exactly(labels: list[tuple[float, float]], late
     revisions, restored = revised(labels, 50.0, latest), Revisions(50.0, latest)
     restored.load(revisions.state())
     for one in (revisions, restored):
-        one.first(1.0, is_answer=True)
+        one.first(1.0)
         one.moved(0, 1.0 - labels[0][1])
     assert restored.state() == revisions.state()
 

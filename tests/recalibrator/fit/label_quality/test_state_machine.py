@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from recalibrator.fit.arrays import Floats, Ints
-from recalibrator.fit.data.label_table import Answers
 from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.label_quality.state_machine import (
     TRANSITIONS,
@@ -63,21 +62,15 @@ QUALITIES = {
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of pairs whose answers agree, or differ: errors among ordinary ones and trusted answers, and slips."""
+    """Labels of pairs whose answers agree: errors among ordinary ones, and among trusted answers."""
 
     ordinary: tuple[int, ...] = ()
     answers: tuple[int, ...] = ()
     flips: Flips = NEVER_CORRECTED
-    slips: Flips = NEVER_CORRECTED
-    agreeing: bool = True
 
-    def errors_since(self, since_us: int) -> tuple[Ints, Ints, Floats]:
-        errors = np.array(self.ordinary, dtype=float)
-        return np.full(len(errors), 1 + self.agreeing), np.zeros(len(errors), dtype=np.intp), errors
-
-    def answers_since(self, since_us: int, suspects: Floats = NOBODY) -> Answers:
-        answers = replace(self, ordinary=self.answers).errors_since(since_us)
-        return Answers(*answers, *(np.full(len(self.answers), share) for share in self.slips))
+    def errors_since(self, since_us: int, *, audited: bool, suspects: Floats = NOBODY) -> tuple[Ints, Ints, Floats]:
+        errors = np.array(self.answers if audited else self.ordinary, dtype=float)
+        return np.full(len(errors), 2), np.zeros(len(errors), dtype=np.intp), errors
 
     def labelers_since(self, instant_us: int) -> Floats:
         return np.zeros(0)
@@ -180,36 +173,6 @@ def test_corrected_labels_stayed_in_quarantine(state: LabelState, labels: Labels
             break
     assert (quality.state is LabelState.TRUSTING) is released
     assert effects == (Effects("labels_released", BEGAN_US, believe=True) if released else Effects())
-
-
-SLIPS = (1,) * 6 + (0,) * 34
-
-
-@pytest.mark.parametrize(
-    ("slips", "news"),
-    [(NEVER_CORRECTED, "labels_confirmed"), (Flips(to_right=0.1), "labels_unfounded")],
-    ids=["never corrected", "one in ten corrected later"],
-)
-def test_slips_of_trusted_people_passed_for_a_change(slips: Flips, news: str) -> None:
-    """Of their answers 15 % say wrong where 5 % were; that many they put right later."""
-    labels = Labels((1,) * 4 + (0,) * 36, SLIPS, flips=Flips(to_right=0.1), slips=slips)
-    quality, effects = step(
-        about_to(QUALITIES[LabelState.AUDITING], LabelEvent.UNFOUNDED), label(labels, audited=False), DEFAULT
-    )
-    assert (quality.state, effects.news) == (LabelState.TRUSTING, news)
-
-
-@pytest.mark.parametrize(
-    ("slips", "refuted"),
-    [(NEVER_CORRECTED, True), (Flips(to_right=0.25), False)],
-    ids=["never corrected", "one in four corrected later"],
-)
-def test_slips_of_trusted_people_refuted_right_labels(slips: Flips, *, refuted: bool) -> None:
-    """The small model has got better where answers differ, which hasty answers to an audit hide."""
-    apart = replace(QUALITIES[LabelState.AUDITING], suspicion=Suspicion(False, BEGAN_US, EXPECTED, -1.0))
-    labels = Labels((1,) * 8 + (0,) * 32, (1,) * 16 + (0,) * 24, slips=slips, agreeing=False)
-    quality, _ = step(apart, label(labels, audited=True), DEFAULT)
-    assert (quality.state is LabelState.QUARANTINED) is refuted
 
 
 def test_audits_drawn_are_counted_until_enough_are_asked_for() -> None:
