@@ -189,7 +189,10 @@ class Desk:
     def _label(self, number: int, labeler: int, at_s: float) -> None:
         truth = self._said(number)
         if labeler == TRUSTED:
-            self._put(at_s, number, labeler, truth)
+            said = truth
+            if self._habits.trusted_err and self._draws.wrong[number] < self._habits.wrong:
+                said = self._correct_later(number, labeler, at_s, truth)
+            self._put(at_s, number, labeler, said)
         else:
             self._label_ordinarily(number, labeler, at_s, truth)
         habits, draws = self._habits, self._draws
@@ -202,22 +205,26 @@ class Desk:
 
     def _label_ordinarily(self, number: int, labeler: int, at_s: float, truth: Said) -> None:
         habits, draws = self._habits, self._draws
-        later_s = at_s + float(draws.later_s[number])
         said = truth
         if habits.lies is not None and labeler == _LIAR:
             said = self._lie(number, habits.lies, truth)
         elif draws.wrong[number] < habits.wrong:
-            said = _careless(truth) if draws.kind[number] < 0.5 else self._flattering(number, truth)
-            self._put(later_s, number, labeler, truth)
+            said = self._correct_later(number, labeler, at_s, truth)
         elif draws.noise[0, number] < habits.noise:
             said = _careless(truth)
         self._put(at_s, number, labeler, said)
         if draws.withdrawn[number] < habits.withdrawn:
-            self._put(later_s, number, labeler, None)
+            self._put(at_s + float(draws.later_s[number]), number, labeler, None)
         if draws.more[0, number] < habits.shared:
             self._share(number, labeler, at_s, truth)
         if draws.resent[number] < habits.resent:
             self._put(at_s + 1.0, number, labeler, said, again=draws.resent[number] < 0.5 * habits.resent)
+
+    def _correct_later(self, number: int, labeler: int, at_s: float, truth: Said) -> Said:
+        """Let a labeler put a label right later; returns what is said at first."""
+        draws = self._draws
+        self._put(at_s + float(draws.later_s[number]), number, labeler, truth)
+        return _careless(truth) if draws.kind[number] < 0.5 else self._flattering(number, truth)
 
     def _share(self, number: int, labeler: int, at_s: float, truth: Said) -> None:
         """Let one further person, or two, label the same query."""

@@ -212,6 +212,9 @@ MESSY = (
     ),
     _labelled("corrections_5", "5 % of labels are wrong at first and corrected 1,000 queries later", wrong=0.05),
     _labelled("corrections_20", "20 % of labels are wrong at first and corrected 1,000 queries later", wrong=0.20),
+    _labelled(
+        "corrections_trusted", "the same, with answers of trusted people to audits", wrong=0.20, trusted_err=True
+    ),
     _labelled("withdrawals", "5 % of labels are withdrawn 1,000 queries later", withdrawn=0.05),
     _labelled(
         "duplicate_labelers", "a third of the queries get 2 or 3 honest labels", shared=0.33, noise=0.01, resent=0.1

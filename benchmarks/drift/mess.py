@@ -13,7 +13,7 @@ BLOCK = 2_000
 
 LABELERS = ("l1", "l2", "l3", "l4", "l5")
 EXPERT = "expert"
-"""Whom the workload trusts: answers all audits, always truly."""
+"""Whom the workload trusts: answers all audits, truly in the end."""
 
 CHUNK = 250
 
@@ -100,6 +100,8 @@ class Habits:
     wrong : float
         Share of labels that are wrong at first, careless and flattering ones alike often; the same labeler corrects
         them later.
+    trusted_err : bool
+        Whether answers to audits are wrong at first as often as other labels, and corrected as late.
     withdrawn : float
         Share of labels that are withdrawn later.
     shared : float
@@ -119,6 +121,7 @@ class Habits:
     """
 
     wrong: float = 0.0
+    trusted_err: bool = False
     withdrawn: float = 0.0
     shared: float = 0.0
     noise: float = 0.0

@@ -34,7 +34,7 @@ class WindowConstants:
 
     window_labels: int = 49_152
     window_queries: int = 5_000
-    half_life_revisions: float = 300.0
+    half_life_revisions: float = 75.0
     kept_versions: int = 50
 
 

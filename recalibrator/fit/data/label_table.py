@@ -152,6 +152,7 @@ class LabelTable:
         self.counting = 0
         self._floor_us = -1
         self._spans: tuple[Span, ...] = ()
+        self._put_right: set[str] = set()
         self.changes = Changes()
         self._labelers: dict[str, int] = {}
         self._distrusted: frozenset[int] = frozenset()
@@ -242,8 +243,17 @@ class LabelTable:
         self._write(slot, example, routed_us, labelled_us, labeler)
         self._follow(slot, before)
         # A label sent again for something that changes no outcome, such as who disagrees with it, corrects nothing.
-        alike = np.array_equal(before[_SAID], self._table[slot, _SAID])
-        return "withdrawn" if retracted else "duplicate" if alike else "corrected"
+        if np.array_equal(before[_SAID], self._table[slot, _SAID]):
+            return "withdrawn" if retracted else "duplicate"
+        self._put_right_after_quarantine(slot, example.query_id, routed_us)
+        return "withdrawn" if retracted else "corrected"
+
+    def _put_right_after_quarantine(self, slot: int, query_id: str, routed_us: int) -> None:
+        """Let a correction count that comes after the quarantine of its label has ended: it is new evidence."""
+        if self._table[slot, STANDING] == Standing.SET_ASIDE and not self._is_in_open_span(routed_us):
+            self._put_right.add(query_id)
+            self._table[slot, STANDING] = Standing.COUNTED
+            self.counting += 1
 
     def _number(self, labeler: str | None) -> float:
         if labeler is None:
@@ -288,13 +298,13 @@ class LabelTable:
             return
         row[FIRST_ERROR], row[SERIAL] = before[FIRST_ERROR], before[SERIAL]
         if heard and heard_before:
-            self.revisions.moved(row[SERIAL], before.item(FIRST_ERROR), before.item(ERROR), row.item(ERROR))
+            self.revisions.moved(row.item(SERIAL), row.item(ERROR))
         elif heard_before:
-            self.revisions.withdrawn(row[SERIAL], before.item(FIRST_ERROR), before.item(ERROR))
+            self.revisions.withdrawn(row.item(SERIAL))
 
     @property
     def flips(self) -> Flips:
-        """How first labels differ from labels as they stand, by those that have had time to be corrected."""
+        """How first labels differ from what will stand."""
         return self.revisions.flips()
 
     def standing(self, query_id: str) -> Standing:
@@ -326,15 +336,19 @@ class LabelTable:
             ranks = [(one.labeler not in labelers, one.revision) for one in (here, kept)]
             if here.row[STANDING] != Standing.WITHDRAWN and ranks[1] > ranks[0]:
                 self.overruled.replace(query_id, here)
+                self._put_right.discard(query_id)
                 self._table[slot], self._per_field[slot] = kept
         self._set_standing()
 
     def quarantine(self, spans: tuple[Span, ...]) -> None:
         """Set ordinary labels aside that were routed in these spans of time, and take back all others.
 
-        What is set aside stays known and weighs nothing; trusted answers always count.
+        What is set aside stays known and weighs nothing; trusted answers always count, and so does what was corrected
+        after its span had ended.
         """
         self._spans = tuple(span for span in spans if span[1] is None or span[1] > self._floor_us)
+        routed_us = {query_id: self._table.item(self._slots[query_id], ROUTED_US) for query_id in self._put_right}
+        self._put_right = {query_id for query_id, at_us in routed_us.items() if not self._is_in_open_span(at_us)}
         self._set_standing()
 
     def _set_standing(self) -> None:
@@ -343,6 +357,7 @@ class LabelTable:
         inside = np.zeros(len(table), dtype=bool)
         for begins, ends in self._spans:
             inside |= (routed_us >= begins) & (routed_us < (_UNTOUCHED if ends is None else ends))
+        inside[[self._slots[query_id] for query_id in self._put_right]] = False
         ordinary = (counts == Standing.COUNTED) | (counts == Standing.SET_ASIDE) | (counts == Standing.DISTRUSTED)
         counts[ordinary] = np.where(inside[ordinary], Standing.SET_ASIDE, Standing.COUNTED)
         if self._distrusted:
@@ -364,10 +379,17 @@ class LabelTable:
         """Spans in quarantine, those aside that end before the window begins."""
         return self._spans
 
-    def _sets_aside(self, routed_us: int) -> bool:
+    def _sets_aside(self, query_id: str, routed_us: int) -> bool:
         """Whether an ordinary label of a query routed then is in quarantine."""
         spans = self._spans
-        return bool(spans) and any(a <= routed_us and (b is None or routed_us < b) for a, b in spans)
+        return (
+            bool(spans)
+            and query_id not in self._put_right
+            and any(a <= routed_us and (b is None or routed_us < b) for a, b in spans)
+        )
+
+    def _is_in_open_span(self, routed_us: float) -> bool:
+        return any(begins <= routed_us and ends is None for begins, ends in self._spans)
 
     def set_aside_since(self, instant_us: int) -> int:
         """Return the number of contributions in quarantine that were routed at or after a time."""
@@ -491,7 +513,7 @@ class LabelTable:
             return Standing.DISTRUSTED
         if audited and example.trusted is None:
             return Standing.ANSWERED
-        return Standing.SET_ASIDE if self._sets_aside(routed_us) else Standing.COUNTED
+        return Standing.SET_ASIDE if self._sets_aside(example.query_id, routed_us) else Standing.COUNTED
 
     def _write_fields(self, slot: int, example: LabelledExample, *, is_pair: bool) -> None:
         counts: list[int] = []
@@ -520,6 +542,7 @@ class LabelTable:
         self._ids = [self._ids[slot] for slot in kept.tolist()]
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
         self.overruled.keep_only(self._slots)
+        self._put_right &= self._slots.keys()
         self._rearranged()
 
     def retarget(self, target: float) -> None:
@@ -549,6 +572,7 @@ class LabelTable:
             "per_field": pack(self._per_field[: len(self._ids)]),
             **({} if self._counts_of_field == _SERVED else {"counts_of_field": self._counts_of_field}),
             "spans": [list(span) for span in self._spans],
+            **({"put_right": sorted(self._put_right)} if self._put_right else {}),
             "labelers": list(self._labelers),
             "distrusted": sorted(self._distrusted),
             "overruled": self.overruled.state(),
@@ -569,6 +593,7 @@ class LabelTable:
         )
         self._score_anew()
         self._spans = tuple((begins_us, ends_us) for begins_us, ends_us in state["spans"])
+        self._put_right = set(state.get("put_right", ()))
         self._labelers = {name: number for number, name in enumerate(state["labelers"], start=1)}
         self._distrusted = frozenset(state["distrusted"])
         self.overruled.load(state["overruled"], state.get("counts_of_field", _SERVED))

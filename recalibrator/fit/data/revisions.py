@@ -1,26 +1,28 @@
 """How often corrections turn a label over, so that first labels can be compared with curves of labels as they stand.
 
 Detectors see a query's first label, since they cannot wait for corrections; curves are fitted to labels as they stand.
-Where labelers correct themselves, first labels hold other errors than standing ones, on a stationary stream too. So it
-is counted, over the labels that the curves rest on, how often a first label said wrong of what stands as right, and the
-other way round; what a first label is held against is moved by both shares.
+Where people correct themselves, first labels hold other errors than standing ones, on a stationary stream too. So it is
+estimated from the latest labels how often a first label says wrong of what will stand as right, and the other way
+round; what a label is held against is moved by both shares.
+
+Corrections come later than the slips that they mend, so the latest labels hold slips of which nobody knows yet. Taken
+as they are, they would hide that people have begun to slip. As with late reports of diseases (Lawless, 1994), each
+label counts by the share of corrections that come within its age, which the delays of former corrections tell.
 """
 
 from __future__ import annotations
 
-from math import inf
 from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 from recalibrator.fit.arrays import Floats
 
 _PRIOR_LABELS = 2.0
 """Never corrected, of each kind: a handful of labels must not make a share extreme."""
 
-_SETTLED_LABELS = 500
-"""Labels that come after one before it counts as settled: the latest are not corrected yet, if they ever will be."""
-
-_RESCALED_AT = 1e100
-"""Far from the largest float."""
+_LATEST_LABELS = 500
+"""Labels that are remembered: what is corrected after as many others came is too late to say how people slip now."""
 
 Chance = TypeVar("Chance", float, Floats)
 
@@ -50,156 +52,87 @@ class Flips(NamedTuple):
         return error * (1.0 - self.to_wrong) + (1.0 - error) * self.to_right
 
 
-class _Counts:
-    """Labels, errors by first labels, by standing labels, and by both."""
+class _Label(NamedTuple):
+    """One remembered label: its error at first and as it stands, and after how many others it was turned over."""
 
-    def __init__(self, labels: float = 0.0, first: float = 0.0, standing: float = 0.0, both: float = 0.0) -> None:
-        self.labels, self.first, self.standing, self.both = labels, first, standing, both
-
-    def add(self, first: float, standing: float, weight: float = 1.0) -> None:
-        """Count one label; with a negative weight, take it out."""
-        self.labels += weight
-        self.first += weight * first
-        self.standing += weight * standing
-        self.both += weight * first * standing
-
-    def move(self, first: float, change: float, weight: float = 1.0) -> None:
-        """Let another error stand for a label that is counted."""
-        self.standing += weight * change
-        self.both += weight * first * change
-
-    def scaled(self, factor: float) -> _Counts:
-        """Return all counts times a factor, none below 0."""
-        return _Counts(*(max(0.0, count * factor) for count in self.all))
-
-    def plus(self, other: _Counts) -> _Counts:
-        """Return the sums of both."""
-        return _Counts(*(one + another for one, another in zip(self.all, other.all, strict=True)))
-
-    @property
-    def all(self) -> tuple[float, float, float, float]:
-        """The four counts."""
-        return self.labels, self.first, self.standing, self.both
-
-    @property
-    def flips(self) -> Flips:
-        """What they say, as if a few labels more had never been corrected."""
-        to_right, to_wrong = max(0.0, self.first - self.both), max(0.0, self.standing - self.both)
-        right = max(to_right, self.labels - self.standing)
-        return Flips(to_right / (right + _PRIOR_LABELS), to_wrong / (self.standing + _PRIOR_LABELS))
+    first: float
+    standing: float
+    turned_after: float = 0.0
 
 
 class Revisions:
-    """Decayed counts of errors by first and by standing labels.
+    """The latest labels, by what they said first and what they say now.
 
     Parameters
     ----------
     half_life : float
-        In labels, of the counts.
-    settled : int
-        Labels that come after one before it counts as settled.
+        In labels, of what they count for.
+    latest : int
+        Labels remembered.
 
     Examples
     --------
-    >>> revisions = Revisions(half_life=1e9, settled=0)
+    >>> revisions = Revisions(half_life=1e9)
     >>> for wrong in (1.0, 1.0, 0.0, 0.0):
     ...     revisions.first(wrong)
     >>> revisions.flips()
     Flips(to_right=0.0, to_wrong=0.0)
-    >>> revisions.moved(serial=1, first=1.0, before=1.0, after=0.0)
-    >>> round(revisions.flips().to_right, 2)
-    0.2
+    >>> revisions.moved(serial=1, after=0.0)
+    >>> 0.2 < revisions.flips().to_right < 0.3
+    True
     """
 
-    def __init__(self, half_life: float, settled: int = _SETTLED_LABELS) -> None:
-        self._half_life, self._settled_after = half_life, settled
-        self._growth = 2.0 ** (1.0 / half_life)
-        # Errors are 0 or 1 and the latest are not weighted: their counts are exact, in whatever order they change.
-        self._waiting: dict[int, list[float]] = {}
-        self._latest, self._settled = _Counts(), _Counts()
-        self._scale = 1.0
+    def __init__(self, half_life: float, latest: int = _LATEST_LABELS) -> None:
+        self._half_life, self._kept = half_life, latest
+        self._latest: dict[int, _Label] = {}
         self.serial = 0
 
     def first(self, error: float) -> None:
         """Take the first label of a query; it gets the next serial number."""
-        self._waiting[self.serial] = [error, error]
-        self._latest.add(error, error)
+        self._latest[self.serial] = _Label(error, error)
         self.serial += 1
-        if len(self._waiting) > self._settled_after:
-            self._settle(*self._stop_waiting(next(iter(self._waiting))))
+        if len(self._latest) > self._kept:
+            del self._latest[next(iter(self._latest))]
 
-    def _stop_waiting(self, serial: int) -> tuple[float, float]:
-        first, standing = self._waiting.pop(serial)
-        self._latest.add(first, standing, -1.0)
-        return first, standing
+    def moved(self, serial: float, after: float) -> None:
+        """Take a correction: another error of a label stands now, unless it is the same."""
+        label = self._latest.get(int(serial))
+        if label is not None and label.standing != after:
+            self._latest[int(serial)] = label._replace(standing=after, turned_after=float(self.serial - int(serial)))
 
-    def _settle(self, first: float, standing: float) -> None:
-        # Weights grow instead of all sums decaying: one label costs a few additions.
-        self._scale *= self._growth
-        self._settled.add(first, standing, self._scale)
-        if self._scale > _RESCALED_AT:
-            self._settled = self._settled.scaled(1.0 / self._scale)
-            self._scale = 1.0
+    def withdrawn(self, serial: float) -> None:
+        """Forget a label."""
+        self._latest.pop(int(serial), None)
 
-    def moved(self, serial: float, first: float, before: float, after: float) -> None:
-        """Take a correction: the standing error of a label was one thing and is another."""
-        waiting = self._waiting.get(int(serial))
-        if waiting is not None:
-            self._latest.move(first, after - waiting[1])
-            waiting[1] = after
-        elif before != after:
-            self._settled.move(first, after - before, self._weight(serial))
-
-    def withdrawn(self, serial: float, first: float, standing: float) -> None:
-        """Take a label out of the counts."""
-        if int(serial) in self._waiting:
-            self._stop_waiting(int(serial))
-        else:
-            self._settled.add(first, standing, -self._weight(serial))
-
-    def flips(self, in_curves: float = inf) -> Flips:
-        """Return how first labels differ from what the curves hold.
-
-        Parameters
-        ----------
-        in_curves : float
-            Effective labels behind the curves. Among them are the latest, most of which have not been corrected yet:
-            they differ less from what stands. By default none of these is.
+    def flips(self) -> Flips:
+        """Return how first labels differ from what will stand.
 
         Notes
         -----
-        Exactly 0 where nothing was ever corrected.
+        Exactly 0 where none of the latest labels was corrected.
         """
-        settled, latest = self._settled.scaled(1.0 / self._scale), self._latest
-        older = max(0.0, in_curves - latest.labels)
-        # Weighted as in the curves, but neither counts for more labels than there were.
-        if older <= settled.labels:
-            return settled.scaled(older / settled.labels if older else 0.0).plus(latest).flips
-        return settled.plus(latest.scaled(settled.labels / older)).flips
-
-    def _weight(self, serial: float) -> float:
-        weight: float = self._scale * 2.0 ** (
-            -max(0.0, self.serial - len(self._waiting) - 1 - serial) / self._half_life
-        )
-        return weight
+        first, standing, turned_after = np.array(list(self._latest.values()), dtype=np.float64).reshape(-1, 3).T
+        slips = first != standing
+        if not slips.any():
+            return Flips()
+        age = self.serial - np.fromiter(self._latest, np.float64)
+        weight = 0.5 ** (age / self._half_life)
+        # What was turned over is known to be a slip, however young it is.
+        known = weight * np.where(slips, 1.0, 1.0 - np.exp(-age / turned_after[slips].mean()))
+        stands = (standing == 0.0, standing == 1.0)
+        return Flips(*(float(weight[slips & one].sum() / (known[one].sum() + _PRIOR_LABELS)) for one in stands))
 
     def state(self) -> list[object]:
         """Return everything as JSON values, exact."""
-        waiting = [[serial, *label] for serial, label in self._waiting.items()]
-        return [list(self._settled.all), self._scale, self.serial, waiting]
+        return [self.serial, [[serial, *label] for serial, label in self._latest.items()]]
 
     def load(self, state: list[object]) -> None:
         """Take a former :meth:`state` back; former releases counted otherwise: of theirs, the latest labels alone."""
-        *counted, scale, serial, waiting = state
-        assert isinstance(waiting, list)
-        assert isinstance(scale, float)
+        *former, serial, latest = state
         assert isinstance(serial, int)
-        is_former = len(counted) > 1
-        counts = counted[0]
-        assert isinstance(counts, list)
-        self._settled = _Counts() if is_former else _Counts(*counts)
-        self._scale, self.serial = scale, serial
-        self._waiting = {number: label[-2:] for number, *label in waiting}
-        self._latest = _Counts()
-        for first, standing in self._waiting.values():
-            self._latest.add(first, standing)
+        assert isinstance(latest, list)
+        self.serial = serial
+        # They did not note when a label was turned over.
+        self._latest = {
+            number: _Label(label[-2], label[-1], 1.0) if former else _Label(*label) for number, *label in latest
+        }

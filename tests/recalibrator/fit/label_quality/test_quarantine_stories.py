@@ -179,6 +179,35 @@ def test_labels_put_right_later_stayed_set_aside(in_quarantine: Story) -> None:
     assert (told["quarantined"], core.status().state) == (0, "active")
 
 
+def test_a_correction_after_a_quarantine_stayed_set_aside(lied_to: Story) -> None:
+    """The quarantine has ended; what its labelers put right afterwards is new evidence, and counts as it stands."""
+    core = Recalibrator.restore(settings(), lied_to.core.snapshot())
+    lies = [
+        (number, truth)
+        for number, event in lied_to.events
+        if isinstance(event, LabelledExample) and event != (truth := lied_to.truths[event.query_id])
+    ]
+    before, counting = quarantined(core), effective(core)
+    for number, truth in lies:
+        core.observe(truth.model_copy(update={"revision": 2, "labelled_at": START + timedelta(seconds=number)}))
+    assert len(lies) > 100
+    assert before - len(lies) <= quarantined(core) < 0.8 * before
+    assert effective(core) > counting
+    restored = Recalibrator.restore(settings(), core.snapshot())
+    assert (quarantined(restored), restored.snapshot()) == (quarantined(core), core.snapshot())
+
+
+def quarantined(core: Recalibrator) -> int:
+    told = core.status().details["label_audit"]
+    assert isinstance(told, dict)
+    assert isinstance(told["quarantined"], int)
+    return told["quarantined"]
+
+
+def effective(core: Recalibrator) -> float:
+    return core.evaluate().estimate.support.effective_labels
+
+
 def test_trusted_answers_confirm_a_common_failure() -> None:
     story = Story(failing_alike(), lambda _, label: label, 9_000)
     assert story.triggers()[:2] in (["audit", "labels_confirmed"], ["audit", "audit"])
