@@ -47,7 +47,9 @@ def summary(u: Floats, at_s: int, latency_s: float = 0.2) -> TrafficSummary:
     return TrafficSummary(workload="w", first_routed_at=at, last_routed_at=at, grid=GRID.spec, versions=(part,))
 
 
-def in_order_of_calls(seconds: int, spells: dict[int, int], *, harder_from: int | None = None) -> Iterator[TrafficSummary]:
+def in_order_of_calls(
+    seconds: int, spells: dict[int, int], *, harder_from: int | None = None
+) -> Iterator[TrafficSummary]:
     """Yield what is seen of a stream: in a spell, given by its first second and length, no large call ends."""
     random = np.random.default_rng(5)
     withheld: list[Floats] = []
