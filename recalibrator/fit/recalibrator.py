@@ -441,7 +441,7 @@ class Recalibrator:
 
     def _set_expectations(self, estimate: Estimate) -> None:
         """Set what detectors compare with: they see first labels, the curves are fitted to labels as they stand."""
-        flips = self._labels.revisions.flips()
+        flips = self._labels.flips
         labelled = max(1.0, estimate.support.effective_pairs)
         self._monitor.drift.expect(
             estimate.shift.agreement,

@@ -111,10 +111,11 @@ class Revisions:
         -----
         Exactly 0 where none of the latest labels was corrected.
         """
-        first, standing, turned_after = np.array(list(self._latest.values()), dtype=np.float64).reshape(-1, 3).T
-        slips = first != standing
-        if not slips.any():
+        # Every refit asks, and mostly there is nothing to compute.
+        if not any(label.first != label.standing for label in self._latest.values()):
             return Flips()
+        first, standing, turned_after = np.array(list(self._latest.values()), dtype=np.float64).T
+        slips = first != standing
         age = self.serial - np.fromiter(self._latest, np.float64)
         weight = 0.5 ** (age / self._half_life)
         # What was turned over is known to be a slip, however young it is.

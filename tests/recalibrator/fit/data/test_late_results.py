@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -14,8 +13,9 @@ from recalibrator.fit.data.late_results import LateResults
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.drift.monitors import DriftMonitors
 from recalibrator.grid import Grid
-from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
+from schemas.traffic import GridSpec, TrafficSummary
 from tests.support.cascade_stream import START, settings
+from tests.support.traffic import unpaired
 
 GRID = Grid(GridSpec())
 THRESHOLD = 0.3
@@ -27,24 +27,17 @@ Floats = NDArray[np.float64]
 
 def summary(u: Floats, at_s: int, latency_s: float = 0.2) -> TrafficSummary:
     """Summarise the results of a second; those above the threshold took a call of the large model."""
-    count = np.bincount(GRID.indices(u), minlength=GRID.cells)
-    filled, escalated = np.flatnonzero(count), int((u > THRESHOLD).sum())
-    nothing = (0,) * len(filled)
-    part = VersionTraffic(
-        calibration_version=1,
+    escalated = int((u > THRESHOLD).sum())
+    return unpaired(
+        GRID,
+        u,
+        at_s,
         queries=len(u),
-        cell=tuple(filled.tolist()),
-        count=tuple(count[filled].tolist()),
-        pairs=nothing,
-        agreeing=nothing,
-        pairs_explored=nothing,
         escalated=escalated,
         small_calls=len(u),
         large_calls=escalated,
         large_latency_s=latency_s * escalated,
     )
-    at = START + timedelta(seconds=at_s)
-    return TrafficSummary(workload="w", first_routed_at=at, last_routed_at=at, grid=GRID.spec, versions=(part,))
 
 
 def in_order_of_calls(

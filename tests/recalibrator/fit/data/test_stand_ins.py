@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from recalibrator.fit.publish.early_stopping import longest
 from recalibrator.grid import Grid
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 from tests.support.cascade_stream import START
+from tests.support.traffic import unpaired
 
 GRID = Grid(GridSpec())
 FULL_SHARE, THRESHOLD = 0.2, 0.3
@@ -35,23 +35,8 @@ def drawn(queries: int, random: np.random.Generator) -> tuple[Floats, Bools, Boo
 
 def summary(u: Floats, cause: Bools, in_full: Bools, at_s: int = 0) -> TrafficSummary:
     """Summarise queries whose calls are stopped where there is cause, unless they are drawn to run in full."""
-    known, spared = GRID.indices(u[~cause | in_full]), GRID.indices(u[cause & in_full])
-    count, of_spared = (np.bincount(cells, minlength=GRID.cells) for cells in (known, spared))
-    filled = np.flatnonzero(count)
-    nothing = (0,) * len(filled)
-    part = VersionTraffic(
-        calibration_version=1,
-        queries=len(u),
-        cell=tuple(filled.tolist()),
-        count=tuple(count[filled].tolist()),
-        pairs=nothing,
-        agreeing=nothing,
-        pairs_explored=nothing,
-        spared=tuple(of_spared[filled].tolist()),
-        stopped=int((cause & ~in_full).sum()),
-    )
-    at = START + timedelta(seconds=at_s)
-    return TrafficSummary(workload="w", first_routed_at=at, last_routed_at=at, grid=GRID.spec, versions=(part,))
+    seen, stopped = u[~cause | in_full], int((cause & ~in_full).sum())
+    return unpaired(GRID, seen, at_s, spared=u[cause & in_full], queries=len(u), stopped=stopped)
 
 
 def rates(by_cell: Floats) -> Floats:
