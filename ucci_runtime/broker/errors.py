@@ -18,11 +18,36 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from schemas.errors import UcciError
 
 
 class BrokerError(UcciError):
     """A broker call failed; the subclass says what to do."""
+
+
+Error = TypeVar("Error", bound=BrokerError)
+
+
+def without_frames(error: Error) -> Error:
+    """Return an error without the calls that it came through and the error that it came from.
+
+    Their frames hold the client that failed. Whatever is done about the error, with another client for minutes perhaps,
+    is to be done outside its ``except`` block, too: an error object of the client library (confluent-kafka 2.16, as
+    CPython sets it up) never lets go of the exception that was being handled when it was made.
+
+    Examples
+    --------
+    >>> try:
+    ...     raise RetryCall("slow") from ValueError("deep down")
+    ... except RetryCall as error:
+    ...     found = without_frames(error)
+    >>> (found.__traceback__, found.__cause__, found.__context__)
+    (None, None, None)
+    """
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 class RetryCall(BrokerError):

@@ -24,6 +24,7 @@ from ucci_runtime.broker.errors import (
     MetadataTooLong,
     RecreateProducer,
     TopicsUnusable,
+    without_frames,
 )
 from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
 from ucci_runtime.broker.kafka_producer import TransactionalProducer
@@ -137,14 +138,16 @@ class KafkaTransactionSession:
             self._producer.commit(offsets, group)
         except AccessDenied:
             raise
-        except AbortTransaction as error:
-            return self._abort(self._producer, error, offsets)
         except BrokerError as error:
-            return self._replace(error, offsets)
-        self._failures = 0
-        self._count("transactions", outcome="committed")
-        self._count("transaction_seconds", time.monotonic() - began_s)
-        return Committed(written)
+            failure = without_frames(error)
+        else:
+            self._failures = 0
+            self._count("transactions", outcome="committed")
+            self._count("transaction_seconds", time.monotonic() - began_s)
+            return Committed(written)
+        if isinstance(failure, AbortTransaction):
+            return self._abort(self._producer, failure, offsets)
+        return self._replace(failure, offsets)
 
     def serve(self) -> None:
         """Let the client report errors; never blocks."""
@@ -174,10 +177,12 @@ class KafkaTransactionSession:
         except AccessDenied:
             raise
         except BrokerError as second:
-            return self._replace(second, offsets)
-        self._count("transactions", outcome="aborted")
-        self._failed("transaction aborted", error)
-        return Aborted(str(error), isinstance(error, MetadataTooLong))
+            failure = without_frames(second)
+        else:
+            self._count("transactions", outcome="aborted")
+            self._failed("transaction aborted", error)
+            return Aborted(str(error), isinstance(error, MetadataTooLong))
+        return self._replace(failure, offsets)
 
     def _replace(self, error: BrokerError, offsets: Mapping[Input, OffsetCommit]) -> CommitEnd:
         """Replace the producer, then ask the group how the transaction ended."""

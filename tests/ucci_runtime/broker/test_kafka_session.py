@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.support.recalibrator_memory import Counts
 from ucci_runtime.broker import kafka_producer as producer
 from ucci_runtime.broker import kafka_session
-from ucci_runtime.broker.errors import AccessDenied, Fenced
+from ucci_runtime.broker.errors import AccessDenied, BrokerUnreachable, Fenced
 from ucci_runtime.broker.kafka_session import KafkaTransactionSession, SessionClients
 from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
 from ucci_runtime.broker.ports import Aborted, Committed, GroupOffsets, Unknown
@@ -209,6 +210,43 @@ def test_each_minute_of_an_outage_leaked_a_client(monkeypatch: pytest.MonkeyPatc
         made.close()
     for first, last in zip(held[0], held[-1], strict=True):
         assert last < first + len(held), f"threads and files at each replacement: {held}"
+
+
+@pytest.mark.parametrize("failing", ["send_offsets_to_transaction", "abort_transaction"])
+def test_each_outage_left_its_producer_behind(
+    script: dict[str, list[KafkaError]], monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Where the topics could not be checked either, the client's error kept the one being handled, for good."""
+    made = list[weakref.ref[ScriptedProducer]]()
+
+    class Noted(ScriptedProducer):
+        def __init__(self, properties: dict[str, Any]) -> None:
+            super().__init__(properties)
+            made.append(weakref.ref(self))
+
+    not_started = Producer({"bootstrap.servers": "127.0.0.1:1", "transactional.id": "unused", "log_level": 0})
+
+    def room() -> int:
+        try:
+            not_started.begin_transaction()
+        except KafkaException as error:
+            raise BrokerUnreachable(str(error)) from None
+        raise AssertionError("a transaction began without a broker")
+
+    monkeypatch.setattr(producer, "Producer", Noted)
+    monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
+    clients = SessionClients(lambda limit: {"message.max.bytes": limit}, {}, room)
+    session = KafkaTransactionSession("join", clients, LIMIT, stage_counts(), Event())
+    script |= {"commit_transaction": [GENERATION], "abort_transaction": [SPOILT]}
+    if failing == "send_offsets_to_transaction":
+        script[failing] = [TIMED_OUT]
+    gc.disable()
+    try:
+        assert isinstance(session.commit([RECORD], OFFSETS, "group"), Unknown)
+        assert [one() is not None for one in made] == [False, True], "alive: the former, the present"
+    finally:
+        gc.enable()
+        session.close()
 
 
 def test_a_stuck_call_holds_up_no_clean_end_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
