@@ -223,7 +223,7 @@ class Desk:
     def _correct_later(self, number: int, labeler: int, at_s: float, truth: Said) -> Said:
         """Let a labeler put a label right later; returns what is said at first."""
         draws = self._draws
-        self._put(at_s + float(draws.later_s[number]), number, labeler, truth)
+        self._put(at_s + self._habits.later * float(draws.later_s[number]), number, labeler, truth)
         return _careless(truth) if draws.kind[number] < 0.5 else self._flattering(number, truth)
 
     def _share(self, number: int, labeler: int, at_s: float, truth: Said) -> None:

@@ -215,6 +215,7 @@ MESSY = (
     _labelled(
         "corrections_trusted", "the same, with answers of trusted people to audits", wrong=0.20, trusted_err=True
     ),
+    _labelled("corrections_late", "20 % are wrong at first and corrected 15,000 queries later", wrong=0.20, later=15.0),
     _labelled("withdrawals", "5 % of labels are withdrawn 1,000 queries later", withdrawn=0.05),
     _labelled(
         "duplicate_labelers", "a third of the queries get 2 or 3 honest labels", shared=0.33, noise=0.01, resent=0.1

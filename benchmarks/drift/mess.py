@@ -100,6 +100,8 @@ class Habits:
     wrong : float
         Share of labels that are wrong at first, careless and flattering ones alike often; the same labeler corrects
         them later.
+    later : float
+        By how much later than usual; a label is usually corrected 1,000 queries later.
     trusted_err : bool
         Whether answers to audits are wrong at first as often as other labels, and corrected as late.
     withdrawn : float
@@ -121,6 +123,7 @@ class Habits:
     """
 
     wrong: float = 0.0
+    later: float = 1.0
     trusted_err: bool = False
     withdrawn: float = 0.0
     shared: float = 0.0

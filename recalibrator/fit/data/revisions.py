@@ -12,7 +12,8 @@ label counts by the share of corrections that come within its age, which the del
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from collections import deque
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,8 +22,14 @@ from recalibrator.fit.arrays import Floats
 _PRIOR_LABELS = 2.0
 """Never corrected, of each kind: a handful of labels must not make a share extreme."""
 
-_LATEST_LABELS = 500
-"""Labels that are remembered: what is corrected after as many others came is too late to say how people slip now."""
+_LATEST_LABELS = 4_096
+"""Labels that are remembered. Curves forget at a half-life of 4,000: what is corrected later, most of them hold as it
+was said first, as detectors see it."""
+
+_LATEST_DELAYS = 20
+"""Corrections by which it is known how long they take."""
+
+_WITHDRAWN = 2
 
 Chance = TypeVar("Chance", float, Floats)
 
@@ -52,21 +59,14 @@ class Flips(NamedTuple):
         return error * (1.0 - self.to_wrong) + (1.0 - error) * self.to_right
 
 
-class _Label(NamedTuple):
-    """One remembered label: its error at first and as it stands, and after how many others it was turned over."""
-
-    first: float
-    standing: float
-    turned_after: float = 0.0
-
-
 class Revisions:
     """The latest labels, by what they said first and what they say now.
 
     Parameters
     ----------
     half_life : float
-        In labels, of what they count for.
+        In labels, of what they count for; where corrections take longer, as many labels as come meanwhile: nobody can
+        know sooner how people slip.
     latest : int
         Labels remembered.
 
@@ -84,25 +84,34 @@ class Revisions:
 
     def __init__(self, half_life: float, latest: int = _LATEST_LABELS) -> None:
         self._half_life, self._kept = half_life, latest
-        self._latest: dict[int, _Label] = {}
+        # A ring: the label of a serial number has its place by the remainder.
+        self._standing = np.full(latest, _WITHDRAWN, np.uint8)
+        self._turned_after = np.zeros(latest)
+        self._delays: deque[float] = deque(maxlen=_LATEST_DELAYS)
         self.serial = 0
 
     def first(self, error: float) -> None:
         """Take the first label of a query; it gets the next serial number."""
-        self._latest[self.serial] = _Label(error, error)
+        place = self.serial % self._kept
+        self._standing[place], self._turned_after[place] = error, 0.0
         self.serial += 1
-        if len(self._latest) > self._kept:
-            del self._latest[next(iter(self._latest))]
 
     def moved(self, serial: float, after: float) -> None:
         """Take a correction: another error of a label stands now, unless it is the same."""
-        label = self._latest.get(int(serial))
-        if label is not None and label.standing != after:
-            self._latest[int(serial)] = label._replace(standing=after, turned_after=float(self.serial - int(serial)))
+        number = int(serial)
+        place, delay = number % self._kept, float(self.serial - number)
+        if delay > self._kept or self._standing[place] in {after, _WITHDRAWN}:
+            return
+        # What was turned over twice says again what it said first.
+        self._turned_after[place] = 0.0 if self._turned_after[place] else delay
+        self._standing[place] = after
+        self._delays.append(delay)
 
     def withdrawn(self, serial: float) -> None:
         """Forget a label."""
-        self._latest.pop(int(serial), None)
+        if self.serial - int(serial) <= self._kept:
+            place = int(serial) % self._kept
+            self._standing[place], self._turned_after[place] = _WITHDRAWN, 0.0
 
     def flips(self) -> Flips:
         """Return how first labels differ from what will stand.
@@ -111,29 +120,43 @@ class Revisions:
         -----
         Exactly 0 where none of the latest labels was corrected.
         """
+        slips = self._turned_after > 0.0
         # Every refit asks, and mostly there is nothing to compute.
-        if not any(label.first != label.standing for label in self._latest.values()):
+        if not slips.any():
             return Flips()
-        first, standing, turned_after = np.array(list(self._latest.values()), dtype=np.float64).T
-        slips = first != standing
-        age = self.serial - np.fromiter(self._latest, np.float64)
-        weight = 0.5 ** (age / self._half_life)
+        delay = sum(self._delays) / len(self._delays)
+        latest = self.serial - 1
+        age = (latest - np.arange(self._kept)) % self._kept + 1.0
+        weight = 0.5 ** (age / max(self._half_life, delay))
         # What was turned over is known to be a slip, however young it is.
-        known = weight * np.where(slips, 1.0, 1.0 - np.exp(-age / turned_after[slips].mean()))
-        stands = (standing == 0.0, standing == 1.0)
+        known = weight * np.where(slips, 1.0, 1.0 - np.exp(-age / delay))
+        stands = (self._standing == 0, self._standing == 1)
         return Flips(*(float(weight[slips & one].sum() / (known[one].sum() + _PRIOR_LABELS)) for one in stands))
 
     def state(self) -> list[object]:
-        """Return everything as JSON values, exact."""
-        return [self.serial, [[serial, *label] for serial, label in self._latest.items()]]
+        """Return everything as JSON values, exact: what stands as digits, oldest first, and each slip's delay."""
+        held = range(max(0, self.serial - self._kept), self.serial)
+        places = np.array(held, np.int64) % self._kept
+        after = self._turned_after[places]
+        slips = [[held[place], after.item(place)] for place in np.flatnonzero(after).tolist()]
+        return [self.serial, "".join(map(str, self._standing[places].tolist())), slips, list(self._delays)]
 
-    def load(self, state: list[object]) -> None:
+    def load(self, state: list[Any]) -> None:
         """Take a former :meth:`state` back; former releases counted otherwise: of theirs, the latest labels alone."""
-        *former, serial, latest = state
-        assert isinstance(serial, int)
-        assert isinstance(latest, list)
-        self.serial = serial
-        # They did not note when a label was turned over.
-        self._latest = {
-            number: _Label(label[-2], label[-1], 1.0) if former else _Label(*label) for number, *label in latest
-        }
+        serial, standing, slips, delays = state if isinstance(state[1], str) else _translated(state)
+        self.serial, kept = serial, standing[-self._kept :]
+        for number, stands in enumerate(kept, serial - len(kept)):
+            self._standing[number % self._kept] = int(stands)
+        for slipped, delay in slips:
+            self._turned_after[int(slipped) % self._kept] = delay
+        self._delays.extend(delays)
+
+
+def _translated(state: list[Any]) -> tuple[int, str, list[list[float]], list[float]]:
+    """Return the state of a former release as of today: each label by itself, and by some without its delay."""
+    *older, serial, latest = state
+    rows = [(one[0], one[-2], one[-1], 1.0) if older else tuple(one) for one in latest]
+    stands = {number: str(int(stands)) for number, _, stands, _ in rows}
+    kept = range(min(stands, default=serial), serial)
+    slips = [[number, delay] for number, first, standing, delay in rows if first != standing]
+    return serial, "".join(stands.get(number, str(_WITHDRAWN)) for number in kept), slips, [delay for _, delay in slips]
