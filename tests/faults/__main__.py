@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ from tests.faults.arena import RATE
 from tests.faults.campaign import ENTRIES, SOAKED, Entry, Row, Watching, run, soak
 from tests.faults.episodes import Episode
 from tests.faults.report import document, is_harmless, memory_table, soak_document, table
+from tests.faults.resident_memory import WARM_UP_S
 from ucci_stream.local.kafka_node import LocalBroker
 
 _CONSOLE = Console(stderr=True)
@@ -44,6 +46,9 @@ SoakOption = Annotated[
     float | None, typer.Option("--soak", min=0.5, help="Soak for so many minutes instead: a drawn fault every 10 s.")
 ]
 RateOption = Annotated[float, typer.Option(min=1.0, help="Queries a second of a soak.")]
+WarmUpOption = Annotated[
+    float, typer.Option("--warm-up", min=0.0, help="Seconds of a process's life before its memory counts, in a soak.")
+]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the report to this file.")]
 ListOption = Annotated[bool, typer.Option("--list", help="Name the kinds, and end.")]
 
@@ -56,6 +61,7 @@ def chaos(
     times: TimesOption = None,
     soak_minutes: SoakOption = None,
     rate: RateOption = RATE,
+    warm_up_s: WarmUpOption = WARM_UP_S,
     json_file: JsonOption = None,
     names: ListOption = False,
 ) -> None:
@@ -82,7 +88,8 @@ def chaos(
     try:
         with _broker() as (broker, directory), _shown() as watching:
             if soak_minutes is not None:
-                found = soak(broker, directory, soak_minutes, seed, watching, entries=chosen, rate=rate)
+                drawn = partial(soak, entries=chosen, rate=rate, warm_up_s=warm_up_s)
+                found = drawn(broker, directory, soak_minutes, seed, watching)
                 rows, made = found.rows, soak_document(found, command, seed, began_at)
             else:
                 rows = [

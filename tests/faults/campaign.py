@@ -21,7 +21,7 @@ from tests.faults.checker import Area, Finding
 from tests.faults.episodes import Episode, Kind
 from tests.faults.evidence import Evidence
 from tests.faults.fault_points import Stage
-from tests.faults.resident_memory import MemoryWatch, Slope, slopes
+from tests.faults.resident_memory import WARM_UP_S, MemoryWatch, Slope, over_time, slopes
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.local.processes import StackFailed
 
@@ -248,6 +248,7 @@ class Soak:
     memory: dict[str, Slope]
     minutes: float
     queries: int
+    memory_over_time: dict[str, list[tuple[float, float]]]
 
 
 def soak(
@@ -259,6 +260,7 @@ def soak(
     *,
     entries: Sequence[Entry] = ENTRIES,
     rate: float = RATE,
+    warm_up_s: float = WARM_UP_S,
 ) -> Soak:
     """Let a drawn fault befall the service every ten seconds, or when the last one is over; follow its memory.
 
@@ -267,6 +269,8 @@ def soak(
     entries : sequence of Entry
         The kinds to draw from, as far as a soak has them; one at least. Without kills each process has one life, whose
         memory shows whether it grows.
+    warm_up_s : float
+        Seconds of each process's life before its memory counts: a fit's grows until its window of labels is full.
     """
     draw = random.Random(f"{seed} soak")
     soaked = {entry.name: entry for entry in entries if entry.name in SOAKED}
@@ -290,7 +294,8 @@ def soak(
         letters = sum(1 for _ in evidence.of("dead-letters"))
         total = Row("soak", [], found, len(evidence.acknowledged), letters, [one.how for one in stage.ended])
         watching.on_row(total)
-    return Soak([*(row for row in rows.values() if row.episodes), total], slopes(watch.samples), passed, total.queries)
+    met = [row for row in rows.values() if row.episodes]
+    return Soak([*met, total], slopes(watch.samples, warm_up_s), passed, total.queries, over_time(watch.samples))
 
 
 def _one_fault(stage: Arena, entry: Entry, draw: random.Random) -> Iterator[Episode]:

@@ -178,7 +178,7 @@ by themselves, with exit code 1 and one line, and were started again as a superv
 
 _HOW_SOAKED = """\
 A drawn fault every 10 s, or when the one before is over. Memory is the resident set; its slope is least squares over
-each process's lives without their first 30 s. `router-0` is never killed."""
+each process's lives without their first 30 s, or what `--warm-up` says. `router-0` is never killed."""
 
 
 def page(campaign: Mapping[str, Any], soak: Mapping[str, Any] | None = None) -> str:

@@ -121,7 +121,8 @@ def memory_table(memory: Mapping[str, Slope]) -> Table:
 def soak_document(found: Soak, command: str, seed: int, began_at: datetime) -> dict[str, Any]:
     """Return a soak as JSON."""
     memory = {name: slope._asdict() for name, slope in sorted(found.memory.items())}
-    return document(found.rows, command, seed, began_at) | {"queries": found.queries, "memory": memory}
+    grown = {"memory": memory, "memory_over_time": found.memory_over_time}
+    return document(found.rows, command, seed, began_at) | {"queries": found.queries} | grown
 
 
 def _commit() -> str:

@@ -14,6 +14,7 @@ import numpy as np
 WARM_UP_S = 30.0
 """What a process takes in its first seconds (caches, arenas, code) says nothing of a leak."""
 
+SHOWN_S = 30.0
 _SAMPLE_S = 1.0
 _LEAST_SAMPLES = 10
 _MIB = 1_048_576.0
@@ -60,6 +61,18 @@ def slopes(samples: Iterable[Sample], warm_up_s: float = WARM_UP_S) -> dict[str,
         kept = [life for life in lives[name].values() if len(life) >= _LEAST_SAMPLES]
         found[name] = Slope(_common_slope(kept), sum(_span_s(life) for life in kept) / 60.0, len(kept), mib)
     return found
+
+
+def over_time(samples: Iterable[Sample], every_s: float = SHOWN_S) -> dict[str, list[tuple[float, float]]]:
+    """Return minutes of its life and MiB of each process, one reading for each so many seconds of a life."""
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    shown = set[tuple[str, int, int]]()
+    for sample in samples:
+        step = (sample.name, sample.pid, int(sample.age_s / every_s))
+        if step not in shown:
+            shown.add(step)
+            found[sample.name].append((round(sample.age_s / 60.0, 2), round(sample.mib, 1)))
+    return dict(found)
 
 
 def _common_slope(lives: list[list[Sample]]) -> float | None:
