@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import timedelta
 from itertools import compress
 from typing import Any
 
@@ -54,7 +53,6 @@ _STRANGE_QUERIES = 0.5
 
 _WORDS, _ANSWERS, _LABELER, _DELAY = Series("words"), Series(ANSWERS), Series("labeler"), Series("label_delay")
 _MOST = "most"
-_SECOND = timedelta(seconds=1)
 _LONGEST_DELAY_S = 1 << 24
 _DELAYS = tuple(str(1 << power) for power in range(_LONGEST_DELAY_S.bit_length()))
 _COUNT_MOST = 2**31
@@ -206,7 +204,8 @@ class MovementMonitor:
         if counts and example.label_reason != "audit":
             self._count_answer(example)
         self._table.add_one(_LABELER, (example.labeler or "unnamed")[:64])
-        delay_s = (example.labelled_at - example.routed_at) // _SECOND
+        delay = example.labelled_at - example.routed_at
+        delay_s = 86_400 * delay.days + delay.seconds
         self._table.add_one(_DELAY, _DELAYS[max(0, min(delay_s, _LONGEST_DELAY_S) - 1).bit_length()])
 
     def _count_answer(self, example: LabelledExample) -> None:
