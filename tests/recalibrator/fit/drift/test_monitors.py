@@ -45,3 +45,13 @@ def test_a_panel_read_back_weighs_the_next_label_the_same() -> None:
         one.on_label(None, 1.0, True, 1, 0, 0)
     assert panel.state() == restored.state()
     assert max(detector.status().statistic for detector in restored.detectors) > 0.3
+
+
+def test_evidence_below_a_share_is_what_the_status_shows() -> None:
+    """For every share, by whatever detector is nearest to an alarm."""
+    panel = DriftMonitors(3)
+    panel.expect(AGREEMENT, ERROR_GIVEN)
+    panel.on_label(None, 1.0, True, 1, 0, 0)
+    nearest = max(one.statistic / one.bound for one in panel.status(None).detectors)
+    assert nearest > 0.0
+    assert [panel.is_below(share) for share in (nearest / 2.0, nearest * 2.0)] == [False, True]
