@@ -141,7 +141,7 @@ class Costs:
     join_per_s : float
         Results a second that one join stores: ``python -m benchmarks.join_rows``.
     fit_label_us : float
-        CPU of the fit a label: 26 to fold it in, refits included (``observe_labels_alone`` of ``python -m
+        CPU of the fit a label: 25 to fold it in, refits included (``observe_labels_alone`` of ``python -m
         benchmarks.core``), and 15 to decode its record.
     query_bytes, result_bytes : float
         Of one record.
@@ -151,7 +151,7 @@ class Costs:
     call_us: float = 180.0
     broker_us: float = 25.0
     join_per_s: float = 4_700.0
-    fit_label_us: float = 41.0
+    fit_label_us: float = 40.0
     query_bytes: float = 300.0
     result_bytes: float = 1_100.0
 

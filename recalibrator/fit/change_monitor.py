@@ -284,7 +284,8 @@ class ChangeMonitor:
         """Whether no evidence to speak of says that anything moves: of the world, of labels, or of a proof."""
         if self.certifier is not None or not self.label_quality.is_trusting or not self.is_quiet:
             return False
-        return self.drift.is_below(self._constants.refit.calm_share)
+        share = self._constants.refit.calm_share
+        return all(one.statistic < share * one.bound for one in self.drift.detectors)
 
     def state(self) -> dict[str, Any]:
         """Return everything as JSON values, exact."""

@@ -250,10 +250,6 @@ class DriftMonitors:
         """Whether no detector suspects anything."""
         return self.worst == "ok"
 
-    def is_below(self, share: float) -> bool:
-        """Whether every detector's statistic is below this share of its bound."""
-        return all(one.statistic < share * one.bound for one in self.detectors)
-
     @property
     def worst(self) -> DriftState:
         """The worst of all detectors' states."""
