@@ -140,17 +140,18 @@ class Costs:
         CPU of the broker a query, read and answered: this benchmark.
     join_per_s : float
         Results a second that one join stores: ``python -m benchmarks.join_rows``.
-    fit_labels_per_s : float
-        Labels a second that one workload's fit folds in, refits included: ``python -m benchmarks.core``.
+    fit_label_us : float
+        CPU of the fit a label: 25 to fold it in, refits included (``observe_labels_alone`` of ``python -m
+        benchmarks.core``), and 15 to decode its record.
     query_bytes, result_bytes : float
         Of one record.
     """
 
-    router_us: float = 47.0
+    router_us: float = 37.5
     call_us: float = 180.0
     broker_us: float = 25.0
     join_per_s: float = 4_700.0
-    fit_labels_per_s: float = 14_300.0
+    fit_label_us: float = 40.0
     query_bytes: float = 300.0
     result_bytes: float = 1_100.0
 
@@ -199,7 +200,7 @@ def plan(
         "in_mb_per_s": round(per_s * record_bytes * replicas / 1e6, 1),
         "out_mb_per_s": round(per_s * out_bytes / 1e6, 1),
         "joins": math.ceil(per_s / costs.join_per_s / utilisation),
-        "fit_load": round(per_s / workloads * labelled / costs.fit_labels_per_s, 3),
+        "fit_load": round(per_s / workloads * labelled * costs.fit_label_us / 1e6, 3),
     }
 
 

@@ -140,7 +140,7 @@ class RiverMonitor(MovementMonitor):
         if self._table.filled < _LEAST_BLOCKS:
             self._fired.clear()
             return
-        before, after = self._table.splits()
+        before, after, _ = self._table.splits()
         allowed = (before.sum(axis=-1) >= _LEAST_BEFORE) & material(before, after)
         flagged = self._flagged(len(self._table)) & allowed.any(axis=1)
         if not flagged.any():

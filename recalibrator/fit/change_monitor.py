@@ -285,7 +285,7 @@ class ChangeMonitor:
         if self.certifier is not None or not self.label_quality.is_trusting or not self.is_quiet:
             return False
         share = self._constants.refit.calm_share
-        return all(one.statistic < share * one.bound for one in self.drift.status(None).detectors)
+        return all(one.statistic < share * one.bound for one in self.drift.detectors)
 
     def state(self) -> dict[str, Any]:
         """Return everything as JSON values, exact."""

@@ -7,7 +7,6 @@ it. The same events in the same order give byte-identical versions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from math import inf
 from typing import Any, Self
@@ -70,41 +69,26 @@ _SNAPSHOT_FORMAT = 4
 _DEFAULT_MAP = "isotonic"
 
 
-def of_signal(event: LabelledExample | TrafficSummary, signal: str) -> LabelledExample | TrafficSummary | None:
-    """Return what an event says about u as one signal measures it, or None where it says nothing."""
-    if isinstance(event, LabelledExample):
-        return event if event.signal == signal else None
-    return _restricted(event, lambda part: part.signal == signal)
+def _alike(summary: TrafficSummary, signal: str, mark: str | None) -> TrafficSummary | None:
+    """Return what a summary says about u as one signal measures it, of answers that rest on what is configured.
 
-
-def of_basis(event: LabelledExample | TrafficSummary, mark: str | None) -> LabelledExample | TrafficSummary | None:
-    """Return what an event says of answers that rest on what is configured, or None where it says nothing."""
-    if isinstance(event, LabelledExample):
-        return event if is_of_basis(event.basis, mark) else None
-    return _restricted(event, lambda part: is_of_basis(part.basis, mark))
-
-
-def _restricted(summary: TrafficSummary, counts: Callable[[VersionTraffic], bool]) -> TrafficSummary | None:
-    """Return the parts of a summary that count, or None where none does."""
-    parts = tuple(part for part in summary.versions if counts(part))
+    None where it says nothing of the kind.
+    """
+    parts = tuple(part for part in summary.versions if part.signal == signal and is_of_basis(part.basis, mark))
     if len(parts) == len(summary.versions):
         return summary
     return summary.model_copy(update={"versions": parts}) if parts else None
 
 
-def under_handoff(
-    event: LabelledExample | TrafficSummary, handoff: str | None
-) -> LabelledExample | TrafficSummary | None:
-    """Return what an event says while this is handed over, or None where it says nothing.
+def _under_handoff(summary: TrafficSummary, handoff: str | None) -> TrafficSummary:
+    """Return what a summary says while this is handed over.
 
     The small model answers alike under all handoffs, so that u counts; what the large one answers does not.
     """
-    if isinstance(event, LabelledExample):
-        return event if event.handoff == handoff else None
-    if all(part.handoff == handoff for part in event.versions):
-        return event
-    parts = (part if part.handoff == handoff else _without_pairs(part) for part in event.versions)
-    return event.model_copy(update={"versions": tuple(parts)})
+    if all(part.handoff == handoff for part in summary.versions):
+        return summary
+    parts = (part if part.handoff == handoff else _without_pairs(part) for part in summary.versions)
+    return summary.model_copy(update={"versions": tuple(parts)})
 
 
 def _without_pairs(part: VersionTraffic) -> VersionTraffic:
@@ -212,24 +196,25 @@ class Recalibrator:
         """
         if event.workload != self.settings.name:
             raise ValueError(f"workload: is {event.workload!r}, but this core keeps {self.settings.name!r}")
+        if isinstance(event, LabelledExample):
+            return self._observe_label(event) if self._is_alike(event) else None
         if isinstance(event, Command):
             return self._apply_command(event)
+        alike = _alike(event, self.settings.uncertainty, self._basis_mark)
+        return None if alike is None else self._observe_traffic(_under_handoff(alike, self._handoff.name))
+
+    def _is_alike(self, example: LabelledExample) -> bool:
+        """Whether u was measured, and both answers made, as they are now; counts a label of which that is not true."""
         # Values of u that were measured differently do not belong on one axis.
-        measured_alike = of_signal(event, self.settings.uncertainty)
-        if measured_alike is None:
-            self._counters.of_other_signal += isinstance(event, LabelledExample)
-            return None
-        based_alike = of_basis(measured_alike, self._basis_mark)
-        if based_alike is None:
-            self._counters.of_other_basis += isinstance(event, LabelledExample)
-            return None
-        made_alike = under_handoff(based_alike, self._handoff.name)
-        if made_alike is None:
+        if example.signal != self.settings.uncertainty:
+            self._counters.of_other_signal += 1
+        elif not is_of_basis(example.basis, self._basis_mark):
+            self._counters.of_other_basis += 1
+        elif example.handoff != self._handoff.name:
             self._counters.of_other_handoff += 1
-            return None
-        if isinstance(made_alike, LabelledExample):
-            return self._observe_label(made_alike)
-        return self._observe_traffic(made_alike)
+        else:
+            return True
+        return False
 
     def raise_version_floor(self, version: int) -> None:
         """Give the next version a number above this one: the highest valid one on the calibration topic.

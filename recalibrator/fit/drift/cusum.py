@@ -126,10 +126,10 @@ class Cusum:
             rising = self._log_odds * hits - trials * log(1.0 - highest + odds * highest)
             falling = -self._log_odds * hits - trials * log(1.0 - lowest + lowest / odds)
             return rising, falling, int(trials)
-        total = float(np.sum(hits))
+        total = float(np.add.reduce(hits))
         rising = self._log_odds * total - float(trials @ np.log(1.0 - highest + odds * highest))
         falling = -self._log_odds * total - float(trials @ np.log(1.0 - lowest + lowest / odds))
-        return rising, falling, int(np.sum(trials))
+        return rising, falling, int(np.add.reduce(trials))
 
     def restart(self) -> None:
         """Forget the sums, not the alarms."""
@@ -140,6 +140,11 @@ class Cusum:
     def statistic(self) -> float:
         """The larger of both log likelihood ratios, what is expected being an estimate."""
         return max(self.up / (1.0 + self.up_leverage), self.down / (1.0 + self.down_leverage))
+
+    @property
+    def bound(self) -> float:
+        """The statistic at which it fires."""
+        return self.rules.bound
 
     @property
     def _suspected_since_us(self) -> int | None:

@@ -89,6 +89,16 @@ class Detector(Protocol):
         """``ok``, ``suspected`` or ``drifted``."""
         ...
 
+    @property
+    def statistic(self) -> float:
+        """How near an alarm is."""
+        ...
+
+    @property
+    def bound(self) -> float:
+        """The statistic at which it fires."""
+        ...
+
     def update(self, seen: Outcomes) -> Alarm | None:
         """Take outcomes in; return an alarm if they raise one."""
         ...

@@ -99,16 +99,26 @@ class RiverDetector:
         """``drifted`` for a while after an alarm, else ``ok``: river does not say how close an alarm is."""
         return "drifted" if self._alarmed_us is not None and self._since_alarm < _SETTLED else "ok"
 
+    @property
+    def statistic(self) -> float:
+        """1 while it is drifted, else 0."""
+        return float(self.drift_state == "drifted")
+
+    @property
+    def bound(self) -> float:
+        """1, since river does not say how close an alarm is."""
+        return 1.0
+
     def status(self) -> DetectorStatus:
-        """Return its state, with a statistic of 1 while it is drifted and a bound of 1."""
+        """Return its state, with its statistic and its bound."""
         state = self.drift_state
         return DetectorStatus(
             name=self.name,
             watches=self.channel.watches,
             needs_labels=self.channel.needs_labels,
             state=state,
-            statistic=float(state == "drifted"),
-            bound=1.0,
+            statistic=self.statistic,
+            bound=self.bound,
             since=from_us(self._alarmed_us) if state == "drifted" and self._alarmed_us is not None else None,
             alarms=self._alarms,
         )

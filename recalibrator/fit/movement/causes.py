@@ -71,10 +71,25 @@ def shares(counts: Floats) -> Floats:
     return found
 
 
-def material(before: Floats, after: Floats) -> Bools:
-    """Return where shares differ enough to matter, shape (...)."""
-    both = (before.sum(axis=-1) > 0.0) & (after.sum(axis=-1) > 0.0)
-    distance = np.abs(shares(after) - shares(before)).sum(axis=-1) / 2.0
+def material(before: Floats, after: Floats, sizes: tuple[Floats, Floats] | None = None) -> Bools:
+    """Return where shares differ enough to matter.
+
+    Parameters
+    ----------
+    before, after : ndarray, shape (..., categories)
+    sizes : tuple of ndarray, shape (...), optional
+        Their sums over categories, where these are known.
+
+    Returns
+    -------
+    ndarray, shape (...)
+    """
+    size_before, size_after = (before.sum(axis=-1), after.sum(axis=-1)) if sizes is None else sizes
+    both = (size_before > 0.0) & (size_after > 0.0)
+    share_before, share_after = (
+        counts / np.maximum(size, 1.0)[..., None] for counts, size in ((before, size_before), (after, size_after))
+    )
+    distance = np.abs(share_after - share_before).sum(axis=-1) / 2.0
     found: Bools = both & (distance >= MATERIAL_SHARE)
     return found
 

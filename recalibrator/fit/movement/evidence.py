@@ -36,10 +36,11 @@ def log_bayes_factor(before: Floats, after: Floats) -> Floats:
     >>> log_bayes_factor(before, after).round(1).tolist()
     [-2.5, 24.4]
     """
-    known = (before + after) > 0.0
-    prior = np.where(known, _PRIOR, 0.0)
-    both = _log_marginal(before, known, prior) + _log_marginal(after, known, prior)
-    return both - _log_marginal(before + after, known, prior)
+    pooled = before + after
+    known = pooled > 0.0
+    first, second, together = _log_marginal(np.array((before, after, pooled)), known, np.where(known, _PRIOR, 0.0))
+    found: Floats = first + second - together
+    return found
 
 
 def _log_marginal(counts: Floats, known: Bools, prior: Floats) -> Floats:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import timedelta
 from itertools import compress
 from typing import Any
 
@@ -54,7 +53,6 @@ _STRANGE_QUERIES = 0.5
 
 _WORDS, _ANSWERS, _LABELER, _DELAY = Series("words"), Series(ANSWERS), Series("labeler"), Series("label_delay")
 _MOST = "most"
-_SECOND = timedelta(seconds=1)
 _LONGEST_DELAY_S = 1 << 24
 _DELAYS = tuple(str(1 << power) for power in range(_LONGEST_DELAY_S.bit_length()))
 _COUNT_MOST = 2**31
@@ -206,7 +204,8 @@ class MovementMonitor:
         if counts and example.label_reason != "audit":
             self._count_answer(example)
         self._table.add_one(_LABELER, (example.labeler or "unnamed")[:64])
-        delay_s = (example.labelled_at - example.routed_at) // _SECOND
+        delay = example.labelled_at - example.routed_at
+        delay_s = 86_400 * delay.days + delay.seconds
         self._table.add_one(_DELAY, _DELAYS[max(0, min(delay_s, _LONGEST_DELAY_S) - 1).bit_length()])
 
     def _count_answer(self, example: LabelledExample) -> None:
@@ -230,14 +229,15 @@ class MovementMonitor:
 
     def _count_words(self, sampled: SampledWords) -> None:
         """Count sampled queries by how strange their words are."""
-        strange = list(map(self._learned.vocabulary.strangeness, sampled.words))
-        columns = [(None, ("",) * len(strange)), *sampled.segments.items()]
-        for segment, values in columns:
-            queries_like = list(zip(values, strange, strict=True))
-            seen, risen = Counter(queries_like), Counter(compress(queries_like, sampled.escalated))
-            for (value, category), queries in sorted(seen.items()):
-                series = _WORDS if segment is None else Series("words", segment, self._watched(segment, value))
-                self._table.add(series, {category: (queries, risen[value, category])})
+        strange = self._learned.vocabulary.strangeness_of_each(sampled.words)
+        seen, risen = Counter(strange), Counter(compress(strange, sampled.escalated))
+        self._table.add(_WORDS, {category: (seen[category], risen[category]) for category in sorted(seen)})
+        for segment, values in sampled.segments.items():
+            pairs = list(zip(values, strange, strict=True))
+            seen_in, risen_in = Counter(pairs), Counter(compress(pairs, sampled.escalated))
+            for (value, category), queries in sorted(seen_in.items()):
+                series = Series("words", segment, self._watched(segment, value))
+                self._table.add(series, {category: (queries, risen_in[value, category])})
 
     def _watched(self, segment: str, value: str | None) -> str:
         return value if value is not None and value in self._learned.watched(segment) else OTHER
@@ -260,8 +260,8 @@ class MovementMonitor:
         table = self._table
         if table.filled < _LEAST_BLOCKS:
             return
-        before, after = table.splits()
-        allowed = (before.sum(axis=-1) >= _LEAST_BEFORE) & material(before, after)
+        before, after, sizes = table.splits()
+        allowed = (sizes[0] >= _LEAST_BEFORE) & material(before, after, sizes)
         # Only what is material takes part, and only what the counts show clearly: in quiet traffic that is nothing.
         factors = np.full(allowed.shape, -np.inf)
         factors[allowed] = log_bayes_factor(before[allowed], after[allowed])

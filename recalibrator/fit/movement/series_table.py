@@ -125,9 +125,10 @@ class SeriesTable:
             self._before += self._recent[:, 0]
             self._recent[:size, :-1] = self._recent[:size, 1:]
             heavy = self._before[:, :, 0].sum(axis=1) > _REFERENCE_MOST
-            self._before[heavy] //= 2
-            self._scatter[heavy] /= 2.0
-            self._pairs[heavy] /= 2.0
+            if heavy.any():
+                self._before[heavy] //= 2
+                self._scatter[heavy] /= 2.0
+                self._pairs[heavy] /= 2.0
             self.filled -= 1
         self._recent[: len(self), self.filled] = self.open
         self.filled += 1
@@ -168,12 +169,22 @@ class SeriesTable:
         """The latest blocks, oldest first, shape (series, blocks, categories, 2)."""
         return self._recent[: len(self), : self.filled]
 
-    def splits(self) -> tuple[Floats, Floats]:
-        """Return queries by category before and from each recent block on, shape (series, blocks, categories) each."""
+    def splits(self) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+        """Return queries by category before and from each recent block on, and how many these are.
+
+        Returns
+        -------
+        before, after : ndarray, shape (series, blocks, categories)
+        sizes : tuple of ndarray, shape (series, blocks)
+            Their sums over categories.
+        """
         queries = self.recent[..., 0].astype(np.float64)
         sums = np.cumsum(queries, axis=1)
-        before = self._before[: len(self), None, :, 0] + sums - queries
-        return before, sums[:, -1:] - sums + queries
+        sums += self._before[: len(self), None, :, 0]
+        before, whole = sums - queries, sums[:, -1:]
+        # Whole numbers: their sums are exact in any order, and adding up short rows costs more than all else here.
+        size_before = np.add.reduce(before, axis=-1)
+        return before, whole - before, (size_before, np.add.reduce(whole, axis=-1) - size_before)
 
     def part(self, block: int) -> tuple[Counts, Counts]:
         """Return the counts before a recent block and from it on, shape (series, categories, 2) each."""

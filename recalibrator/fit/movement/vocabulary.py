@@ -50,12 +50,15 @@ class Vocabulary:
 
     def strangeness(self, words: Sequence[int]) -> str:
         """Return how many of a query's words are rare or new: ``none``, ``few`` (to a quarter), ``some``, ``most``."""
+        return self.strangeness_of_each((words,))[0]
+
+    def strangeness_of_each(self, queries: Sequence[Sequence[int]]) -> list[str]:
+        """Return the same of many queries."""
         usual = self._usual
+        if usual is None:
+            return ["none"] * len(queries)
         # Nearly all queries have usual words alone.
-        if usual is None or usual.issuperset(words):
-            return "none"
-        share = sum([word not in usual for word in words]) / len(words)
-        return "few" if share <= _FEW else "some" if share <= _SOME else "most"
+        return ["none" if usual.issuperset(words) else _strangeness(words, usual) for words in queries]
 
     def state(self) -> dict[str, Any]:
         """Return everything as JSON values, exact."""
@@ -66,3 +69,8 @@ class Vocabulary:
         self._counts = unpack(state["counts"], self._counts)
         self._queries = state["queries"]
         self._usual = self._most_frequent() if state["is_known"] else None
+
+
+def _strangeness(words: Sequence[int], usual: frozenset[int]) -> str:
+    share = sum([word not in usual for word in words]) / len(words)
+    return "few" if share <= _FEW else "some" if share <= _SOME else "most"

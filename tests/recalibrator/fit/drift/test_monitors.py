@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalibrator.fit.drift.monitors import DriftMonitors
+from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
 from recalibrator.fit.estimate.agreement import chances_of
 from recalibrator.fit.label_quality.audit_test import log_likelihood_ratios
 
@@ -45,3 +45,13 @@ def test_a_panel_read_back_weighs_the_next_label_the_same() -> None:
         one.on_label(None, 1.0, True, 1, 0, 0)
     assert panel.state() == restored.state()
     assert max(detector.status().statistic for detector in restored.detectors) > 0.3
+
+
+def test_detectors_are_as_near_to_an_alarm_as_they_say() -> None:
+    """Refits wait by a detector's own numbers, and people read the status: both are the same."""
+    panel = DriftMonitors(3)
+    panel.expect(AGREEMENT, ERROR_GIVEN)
+    panel.on_label(Predicted(0.1), 1.0, True, 1, 0, 0)
+    shown = [(one.statistic, one.bound) for one in panel.status(None).detectors]
+    assert [(one.statistic, one.bound) for one in panel.detectors] == shown
+    assert max(statistic for statistic, _ in shown) > 0.0
