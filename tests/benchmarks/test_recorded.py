@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from benchmarks.recorded.__main__ import main
-from benchmarks.recorded.experiment import _recovery
+from benchmarks.recorded.clairvoyant import Clairvoyant
+from benchmarks.recorded.experiment import _recovery, policy_at_start
 from benchmarks.recorded.parts import main as parts
 from benchmarks.recorded.policies import ENTRIES, ByPhase, Entry, static_threshold
 from benchmarks.recorded.released import Released
@@ -176,11 +177,13 @@ def test_expected_micro_f1_is_the_mean_over_many_draws() -> None:
     assert blocks.realised.std() > 0.002
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.name != "service_strict"], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "entry", [entry for entry in ENTRIES if not entry.name.endswith("_strict")], ids=lambda e: e.name
+)
 def test_no_policy_knows_a_large_answer_that_did_not_run(entry: Entry, stream: Stream) -> None:
-    routed = simulate(entry.make(TARGET), stream)
+    routed = simulate(policy_at_start(entry, TARGET, stream), stream)
     changed = with_unseen_answers_changed(stream, routed.above | routed.explored)
-    again = simulate(entry.make(TARGET), changed)
+    again = simulate(policy_at_start(entry, TARGET, changed), changed)
     assert np.array_equal(routed.threshold, again.threshold)
 
 
@@ -309,6 +312,19 @@ def test_service_starts_static_and_counts_labels(stream: Stream) -> None:
     assert status.labels.requested == int(routed.labelled.sum())
     assert status.labels.received == arrived + len(offline)
     assert service.versions > 1
+
+
+def test_clairvoyant_routes_alike_until_a_phase_ends(stream: Stream) -> None:
+    """Until the first change a clairvoyant is our service; then it explores and forgets."""
+    ours = simulate(Service(TARGET, safety=0.5), stream)
+    seer = Clairvoyant(TARGET, safety=0.5)
+    seer.foresee(stream)
+    told = simulate(seer, stream)
+    change = int(np.argmax(stream.phase))
+    np.testing.assert_array_equal(told.threshold[:change], ours.threshold[:change])
+    assert (told.exploration[change : change + BLOCK] == EXPLORED).all()
+    assert not np.array_equal(told.threshold[change:], ours.threshold[change:])
+    assert seer.core.status().labels.received < int(told.labelled[change:].sum()) + 450
 
 
 def test_a_wrong_label_reports_one_error_more_of_either_model() -> None:
