@@ -26,12 +26,14 @@ class Clairvoyant(Service):
         self._labels: list[LabelledExample] = []
         self._traffic: list[TrafficSummary] = []
         self._changes: list[int] = []
+        self._late = 0
         self._changed_at = START
         self._rebuild_at: list[int] = []
         super().__init__(target, safety, **tuned)
 
-    def foresee(self, stream: Stream) -> None:
-        """Learn at which queries the phases of a stream begin."""
+    def foresee(self, stream: Stream, late: int = 0) -> None:
+        """Learn at which queries the phases of a stream begin, each so many queries late."""
+        self._late = late
         self._changes = (np.flatnonzero(np.diff(stream.phase)) + 1).tolist()
 
     @property
@@ -48,9 +50,8 @@ class Clairvoyant(Service):
         """Hand on a batch of traffic; what follows it may be another world."""
         super().see(routed)
         following = int(routed.rows[-1]) + 1
-        if self._changes and self._changes[0] <= following:
-            self._changes.pop(0)
-            self._changed_at, self._rebuild_at = time_of(following), list(REBUILT_AFTER)
+        if self._changes and self._changes[0] + self._late <= following:
+            self._changed_at, self._rebuild_at = time_of(self._changes.pop(0)), list(REBUILT_AFTER)
             self._rebuild_when_due()
 
     def learn(self, labelled: Routed) -> None:

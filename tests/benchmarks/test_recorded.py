@@ -13,6 +13,7 @@ import pytest
 from benchmarks.recorded.__main__ import main
 from benchmarks.recorded.clairvoyant import Clairvoyant
 from benchmarks.recorded.experiment import _recovery, policy_at_start
+from benchmarks.recorded.frontier import main as frontier
 from benchmarks.recorded.parts import main as parts
 from benchmarks.recorded.policies import ENTRIES, ByPhase, Entry, static_threshold
 from benchmarks.recorded.released import Released
@@ -345,6 +346,20 @@ def test_the_service_without_a_part_is_compared_stream_by_stream(
     row = capsys.readouterr().out.splitlines()[-1]
     assert row.startswith("| mix detectors | ")
     assert row.count("±") == 2
+
+
+def test_the_frontier_has_a_row_for_each_policy_and_margin(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.recorded.frontier.QUERIES", BLOCK)
+    frontier(["--seeds", "3", "--safeties", "0", "1", "--late", "0", "1000"])
+    rows = capsys.readouterr().out.splitlines()[2:]
+    shown = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    names = ("This project", "told at once", "told 1,000 queries late")
+    assert [row[:2] for row in shown] == [[name, safety] for safety in "01" for name in names]
+    for _, _, on_target, _, at_once, later in shown:
+        assert float(on_target) == pytest.approx(1.0 - float(at_once) / len(PHASES), abs=1e-3)
+        assert float(later) == 0.0
 
 
 def test_recovery_counts_queries_up_to_the_first_block_on_target() -> None:
