@@ -53,12 +53,12 @@ def measure(policy: Service, stream: Stream, known: list[Oracle], best: float) -
     return Held(1.0 - float(lost.mean()), float(blocks.sequential.mean()) / best - 1.0, at_once, later)
 
 
-def policies(safeties: Sequence[float], lates: Sequence[int], stream: Stream) -> dict[tuple[str, float], Service]:
+def policies(safeties: Sequence[float], delays: Sequence[int], stream: Stream) -> dict[tuple[str, float], Service]:
     """Return by name and margin what is compared, at the start of a stream."""
     found: dict[tuple[str, float], Service] = {}
     for safety in safeties:
         found["This project", safety] = Service(TARGET, safety)
-        for late in lates:
+        for late in delays:
             told = Clairvoyant(TARGET, safety)
             told.foresee(stream, late)
             found[f"told {late:,} queries late" if late else "told at once", safety] = told
