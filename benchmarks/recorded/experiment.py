@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.recorded.policies import ENTRIES, ORACLE, ByPhase
+from benchmarks.recorded.clairvoyant import Clairvoyant
+from benchmarks.recorded.policies import ENTRIES, ORACLE, ByPhase, Entry
 from benchmarks.recorded.scoring import BLOCK, Blocks, Oracle, oracles, score
-from benchmarks.recorded.simulate import simulate
+from benchmarks.recorded.simulate import Policy, simulate
 from benchmarks.recorded.stream import PHASES, Floats, Phase, Stream, draw_stream
 
 TARGET = 0.91
@@ -66,10 +67,17 @@ def _play(stream: Stream, known: list[Oracle], target: float, told: Told) -> lis
     found = [("oracle", score(simulate(oracle, stream), stream, known))]
     for entry in ENTRIES:
         told(entry.title)
-        policy = entry.make(target)
-        routed = simulate(policy, stream)
+        routed = simulate(policy_at_start(entry, target, stream), stream)
         found.append((entry.name, score(routed, stream, known, alone=entry.name == "large")))
     return found
+
+
+def policy_at_start(entry: Entry, target: float, stream: Stream) -> Policy:
+    """Return a policy of the comparison at the start of a stream, told of its changes if it is to know of them."""
+    policy = entry.make(target)
+    if isinstance(policy, Clairvoyant):
+        policy.foresee(stream)
+    return policy
 
 
 def _overall(blocks: list[Blocks], oracle: list[Blocks]) -> dict[str, Any]:

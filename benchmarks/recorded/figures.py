@@ -24,6 +24,8 @@ COLOURS = {
     "naive": "#7a5195",
     "propensity": "#5b8c3a",
     "stratified": "#5b8c3a",
+    "clairvoyant": "#2f9e8f",
+    "clairvoyant_strict": "#2f9e8f",
     "large": "#9aa5b1",
     "oracle": "#1f2933",
 }
@@ -34,6 +36,8 @@ _LABELS = {
     "propensity": (9, -18),
     "service": (-9, 5),
     "service_strict": (-9, 9),
+    "clairvoyant": (-9, 8),
+    "clairvoyant_strict": (9, 9),
 }
 """Where a label stands from its point, in points, away from its neighbours; elsewhere right above it."""
 _SHOWN = {"static": 1.4, "released": 1.4, "naive": 1.4, "stratified": 1.4, "service": 2.6}

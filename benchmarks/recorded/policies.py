@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from benchmarks.recorded.clairvoyant import Clairvoyant
 from benchmarks.recorded.released import Released, Reselected
 from benchmarks.recorded.service import Service
 from benchmarks.recorded.simulate import Policy, Routed
@@ -82,6 +83,8 @@ ENTRIES = (
     Entry("reselected", "ucci-router, theta re-selected", lambda target: Reselected(offline_outcomes(), target)),
     Entry("service", "This project", lambda target: Service(target, SAFETY)),
     Entry("service_strict", "This project, safety 1", lambda target: Service(target, STRICT_SAFETY)),
+    Entry("clairvoyant", "Clairvoyant", lambda target: Clairvoyant(target, SAFETY)),
+    Entry("clairvoyant_strict", "Clairvoyant, safety 1", lambda target: Clairvoyant(target, STRICT_SAFETY)),
     Entry("large", "Large only", lambda _: Static(KEEP_NONE)),
 )
 ORACLE = "Oracle, by phase"

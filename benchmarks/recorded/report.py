@@ -157,6 +157,12 @@ def _findings(results: dict[str, Any]) -> str:
             f"This project holds {held('service')} of the shifted blocks at {over('service')}, with a safety of 1 "
             f"{held('service_strict')} at {over('service_strict')}."
         ),
+        (
+            "The clairvoyant is this project told at each change of phase that something has changed, though not what, "
+            f"with the same labels and margins: {held('clairvoyant')} at {over('clairvoyant')}, with a safety of 1 "
+            f"{held('clairvoyant_strict')} at {over('clairvoyant_strict')}. What it holds beyond this project is the "
+            "price of detecting; what it lacks, so few and so late labels do not tell in time."
+        ),
     ]
     return "\n".join(f"- {line}" for line in lines)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -63,14 +63,20 @@ class Service:
                 "cost": {"small": 1.0, "large": _LARGE_COST},
             }
         )
-        self.core = Recalibrator(self._settings, with_constants(DEFAULT, **tuned))
-        for example in offline_examples(offline_set(load_traffic()), WORKLOAD, START):
-            self.core.observe(example)
-        self.core.observe(Command(workload=WORKLOAD, action="bootstrap", issued_by="benchmark", issued_at=START))
+        self._constants = with_constants(DEFAULT, **tuned)
+        self._start_anew(offline_examples(offline_set(load_traffic()), WORKLOAD, START), START)
         self._grid = Grid(self.core.constants.grid)
         self._issued: list[tuple[int, CalibrationVersion]] = []
         self.triggers: list[str] = []
         self._remember(-1)
+
+    def _start_anew(self, known: Iterable[Observation], now: datetime, floor: int = 0) -> None:
+        """Bootstrap a fresh core on what is known, with versions above a floor."""
+        self.core = Recalibrator(self._settings, self._constants)
+        self.core.raise_version_floor(floor)
+        for event in known:
+            self.core.observe(event)
+        self.core.observe(Command(workload=WORKLOAD, action="bootstrap", issued_by="benchmark", issued_at=now))
 
     @property
     def threshold(self) -> float:
@@ -125,8 +131,8 @@ class Service:
             routed.explored,
             routed.outcomes.agree,
             routed.labelled,
-            _time(int(routed.rows[0])),
-            _time(int(routed.rows[-1])),
+            time_of(int(routed.rows[0])),
+            time_of(int(routed.rows[-1])),
         )
         version = self._in_force(int(routed.rows[0])).version
         return summarise(batch, self._grid, WORKLOAD, version, _LARGE_COST)
@@ -149,13 +155,13 @@ class Service:
                 small=_counts(outcomes.small_hits[place], outcomes.small_named[place]),
                 large=_counts(outcomes.large_hits[place], outcomes.large_named[place]) if ran else None,
                 gold_count=int(outcomes.gold[place]),
-                large_probability=1.0 if above else version.exploration_probability,
+                large_probability=1.0 if above else float(labelled.exploration[place]),
                 label_probability=LABELLED_ESCALATED if above else LABELLED_KEPT,
                 label_requested=True,
                 reason="small_failed" if failed else "threshold" if above else kept_or_explored,
                 agree=bool(outcomes.agree[place]) if ran else None,
-                routed_at=_time(row),
-                labelled_at=_time(row),
+                routed_at=time_of(row),
+                labelled_at=time_of(row),
             )
 
 
@@ -163,5 +169,6 @@ def _counts(hits: int, named: int) -> OutcomeCounts:
     return OutcomeCounts(true_positives=int(hits), predicted=int(named))
 
 
-def _time(row: int) -> datetime:
+def time_of(row: int) -> datetime:
+    """Return when a query of the stream is routed."""
     return START + timedelta(seconds=SECONDS_A_QUERY * (row + 1))

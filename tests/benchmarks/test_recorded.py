@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from benchmarks.recorded.__main__ import main
-from benchmarks.recorded.experiment import _recovery
+from benchmarks.recorded.clairvoyant import Clairvoyant
+from benchmarks.recorded.experiment import _recovery, policy_at_start
+from benchmarks.recorded.frontier import main as frontier
 from benchmarks.recorded.parts import main as parts
 from benchmarks.recorded.policies import ENTRIES, ByPhase, Entry, static_threshold
 from benchmarks.recorded.released import Released
@@ -176,11 +178,13 @@ def test_expected_micro_f1_is_the_mean_over_many_draws() -> None:
     assert blocks.realised.std() > 0.002
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.name != "service_strict"], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "entry", [entry for entry in ENTRIES if not entry.name.endswith("_strict")], ids=lambda e: e.name
+)
 def test_no_policy_knows_a_large_answer_that_did_not_run(entry: Entry, stream: Stream) -> None:
-    routed = simulate(entry.make(TARGET), stream)
+    routed = simulate(policy_at_start(entry, TARGET, stream), stream)
     changed = with_unseen_answers_changed(stream, routed.above | routed.explored)
-    again = simulate(entry.make(TARGET), changed)
+    again = simulate(policy_at_start(entry, TARGET, changed), changed)
     assert np.array_equal(routed.threshold, again.threshold)
 
 
@@ -311,6 +315,19 @@ def test_service_starts_static_and_counts_labels(stream: Stream) -> None:
     assert service.versions > 1
 
 
+def test_clairvoyant_routes_alike_until_a_phase_ends(stream: Stream) -> None:
+    """Until the first change a clairvoyant is our service; then it explores and forgets."""
+    ours = simulate(Service(TARGET, safety=0.5), stream)
+    seer = Clairvoyant(TARGET, safety=0.5)
+    seer.foresee(stream)
+    told = simulate(seer, stream)
+    change = int(np.argmax(stream.phase))
+    np.testing.assert_array_equal(told.threshold[:change], ours.threshold[:change])
+    assert (told.exploration[change : change + BLOCK] == EXPLORED).all()
+    assert not np.array_equal(told.threshold[change:], ours.threshold[change:])
+    assert seer.core.status().labels.received < int(told.labelled[change:].sum()) + 450
+
+
 def test_a_wrong_label_reports_one_error_more_of_either_model() -> None:
     some = offline_outcomes().take(slice(0, 200))
     wrong = np.arange(200) % 2 == 0
@@ -329,6 +346,20 @@ def test_the_service_without_a_part_is_compared_stream_by_stream(
     row = capsys.readouterr().out.splitlines()[-1]
     assert row.startswith("| mix detectors | ")
     assert row.count("±") == 2
+
+
+def test_the_frontier_has_a_row_for_each_policy_and_margin(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.recorded.frontier.QUERIES", BLOCK)
+    frontier(["--seeds", "3", "--safeties", "0", "1", "--late", "0", "1000"])
+    rows = capsys.readouterr().out.splitlines()[2:]
+    shown = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    names = ("This project", "told at once", "told 1,000 queries late")
+    assert [row[:2] for row in shown] == [[name, safety] for safety in "01" for name in names]
+    for _, _, on_target, _, at_once, later in shown:
+        assert float(on_target) == pytest.approx(1.0 - float(at_once) / len(PHASES), abs=1e-3)
+        assert float(later) == 0.0
 
 
 def test_recovery_counts_queries_up_to_the_first_block_on_target() -> None:

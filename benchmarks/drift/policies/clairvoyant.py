@@ -20,9 +20,10 @@ from schemas import LabelledExample, TrafficSummary
 
 _NEWS = 0.15
 """Smallest move of any condition that counts as a change: of log-odds some .7 points of micro-F1."""
-_REBUILT_AFTER = (0, 50, 150, 350)
+REBUILT_AFTER = (0, 50, 150, 350)
 """Labels since the change after which the core is made anew, with fewer labels from before."""
-_TRAFFIC_KEPT = 8
+TRAFFIC_KEPT = 8
+"""Latest summaries that a fresh core is given."""
 
 
 def changes(stream: Stream) -> list[int]:
@@ -81,7 +82,7 @@ class Clairvoyant(Ours):
         self._observe(self._traffic[-1][1])
         if self._changes and self._changes[0] <= self._seen:
             self._changed, self._fresh_labels = self._changes.pop(0), 0
-            self._rebuild_at = list(_REBUILT_AFTER)
+            self._rebuild_at = list(REBUILT_AFTER)
             self._rebuild_when_due()
 
     def on_labels(self, labels: Labels) -> None:
@@ -106,7 +107,7 @@ class Clairvoyant(Ours):
         before = sorted((one for one in self._labels if one[0] < self._changed), key=lambda one: one[0])[-kept:]
         since = [one for one in self._labels if one[0] >= self._changed]
         self._labels = before + since
-        self._traffic = self._traffic[-_TRAFFIC_KEPT:]
+        self._traffic = self._traffic[-TRAFFIC_KEPT:]
         self.core = self._fresh()
         for _, example in self._labels:
             self.core.observe(example)
