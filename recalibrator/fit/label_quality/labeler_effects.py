@@ -151,7 +151,8 @@ def deviations(effects: Effects, trusted: Collection[int] = ()) -> Deviation | N
     else:
         return None
     judged = ample & ~by_word
-    return Deviation(np.where(judged, effects.effect - right, 0.0), np.sqrt(np.maximum(spread, 0.0) + error))
+    # Where nothing is uncertain, rounding leaves either a little below 0.
+    return Deviation(np.where(judged, effects.effect - right, 0.0), np.sqrt(np.maximum(spread + error, 0.0)))
 
 
 def set_aside(deviation: Deviation, size: float, former: Collection[int]) -> frozenset[int]:

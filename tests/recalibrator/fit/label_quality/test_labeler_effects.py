@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recalibrator.fit.label_quality.labeler_effects import ByLabeler, deviations, labeler_effects, set_aside
+from recalibrator.fit.label_quality.labeler_effects import ByLabeler, Effects, deviations, labeler_effects, set_aside
 
 STRATA = 12
 SIZE = 6.0
@@ -79,3 +79,11 @@ def test_trust_returns_only_well_within_the_usual() -> None:
     assert 3.0 < found.in_errors[0] < 4.5
     assert not set_aside(found, SIZE, ())
     assert set_aside(found, SIZE, (0,)) == {0}
+
+
+def test_a_rounding_error_hid_a_labeler() -> None:
+    """A variance of -1e-18 made the distance in standard errors no number, which is never beyond a bound."""
+    effects = Effects(np.array([0.0, 0.5]), np.diag([-1e-18, 0.0]), np.array([100.0, 100.0]))
+    found = deviations(effects, trusted={0})
+    assert found is not None
+    assert set_aside(found, 1.0, former=()) == {1}
