@@ -179,7 +179,7 @@ class FitStage(Stage):
     def turn(self) -> None:
         """Take what has come and commit what is due; blocks up to 0.1 s, or for a transaction."""
         items = self._log.poll(min(self._due_in_s(), _POLL_S))
-        try:
+        with suppress(NotCommitted):
             self._raise_version_floors(self._versions.news())
             self._note_ignored(self._versions.ignored())
             self._go_live()
@@ -190,9 +190,10 @@ class FitStage(Stage):
             if self._clock.monotonic() >= self._snapshot_due_s:
                 self._commit()
                 self._store(self._folds.values())
-        except NotCommitted:
-            self._drop()
-            self._log.rewind()
+            return
+        # In no handler: see ucci_runtime.broker.errors.without_frames.
+        self._drop()
+        self._log.rewind()
 
     def use(self, settings: Settings) -> None:
         """Fold on under these settings as a restart would: commit, store, restore; nothing is folded twice."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from recalibrator.join.co_partition import CoPartition, Uncommitted
@@ -138,11 +139,12 @@ class JoinStage(Stage):
 
     def commit(self) -> None:
         """Commit outputs and offsets in Kafka, then rows and offsets in the store."""
-        try:
+        with suppress(NotCommitted):
             self._commit()
-        except NotCommitted:
-            self._uncommitted = Uncommitted()
-            self._log.rewind()
+            return
+        # In no handler: see ucci_runtime.broker.errors.without_frames.
+        self._uncommitted = Uncommitted()
+        self._log.rewind()
 
     def close(self) -> None:
         """Commit the rest and leave."""
@@ -300,11 +302,11 @@ class JoinStage(Stage):
         now_ms = self._now_ms()
         self._expire_rows(MIN_EXPIRED)
         self._store.expire_labelers(now_ms - int(self._limits.retention_s * _MILLISECONDS))
-        try:
-            self._expire_requests(now_ms - int(self._limits.request_retention_s * _MILLISECONDS))
-        except NotCommitted:
-            self._log.rewind()
         self._expiry_due_s = self._clock.monotonic() + EXPIRY_INTERVAL_S
+        with suppress(NotCommitted):
+            self._expire_requests(now_ms - int(self._limits.request_retention_s * _MILLISECONDS))
+            return
+        self._log.rewind()
 
     def _expire_rows(self, most: int) -> None:
         """Delete what is too old or too much; nothing may be uncommitted, which holds rows as they were loaded."""

@@ -6,6 +6,7 @@ A crash is an exception that no stage catches; the test then makes a new stage o
 from __future__ import annotations
 
 import random
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -158,6 +159,13 @@ class MemoryLog(MemoryGroupReader):
     def __init__(self, broker: MemoryBroker, topics: Sequence[str], draw: random.Random, clock: ManualClock) -> None:
         super().__init__(broker.cluster, _GROUP, topics, _INSTANCE, Budget(draw, []), count_nothing)
         self._clock = clock
+        self.kept: list[BaseException] = []
+        """Exceptions that were being handled at a rewind: an error of the client would keep them, and their frames."""
+
+    def rewind(self) -> None:
+        if (handled := sys.exc_info()[1]) is not None:
+            self.kept.append(handled)
+        super().rewind()
 
     def poll(self, timeout_s: float, most: int = MAX_POLLED) -> Sequence[Record | EndReached]:
         self._clock.advance(0.05)

@@ -24,7 +24,7 @@ from typing import cast
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced, OffsetsBeyondLog
+from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced, OffsetsBeyondLog, without_frames
 from ucci_runtime.broker.kafka_client_reports import reports
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, is_unreachable, kafka_error, translate
 from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
@@ -342,7 +342,7 @@ class KafkaGroupReader:
         except BrokerError as error:
             if self._closing.is_set():
                 raise
-            self._unanswered = error
+            self._unanswered = without_frames(error)
             return
         self._taken = {source: found.offset for source, found in committed.items() if found is not None}
         self.read_from(self._assignee.assigned(committed))

@@ -478,6 +478,17 @@ def refuse(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
+@pytest.mark.parametrize("fate", [Fate.ABORT, Fate.UNSEEN_COMMIT, Fate.UNSEEN_ABORT])
+def test_an_outage_left_the_former_core_in_memory(fit: Fit, fate: Fate) -> None:
+    """The frames of what had not committed hold it, and an error of the client those, as the group is asked again."""
+    fit.budget.append(fate)
+    for number in range(1, 20):
+        fit.send(bootstrap("photo", number))
+        fit.settle()
+    assert not fit.budget
+    assert fit.log.kept == []
+
+
 def test_records_that_add_up_were_read_again_for_ever(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that took longer than the group waits for a member was lost whole, each time that it was read."""
     fit.log.deliver_all()

@@ -403,6 +403,16 @@ def test_leaving_commits_what_was_taken(join: Join) -> None:
     assert len(join.examples()) == 1
 
 
+def test_an_outage_left_uncommitted_rows_in_memory(join: Join) -> None:
+    """The frames of what had not committed hold them, and an error of the client those, as the group is asked again."""
+    join.budget += [Fate.ABORT, Fate.UNSEEN_ABORT]
+    for number in range(1, 9):
+        join.send(TOPICS.results, number, routed(number).to_json())
+        join.settle()
+    assert not join.budget
+    assert join.log.kept == []
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_agreement_counts_each_label_once_whatever_fails(tmp_path: Path, seed: int) -> None:
     with disturbed_join(tmp_path / "state", seed) as join:
