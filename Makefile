@@ -111,7 +111,7 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 	$(DRIFT) --seeds $$(seq 111 120) --policies plain frontier ours-no-margin --out docs/results/drift
 	$(DRIFT) --seeds $$(seq 131 140) --policies ours --out docs/results/drift-current
 	$(DRIFT) --families ablations --seeds $$(seq 151 160) --policies ablations --out docs/results/ablations
-	$(DRIFT) --families messy --seeds 141 142 --queries 60000 --policies ours --out docs/results/messy
+	$(DRIFT) --families messy --seeds $$(seq 141 150) --queries 60000 --policies ours --out docs/results/messy
 	$(DRIFT).budget --queries 40000 --seeds 521 522 --late 0 2 --out docs/results/budget
 
 pictures: $(STAMP) ## take the pictures of the page in docs/page anew, in every state
