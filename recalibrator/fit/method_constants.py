@@ -27,7 +27,8 @@ class WindowConstants:
     window_queries : int
         Unlabelled queries whose u counts as the current traffic.
     half_life_revisions : float
-        Labels over which first labels are compared with corrected ones (docs/results/README.md).
+        Labels over which first labels are compared with corrected ones, or the delay of corrections where that is
+        longer (docs/results/README.md).
     kept_versions : int
         Versions whose content can be activated again.
     """
