@@ -140,8 +140,8 @@ class RiverMonitor(MovementMonitor):
         if self._table.filled < _LEAST_BLOCKS:
             self._fired.clear()
             return
-        before, after, _ = self._table.splits()
-        allowed = (before.sum(axis=-1) >= _LEAST_BEFORE) & material(before, after)
+        before, after, sizes = self._table.splits()
+        allowed = (sizes[0] >= _LEAST_BEFORE) & material(before, after, sizes)
         flagged = self._flagged(len(self._table)) & allowed.any(axis=1)
         if not flagged.any():
             # What fired and is not material counts as noise.

@@ -1,7 +1,8 @@
-"""Blocks on target against cost on the recorded streams, by margin: the service, and one told of changes.
+"""Blocks on target against cost on the recorded streams, by margin, for the service and for a clairvoyant.
 
-The service is told nothing. The clairvoyant is told of each change so many queries late: 0 is what knowing is worth,
-the others are what a detector is worth that never errs and takes so long.
+The service has to detect changes of the traffic. The clairvoyant learns of each change, by default as it happens: that
+is the most that detection could gain. With ``--late N`` it learns of it N queries later, as from a detector that never
+errs and has that delay.
 
 Example: python -m benchmarks.recorded.frontier --seeds 11 12 13 14 15 --safeties 0.5 1 2 --late 0 6000
 """

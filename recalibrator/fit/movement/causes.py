@@ -64,10 +64,21 @@ class Compared(NamedTuple):
         return self.before[..., 0].astype(np.float64), self.after[..., 0].astype(np.float64)
 
 
-def shares(counts: Floats) -> Floats:
-    """Return the shares of categories, zero where nothing was counted; shape (..., categories)."""
-    whole = counts.sum(axis=-1, keepdims=True)
-    found: Floats = counts / np.where(whole > 0.0, whole, 1.0)
+def shares(counts: Floats, size: Floats | None = None) -> Floats:
+    """Return the shares of categories, zero where nothing was counted.
+
+    Parameters
+    ----------
+    counts : ndarray, shape (..., categories)
+    size : ndarray, shape (...), optional
+        Their sum over categories, where it is known.
+
+    Returns
+    -------
+    ndarray, shape (..., categories)
+    """
+    whole = counts.sum(axis=-1) if size is None else size
+    found: Floats = counts / np.where(whole > 0.0, whole, 1.0)[..., None]
     return found
 
 
@@ -86,10 +97,7 @@ def material(before: Floats, after: Floats, sizes: tuple[Floats, Floats] | None 
     """
     size_before, size_after = (before.sum(axis=-1), after.sum(axis=-1)) if sizes is None else sizes
     both = (size_before > 0.0) & (size_after > 0.0)
-    share_before, share_after = (
-        counts / np.maximum(size, 1.0)[..., None] for counts, size in ((before, size_before), (after, size_after))
-    )
-    distance = np.abs(share_after - share_before).sum(axis=-1) / 2.0
+    distance = np.abs(shares(after, size_after) - shares(before, size_before)).sum(axis=-1) / 2.0
     found: Bools = both & (distance >= MATERIAL_SHARE)
     return found
 
