@@ -58,11 +58,23 @@ class ByLabeler(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """Effect of each labeler on a score, its covariance, and the labels behind it; shape (labelers,) or its square."""
+    """What is known of each labeler's effect on a score.
+
+    Parameters
+    ----------
+    effect : ndarray, shape (labelers,)
+    covariance : ndarray, shape (labelers, labelers)
+        With the noise of everybody's labels of a kind.
+    labels : ndarray, shape (labelers,)
+        The labels behind it.
+    dispersion : ndarray, shape (labelers,)
+        Mean squared distance of a labeler's scores from those of their strata, over the noise of their kinds.
+    """
 
     effect: Floats
     covariance: Floats
     labels: Floats
+    dispersion: Floats
 
 
 class Deviation(NamedTuple):
@@ -99,7 +111,8 @@ def labeler_effects(labels: ByLabeler, labelers: int) -> Effects:
     ([-1.0, 1.0], [2.0, 2.0])
     """
     strata = int(labels.stratum.max(initial=-1)) + 1
-    weight = 1.0 / _noise(labels, strata)[labels.kind]
+    residual = _residual(labels, strata)
+    weight = 1.0 / _noise(labels.kind, residual)[labels.kind]
     place = labels.labeler * strata + labels.stratum
     mass = np.bincount(place, weight, labelers * strata).reshape(labelers, strata)
     scores = np.bincount(place, weight * labels.score, labelers * strata).reshape(labelers, strata)
@@ -108,17 +121,25 @@ def labeler_effects(labels: ByLabeler, labelers: int) -> Effects:
     normal = np.diag(mass.sum(axis=1)) - share @ mass.T
     covariance = np.linalg.pinv(normal, hermitian=True)
     effect: Floats = covariance @ (scores.sum(axis=1) - share @ scores.sum(axis=0))
-    return Effects(effect, covariance, np.bincount(labels.labeler, minlength=labelers).astype(np.float64))
+    given = np.bincount(labels.labeler, minlength=labelers).astype(np.float64)
+    squares = np.bincount(labels.labeler, weight * residual * residual, labelers)
+    return Effects(effect, covariance, given, squares / np.maximum(given, 1.0))
 
 
-def _noise(labels: ByLabeler, strata: int) -> Floats:
-    """Return the variance of the score around the means of its strata, for each kind."""
+def _residual(labels: ByLabeler, strata: int) -> Floats:
+    """Return how far each score lies from the mean of its stratum."""
     counts = np.maximum(np.bincount(labels.stratum, minlength=strata), 1)
-    residual = labels.score - (np.bincount(labels.stratum, labels.score, strata) / counts)[labels.stratum]
-    squares = np.bincount(labels.kind, residual * residual)
+    means = np.bincount(labels.stratum, labels.score, strata) / counts
+    residual: Floats = labels.score - means[labels.stratum]
+    return residual
+
+
+def _noise(kind: Ints, residual: Floats) -> Floats:
+    """Return the variance of the score around the means of its strata, for each kind."""
+    squares = np.bincount(kind, residual * residual)
     # A kind in which nobody has found an error yet is not free of noise.
     floor = 0.01 * max(float(squares.sum()) / max(len(residual), 1), 1e-6)
-    noise: Floats = np.maximum(squares / np.maximum(np.bincount(labels.kind), 1), floor)
+    noise: Floats = np.maximum(squares / np.maximum(np.bincount(kind), 1), floor)
     return noise
 
 
@@ -151,8 +172,10 @@ def deviations(effects: Effects, trusted: Collection[int] = ()) -> Deviation | N
     else:
         return None
     judged = ample & ~by_word
+    # Errors are rare and large: three among thirty labels may be chance where everybody's noise calls them impossible.
+    own = spread * np.maximum(effects.dispersion, 1.0)
     # Where nothing is uncertain, rounding leaves either a little below 0.
-    return Deviation(np.where(judged, effects.effect - right, 0.0), np.sqrt(np.maximum(spread + error, 0.0)))
+    return Deviation(np.where(judged, effects.effect - right, 0.0), np.sqrt(np.maximum(own + error, 0.0)))
 
 
 def set_aside(deviation: Deviation, size: float, former: Collection[int]) -> frozenset[int]:

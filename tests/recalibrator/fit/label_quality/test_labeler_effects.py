@@ -61,6 +61,22 @@ def test_honest_people_are_not_set_aside() -> None:
         assert not set_aside(found, SIZE, ())
 
 
+def test_a_few_slips_among_thirty_labels_made_a_liar() -> None:
+    """Five errors among thirty labels, where others make one in fifty: rare and large, so no proof of a liar yet.
+
+    Whoever goes on like that is found out as soon as there are a hundred.
+    """
+    for labels, suspected in ((30, set()), (120, {0})):
+        counts = [labels, 600, 600, 600, 600]
+        wrong = [labels // 6, 12, 12, 12, 12]
+        labeler = np.repeat(np.arange(5), counts)
+        score = np.concatenate([np.arange(n) < k for n, k in zip(counts, wrong, strict=True)]) * -6.0
+        nothing = np.zeros(len(labeler), dtype=int)
+        found = deviations(labeler_effects(ByLabeler(labeler, nothing, nothing, score), 5))
+        assert found is not None
+        assert set_aside(found, SIZE, ()) == suspected
+
+
 def test_of_two_labelers_none_deviates_unless_one_is_trusted() -> None:
     labels = drawn(np.random.default_rng(3), [0.5, 0.5], [-1.0, 0.0], 1_000)
     effects = labeler_effects(labels, 2)
@@ -83,7 +99,7 @@ def test_trust_returns_only_well_within_the_usual() -> None:
 
 def test_a_rounding_error_hid_a_labeler() -> None:
     """A variance of -1e-18 made the distance in standard errors no number, which is never beyond a bound."""
-    effects = Effects(np.array([0.0, 0.5]), np.diag([-1e-18, 0.0]), np.array([100.0, 100.0]))
+    effects = Effects(np.array([0.0, 0.5]), np.diag([-1e-18, 0.0]), np.array([100.0, 100.0]), np.ones(2))
     found = deviations(effects, trusted={0})
     assert found is not None
     assert set_aside(found, 1.0, former=()) == {1}
