@@ -572,6 +572,7 @@ def check_config(
 @app.command()
 def acls(
     principal_router: Annotated[str | None, typer.Option(help="Of the routers, such as User:router.")] = None,
+    principal_gateway: Annotated[str | None, typer.Option(help="Of who runs `stream-router serve`.")] = None,
     principal_recalibrator: Annotated[str | None, typer.Option(help="Of the recalibrators.")] = None,
     principal_producer: Annotated[str | None, typer.Option(help="Of who calls `send` and `ask`.")] = None,
     principal_labeler: Annotated[str | None, typer.Option(help="Of who calls `label` and `label-queue`.")] = None,
@@ -589,6 +590,7 @@ def acls(
 
     given = {
         "router": principal_router,
+        "gateway": principal_gateway,
         "recalibrator": principal_recalibrator,
         "producer": principal_producer,
         "labeler": principal_labeler,

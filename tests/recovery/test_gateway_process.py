@@ -7,7 +7,6 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import aiohttp
 import pytest
 
 from tests.support.broker import produce, read_all, unique_prefix
+from tests.support.gateway_processes import DEADLINE_S, GatewayProcess, ask
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
 from tests.support.router_processes import RouterProcess, hashed_models, write_config
 from tests.support.routers import value_of
@@ -23,35 +23,7 @@ from ucci_stream.local.kafka_node import LocalBroker
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 LABELLED = 400
-DEADLINE_S = 90.0
 GATEWAY = ["[gateway]", "http_port = 0"]
-
-
-@dataclass
-class GatewayProcess(RouterProcess):
-    """One ``stream-router serve``."""
-
-    def start(self) -> None:
-        """Start it; does not wait until it is ready."""
-        self._run("stream_router", "serve")
-
-    async def until_ready(self, http: aiohttp.ClientSession) -> str:
-        """Wait until it answers queries; return its URL."""
-        port = (await self.until_logged("serving"))["port"]
-        url = f"http://127.0.0.1:{port}"
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                async with http.get(f"{url}/readyz") as answer:
-                    if answer.status == 200:
-                        return url
-                await asyncio.sleep(0.05)
-
-
-async def ask(http: aiohttp.ClientSession, url: str, query_id: str, text: str = "canon") -> tuple[int, dict[str, Any]]:
-    """Ask for a chat completion."""
-    body = {"model": "photo", "messages": [{"role": "user", "content": text}], "metadata": {"query_id": query_id}}
-    async with http.post(f"{url}/v1/chat/completions", json=body) as answer:
-        return answer.status, await answer.json()
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ from ucci_runtime.broker.kafka_properties import ClientNames
 Resource = Literal["topic", "group", "transactional-id"]
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Create"]
 
-COMPONENTS = ("router", "recalibrator", "producer", "labeler", "operator")
-"""Who can be given access: both services, and who calls ``ucci-stream``: a producer ``send`` and ``ask``, a labeler
+COMPONENTS = ("router", "gateway", "recalibrator", "producer", "labeler", "operator")
+"""Who can be given access: the services, and who calls ``ucci-stream``: a producer ``send`` and ``ask``, a labeler
 ``label`` and ``label-queue``, an operator ``doctor`` and ``topics check``."""
 
 _INSTANCE = "{instance_id}"
@@ -92,6 +92,7 @@ def grants(component: str, prefix: str) -> tuple[Grant, ...]:
     """
     made = {
         "router": _router,
+        "gateway": _gateway,
         "recalibrator": _recalibrator,
         "producer": _producer,
         "labeler": _labeler,
@@ -104,8 +105,20 @@ def _router(prefix: str) -> Iterator[Grant]:
     yield from _service_topics({"router"}, prefix)
     names = ClientNames("router", prefix, _INSTANCE)
     yield Grant("group", names.group_id(GROUP), False, "Read")
-    yield Grant("group", _of_every_instance(names.reader_group_id(CALIBRATION_READER)), True, "Describe")
+    yield _calibration_reader(prefix)
     yield Grant("transactional-id", _of_every_instance(names.transactional_id(GROUP)), True, "Write")
+
+
+def _gateway(prefix: str) -> Iterator[Grant]:
+    """Yield a router's access but for queries: they come over HTTP, and there is nothing to commit with a result."""
+    queries = QUERIES.name(prefix)
+    yield from (grant for grant in _service_topics({"router"}, prefix) if grant.name != queries)
+    yield _calibration_reader(prefix)
+
+
+def _calibration_reader(prefix: str) -> Grant:
+    name = ClientNames("router", prefix, _INSTANCE).reader_group_id(CALIBRATION_READER)
+    return Grant("group", _of_every_instance(name), True, "Describe")
 
 
 def _recalibrator(prefix: str) -> Iterator[Grant]:

@@ -12,6 +12,7 @@ from recalibrator import service as recalibrator_service
 from schemas.errors import ConfigError
 from schemas.topics import CALIBRATION_TRIAL
 from stream_router import service as router_service
+from stream_router.gateway import service as gateway_service
 from ucci_stream.cli import app
 from ucci_stream.topics.access import COMPONENTS, Grant, grants
 from ucci_stream.topics.access_lists import as_rows, checked_principals, kafka_acls, strimzi_users, yaml_documents
@@ -27,12 +28,22 @@ def topics_of(component: str, operation: str) -> set[str]:
     ("component", "checked"),
     [
         ("router", (*router_service._TOUCHED, CALIBRATION_TRIAL)),
+        ("gateway", (*gateway_service._TOUCHED, CALIBRATION_TRIAL)),
         ("recalibrator", (*recalibrator_service._TOUCHED, *recalibrator_service._OPTIONAL)),
     ],
 )
 def test_configs_are_granted_of_the_topics_checked(component: str, checked: tuple[object, ...]) -> None:
     """A topic that a service checks at its start, and whose senders and receivers leave it out, would stop it."""
     assert topics_of(component, "DescribeConfigs") == {topic.name("u") for topic in checked}  # type: ignore[attr-defined]
+
+
+def test_a_gateway_may_not_take_queries_from_routers() -> None:
+    """Nor may it use a transactional id of theirs, which would fence them."""
+    found = grants("gateway", "u")
+    assert "u.queries" not in {grant.name for grant in found}
+    assert {(grant.resource, grant.operation) for grant in found if grant.resource != "topic"} == {
+        ("group", "Describe")
+    }
 
 
 def test_a_producer_may_not_label_nor_a_labeler_ask() -> None:

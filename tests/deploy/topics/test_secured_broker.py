@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import Literal
 
+import aiohttp
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from rich.console import Console
@@ -19,8 +20,11 @@ from recalibrator.stage import ReaderName, StageName
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION_TRIAL, TOPICS
 from stream_router import service as router_service
+from stream_router.gateway import service as gateway_service
 from stream_router.ports import CALIBRATION_READER, GROUP
 from tests.support.broker import read_all, running_broker
+from tests.support.gateway_processes import GatewayProcess
+from tests.support.gateway_processes import ask as gateway_ask
 from tests.support.recalibrator_processes import RecalibratorProcess, create_all_topics
 from tests.support.router_processes import RouterProcess, hashed_models
 from tests.support.secured_broker import SecuredBroker, User
@@ -40,7 +44,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 DEADLINE_S = 60.0
 USERS = {name: User(name, f"{name}-password") for name in COMPONENTS}
-Service = Literal["router", "recalibrator"]
+Service = Literal["router", "gateway", "recalibrator"]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +73,8 @@ def settings_as(broker: SecuredBroker, name: str, prefix: str) -> Settings:
 
 def write_settings(path: Path, broker: SecuredBroker, name: str, prefix: str, models: str, http_port: int) -> Path:
     kafka = [f'"{key}" = "{value}"' for key, value in broker.properties(USERS[name]).items()]
-    lines = ["[kafka]", *kafka, "[topics]", f'prefix = "{prefix}"', "[router]", "http_port = 0"]
+    lines = ["[kafka]", *kafka, "[topics]", f'prefix = "{prefix}"']
+    lines += ["[router]", "http_port = 0", "[gateway]", "http_port = 0"]
     lines += ["[recalibrator]", f"http_port = {http_port}", f'state_dir = "{path.parent / "state"}"']
     lines += ["[workloads.photo]", 'prompt = "find {text}"', 'fields = ["camera", "lens"]']
     lines += [f'{size} = {{ base_url = "{models}", model = "{size}" }}' for size in ("small", "large")]
@@ -153,12 +158,17 @@ class Acting:
     def __init__(self, settings: Settings, service: Service) -> None:
         self._prefix = settings.topics.prefix
         self._settings = settings
-        self._names = ClientNames(service, self._prefix, "a")
+        self._is_router = service != "recalibrator"
+        self._names = ClientNames("router" if self._is_router else "recalibrator", self._prefix, "a")
         self._failed: list[BrokerError] = []
         self._broker = KafkaBroker(
             settings, self._names, count=lambda *_, **__: None, on_final=self._failed.append, closing=Event()
         )
-        self._is_router = service == "router"
+        self._touched = {
+            "router": router_service._TOUCHED,
+            "gateway": gateway_service._TOUCHED,
+            "recalibrator": recalibrator_service._TOUCHED,
+        }[service]
 
     def refused(self, grant: Grant) -> str | None:
         """Use a grant; return by which error that failed."""
@@ -178,11 +188,8 @@ class Acting:
 
     def _check(self, grant: Grant) -> str | None:
         """Do what a service does at its start; return the warning where it goes on without a topic."""
-        if self._is_router:
-            touched, optional = [*router_service._TOUCHED], [CALIBRATION_TRIAL]
-        else:
-            touched, optional = [*recalibrator_service._TOUCHED], [*recalibrator_service._OPTIONAL]
-        checked = self._broker.check(touched, touched, optional)
+        optional = [CALIBRATION_TRIAL] if self._is_router else [*recalibrator_service._OPTIONAL]
+        checked = self._broker.check(self._touched, self._touched, optional)
         hidden = [line for line in checked.warnings if f" {grant.name} " in line]
         return hidden[0] if hidden else None
 
@@ -282,6 +289,26 @@ def assert_least(broker: SecuredBroker, service: Service, prefix: str) -> None:
 
 def test_without_any_one_grant_a_router_is_refused(granted: SecuredBroker, topic_prefix: str) -> None:
     assert_least(granted, "router", topic_prefix)
+
+
+def test_without_any_one_grant_a_gateway_is_refused(granted: SecuredBroker, topic_prefix: str) -> None:
+    assert_least(granted, "gateway", topic_prefix)
+
+
+async def test_a_gateway_answers_with_its_own_access(granted: SecuredBroker, topic_prefix: str, tmp_path: Path) -> None:
+    """There was no access to print for it: it had to be given a router's, and could have fenced one."""
+    async with hashed_models() as (models, _), aiohttp.ClientSession() as http:
+        config = write_settings(tmp_path / "g.toml", granted, "gateway", topic_prefix, models, 0)
+        process = GatewayProcess(config, "gateway-0", tmp_path / "g.log")
+        try:
+            process.start()
+            status, answer = await gateway_ask(http, await process.until_ready(http), "q-1")
+            process.terminate()
+            assert await process.exit_code() == 0
+        finally:
+            process.close()
+    assert (status, answer["ucci"]["query_id"]) == (200, "q-1")
+    assert len(read_all(granted.bootstrap, f"{topic_prefix}.results")) == 1
 
 
 @pytest.mark.thorough

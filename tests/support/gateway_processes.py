@@ -1,0 +1,40 @@
+"""A gateway as a process of its own, and one query to it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from tests.support.router_processes import RouterProcess
+
+DEADLINE_S = 90.0
+
+
+@dataclass
+class GatewayProcess(RouterProcess):
+    """One ``stream-router serve``."""
+
+    def start(self) -> None:
+        """Start it; does not wait until it is ready."""
+        self._run("stream_router", "serve")
+
+    async def until_ready(self, http: aiohttp.ClientSession) -> str:
+        """Wait until it answers queries; return its URL."""
+        port = (await self.until_logged("serving"))["port"]
+        url = f"http://127.0.0.1:{port}"
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                async with http.get(f"{url}/readyz") as answer:
+                    if answer.status == 200:
+                        return url
+                await asyncio.sleep(0.05)
+
+
+async def ask(http: aiohttp.ClientSession, url: str, query_id: str, text: str = "canon") -> tuple[int, dict[str, Any]]:
+    """Ask for a chat completion."""
+    body = {"model": "photo", "messages": [{"role": "user", "content": text}], "metadata": {"query_id": query_id}}
+    async with http.post(f"{url}/v1/chat/completions", json=body) as answer:
+        return answer.status, await answer.json()
