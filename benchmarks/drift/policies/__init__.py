@@ -77,6 +77,7 @@ EXERCISED_BY: dict[str, tuple[str, ...]] = {
     "ours-no-discount": ("recurring", "both_abrupt", "signal_lost"),
     "ours-no-smoothing": ("recurring", "stationary"),
     "ours-no-forgetting": ("slow_trend",),
+    "ours-no-exploration": ("both_abrupt", "new_model"),
     "ours-no-exploration at rest": ("stationary",),
     "ours-no-least gain": ("infeasible",),
     "ours-no-missing labels": ("label_drought",),
