@@ -91,7 +91,7 @@ async def test_real_models_go_on_from_each_other(api: str) -> None:
 
 async def test_a_handoff_of_recorded_queries_is_answered_as_if_live() -> None:
     """What the demo's servers remember changes no answer, and no number of tokens that is paid for."""
-    texts = [query.text for query in load_traffic()[5_000:5_006]]
+    texts = [query.text for query in load_traffic()[5_000:5_100] if (query.small.uncertainty or 1.0) > 0.03][:6]
     remembered, live = [await answers("token", "completions", texts, remembers=known) for known in (True, False)]
     for one, other in zip(remembered, live, strict=True):
         assert one.large is not None
