@@ -84,7 +84,7 @@ def test_what_is_packed_is_found_again_by_its_whole_prompt_alone(tmp_path: Path)
     assert memo.find("nikon z6") is None
 
 
-def test_other_tokens_of_the_same_text_are_not_taken_for_recorded_ones() -> None:
+def test_other_tokens_of_the_same_text_are_not_recorded_ones() -> None:
     """A beginning that the server cuts otherwise than the model wrote it may be gone on with otherwise."""
     memo, opened = Memo.of("small"), checkpoint("small")
     assert memo is not None
