@@ -128,16 +128,18 @@ class Summary:
 
 
 PHASES = ("before_drift", "just_after_drift", "after_recovery")
+"""Those of the table."""
 
 
 def phase_bounds(scenario: Scenario) -> dict[str, tuple[int, int]]:
-    """Return each phase's first and one-past-last query index."""
+    """Return each phase's first and one-past-last query index; the whole stream is one as well."""
     drift, last = scenario.drift_index, scenario.queries
     after = last - drift
     return {
         "before_drift": (0, drift),
         "just_after_drift": (drift, drift + after // 5),
         "after_recovery": (last - after // 2, last),
+        "whole_stream": (0, last),
     }
 
 
