@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -36,6 +38,7 @@ from ucci_stream.demo.scenario import (
     offline_set,
     plan_stream,
 )
+from ucci_stream.demo.summary import Observations, SeenResult, Terms, print_summary, summarise
 from ucci_stream.demo.watch import Watcher
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.local.model_servers import recorded_servers
@@ -113,6 +116,27 @@ def test_a_lever_that_is_off_is_not_spoken_of() -> None:
     only = levers_of(pairs, PHASES, COSTS, STATUS.model_copy(update={"handoff": None}))
     assert only is not None
     assert only.handoff is None
+
+
+def test_summary_shows_what_was_saved_and_prices_the_static_line_whole() -> None:
+    """In the table and as JSON; the static calibration hands over nothing and stops nothing."""
+    pairs = [answered(n, small=20, large=20, handed=9, stopped=True) for n in range(20)]
+    results = {query.query_id: SeenResult(routed, 1.0) for query, routed in pairs}
+    stream, seen = [query for query, _ in pairs], Observations(results=results, status=STATUS)
+    found = summarise(stream, seen, Scenario(queries=20), Terms(0.91, COSTS, static_threshold=-1.0))
+    whole = found.levers.whole_calls["whole_stream"] if found.levers is not None else None
+    assert whole is not None
+    assert found.service["whole_stream"].cost_sequential == pytest.approx(80.0)
+    assert found.static["whole_stream"].cost_sequential == pytest.approx(whole.sequential)
+    assert found.static["whole_stream"].cost_paper == pytest.approx(found.large_only_cost)
+    document = json.loads(json.dumps(found.to_document()))
+    assert document["levers"]["early_stop"]["status"]["longest"] == 60
+    assert document["levers"]["handoff"]["saved"]["paper"] > 0.0
+    console = Console(width=200, record=True, quiet=False, file=io.StringIO())
+    print_summary(found, console)
+    text = console.export_text()
+    assert "by whole calls" in text
+    assert text.count("saves ") == 2
 
 
 @pytest.mark.parametrize("handoff", [False, True])
