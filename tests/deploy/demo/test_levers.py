@@ -118,7 +118,7 @@ def test_a_lever_that_is_off_is_not_spoken_of() -> None:
     assert only.handoff is None
 
 
-def test_summary_shows_what_was_saved_and_prices_the_static_line_whole() -> None:
+def test_summary_says_what_was_saved_and_static_calls_are_whole() -> None:
     """In the table and as JSON; the static calibration hands over nothing and stops nothing."""
     pairs = [answered(n, small=20, large=20, handed=9, stopped=True) for n in range(20)]
     results = {query.query_id: SeenResult(routed, 1.0) for query, routed in pairs}
