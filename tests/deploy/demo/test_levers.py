@@ -54,8 +54,9 @@ STATUS = status(
 )
 
 
-def workload(directory: Path, **levers: bool) -> WorkloadSettings:
-    text = config_text(StackOptions(directory=directory, **levers), "b:1", recorded_servers(directory), 4711)
+def workload(directory: Path, *, handoff: bool = False, early_stop: bool = False) -> WorkloadSettings:
+    options = StackOptions(directory=directory, handoff=handoff, early_stop=early_stop)
+    text = config_text(options, "b:1", recorded_servers(directory), 4711)
     return parse_settings(text, {}).workloads[WORKLOAD]
 
 
