@@ -52,6 +52,12 @@ BrokerOption = Annotated[
     str, typer.Option("--broker", help="auto, kafka (start one from jars) or HOST:PORT of a running one.")
 ]
 ModelsOption = Annotated[str, typer.Option("--models", help="recorded (the two tiny demo models) or vllm.")]
+HandoffFlag = Annotated[
+    bool, typer.Option("--handoff", help="Have the large model go on from what the small one was certain of.")
+]
+EarlyStopFlag = Annotated[
+    bool, typer.Option("--early-stop", help="End small calls as soon as their answers cannot be kept.")
+]
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the outcome of each and show it.")]
 WaitTimeoutOption = Annotated[
@@ -76,6 +82,8 @@ def demo(
     queries: Annotated[int | None, typer.Option(min=1_000, help="How many queries; by default as many as fit.")] = None,
     broker: BrokerOption = "auto",
     models: ModelsOption = "recorded",
+    handoff: HandoffFlag = False,
+    early_stop: EarlyStopFlag = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running until Ctrl-C.")] = False,
     summary: Annotated[Path | None, typer.Option("--json", help="Write the summary to this file.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the traffic, the labels and the kill.")] = 1,
@@ -86,6 +94,8 @@ def demo(
     Exit code 0 when nothing was lost or doubled and the target was held again after the drift.
 
     Example: ucci-stream demo --seconds 60 --json summary.json
+
+    With both levers that lower the bill: ucci-stream demo --handoff --early-stop
     """
     require_extra("demo", "ucci-stream demo")
     from ucci_stream.demo.run import DemoOptions, run_demo
@@ -95,6 +105,8 @@ def demo(
         queries=queries,
         broker=broker,
         models=models,
+        handoff=handoff,
+        early_stop=early_stop,
         keep=keep,
         summary_path=summary,
         seed=seed,
@@ -107,6 +119,8 @@ def demo(
 def up(
     broker: BrokerOption = "auto",
     models: ModelsOption = "recorded",
+    handoff: HandoffFlag = False,
+    early_stop: EarlyStopFlag = False,
     directory: Annotated[Path, typer.Option(help="Where configuration, logs and state go.")] = STACK_DIRECTORY,
 ) -> None:
     """Start the same stack without traffic, until Ctrl-C.
@@ -116,7 +130,8 @@ def up(
     require_extra("demo", "ucci-stream up")
     from ucci_stream.local.stack import StackOptions, run_until_interrupted
 
-    run_until_interrupted(StackOptions(directory=directory, broker=broker, models=models), out)
+    options = StackOptions(directory=directory, broker=broker, models=models, handoff=handoff, early_stop=early_stop)
+    run_until_interrupted(options, out)
 
 
 @app.command()

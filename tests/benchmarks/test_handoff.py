@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.handoff import experiment
+from benchmarks.handoff import experiment, offline
 from benchmarks.handoff.models import Answer, LiveModel
 from benchmarks.handoff.report import write
 from stream_router.ports import TokenMark
 from ucci_demo.model_server import PROMPT
-from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
+from ucci_demo.recorded.traffic import HANDED_OVER_COLUMNS, RecordedQuery, load_traffic, with_handoff
+from ucci_stream.demo.scenario import offline_set
 
 QUERIES = 8
 MADE = {"command": "python -m benchmarks.handoff", "commit": "0", "machine": "m", "python": "3", "day": "2026-01-31"}
@@ -90,3 +91,15 @@ def test_a_live_model_marks_where_its_tokens_begin() -> None:
     assert 1.0 - sum(mark.margin for mark in answer.marks) / answer.tokens == pytest.approx(
         query.small.uncertainty, abs=1e-5
     )
+
+
+def test_the_demo_s_offline_answers_are_what_its_models_say() -> None:
+    """A few of what ``handed_over.npz`` holds, asked for again; some differ from those of the large model alone."""
+    alone = offline_set(load_traffic())
+    behind = with_handoff(alone)
+    differing = [place for place, query in enumerate(alone) if query.agree != behind[place].agree]
+    places = [*range(QUERIES), *differing[:2]]
+    rows = offline.rows_of([alone[place] for place in places])
+    for place, row in zip(places, rows, strict=True):
+        recorded = {name: getattr(behind[place].large, name) for name in HANDED_OVER_COLUMNS}
+        assert row == {**recorded, "agree": behind[place].agree}

@@ -59,7 +59,8 @@ def test_main_wheel_holds_the_typed_packages_alone(wheels: tuple[Path, Path]) ->
 
 def test_demo_wheel_holds_models_recordings_and_server(wheels: tuple[Path, Path]) -> None:
     names = set(zipfile.ZipFile(wheels[1]).namelist())
-    wanted = ("py.typed", "models/photo_small/model.safetensors", "recorded/traffic.npz", "model_server/__main__.py")
+    recorded = ("recorded/traffic.npz", "recorded/handed_over.npz")
+    wanted = ("py.typed", "models/photo_small/model.safetensors", "model_server/__main__.py", *recorded)
     assert {f"ucci_demo/{name}" for name in wanted} <= names
     assert "ucci_demo/recorded/pack.py" not in names
 

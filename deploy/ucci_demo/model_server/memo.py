@@ -1,12 +1,13 @@
 """The memo: recorded outputs by prompt, token by token with each runner-up.
 
 Packed as flat arrays with row ends; about 24 bytes a token before compression. An answer from here and one computed
-live go through the same protocol code and are equal.
+live go through the same protocol code and are equal. Decoding is greedy, so that whoever hands over a recorded prompt
+with the first tokens of its recorded answer gets the rest of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from ucci_demo.model_server.generation import GeneratedToken, Generation
 RECORDED = Path(__file__).parent.parent / "recorded"
 MEMO_NAME = "memo_{role}.npz"
 ALTERNATIVES = 2
+_TAIL = PROMPT.partition("{text}")[2]
+"""What ends a prompt; an answer's beginning may follow."""
 
 
 def pack_memo(generations: Mapping[str, Generation], path: Path) -> None:
@@ -72,3 +75,30 @@ class Memo:
             GeneratedToken(int(top[0]), logprob, top, values)
             for top, logprob, values in zip(ids, chosen, logprobs, strict=True)
         ]
+
+    def find_rest(
+        self, prompt: str, prompt_ids: list[int], encode: Callable[[str], list[int]]
+    ) -> list[GeneratedToken] | None:
+        """Return what follows a prompt that ends with the beginning of an answer, where it follows from a recording.
+
+        Parameters
+        ----------
+        prompt : str
+        prompt_ids : list of int
+            Its tokens, which may be other ones than those that the model once generated for the same text.
+        encode : callable
+            Text → token ids.
+
+        Returns
+        -------
+        list of GeneratedToken or None
+            None unless the tokens are those of a recorded prompt and the first ones of its recorded answer.
+        """
+        asked = "".join(prompt.partition(_TAIL)[:2])
+        recorded = self.find(asked)
+        if recorded is None:
+            return None
+        asked_ids = encode(asked)
+        begun = len(prompt_ids) - len(asked_ids)
+        is_recorded = prompt_ids == asked_ids + [token.token_id for token in recorded[:begun]]
+        return (recorded[begun:] or None) if is_recorded else None

@@ -167,7 +167,7 @@ class ModelServer:
     async def _generate(self, asked: Asked) -> dict[str, Any]:
         prompt_ids = self._prompt_ids(asked)
         guide = self._guide(asked.schema)
-        tokens = self._remembered(asked)
+        tokens = self._remembered(asked, prompt_ids)
         reason: FinishReason = "stop"
         if tokens is None:
             generation = await self._live(prompt_ids, asked.max_tokens, guide)
@@ -198,7 +198,7 @@ class ModelServer:
         self, asked: Asked, prompt_ids: list[int], guide: Guide | None
     ) -> AsyncGenerator[tuple[GeneratedToken, FinishReason | None]]:
         """Yield each token as it comes, remembered or computed, the last one with how the answer ends."""
-        remembered = self._remembered(asked)
+        remembered = self._remembered(asked, prompt_ids)
         if remembered is not None:
             for place, known in enumerate(remembered, start=1):
                 yield known, "stop" if place == len(remembered) else None
@@ -235,11 +235,13 @@ class ModelServer:
         except UnsupportedSchemaError as error:
             raise ProtocolError(400, f"response_format: {error}") from None
 
-    def _remembered(self, asked: Asked) -> list[GeneratedToken] | None:
-        """Return the recorded answer, where it is there and holds what was asked for."""
+    def _remembered(self, asked: Asked, prompt_ids: list[int]) -> list[GeneratedToken] | None:
+        """Return the recorded answer, or what is left of it, where it is there and holds what was asked for."""
         if self._memo is None or asked.schema is not None or (asked.alternatives or 0) > ALTERNATIVES:
             return None
         tokens = self._memo.find(asked.prompt)
+        if tokens is None:
+            tokens = self._memo.find_rest(asked.prompt, prompt_ids, self._checkpoint.encode)
         return tokens if tokens is not None and len(tokens) <= asked.max_tokens else None
 
     async def _live(self, prompt_ids: list[int], max_tokens: int, guide: Guide | None) -> Generation:

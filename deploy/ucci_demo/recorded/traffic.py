@@ -1,15 +1,16 @@
 """Recorded traffic of the two demo models: queries, gold entities and what both models answered.
 
 Texts and gold lie in a compressed JSONL, numbers in a compressed NumPy archive; row by row they are the same queries.
-:mod:`ucci_demo.recorded.pack` makes both files.
+:mod:`ucci_demo.recorded.pack` makes both files. A third one holds what the large model answers to the offline queries
+when the small one hands over to it; ``python -m benchmarks.handoff.offline`` makes it.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import numpy as np
 FOLDER = Path(__file__).parent
 TEXTS = FOLDER / "traffic.jsonl.gz"
 NUMBERS = FOLDER / "traffic.npz"
+HANDED_OVER = FOLDER / "handed_over.npz"
 ROLES = ("small", "large")
 OFFLINE_EXAMPLES = 4_000
 """The first clean queries: the offline calibration set, which no stream shows."""
@@ -34,6 +36,8 @@ COLUMNS = (
     "negative_log_likelihood",
 )
 """What is packed of each answer; the last four are means (or the minimum) over tokens of rival signals."""
+HANDED_OVER_COLUMNS = ("true_positives", "predicted", "exact", "valid", "tokens")
+"""What is packed of the large model's answers behind a handoff."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,25 @@ class RecordedQuery:
 def load_traffic() -> tuple[RecordedQuery, ...]:
     """Return all recorded queries, in the order in which they were recorded."""
     return tuple(_records())
+
+
+def with_handoff(offline: Sequence[RecordedQuery]) -> list[RecordedQuery]:
+    """Return the offline queries with what the large model answers to them where the small one hands over.
+
+    What is handed over is all before the small model's first token of a margin below .9.
+
+    Parameters
+    ----------
+    offline : sequence of RecordedQuery
+        All of them, as recorded without.
+    """
+    with np.load(HANDED_OVER) as packed:
+        columns = {name: packed[name].tolist() for name in packed.files}
+    found = []
+    for row, query in enumerate(offline):
+        counts = {name: columns[name][row] for name in HANDED_OVER_COLUMNS}
+        found.append(replace(query, agree=columns["agree"][row], large=replace(query.large, **counts)))
+    return found
 
 
 def _records() -> Iterator[RecordedQuery]:

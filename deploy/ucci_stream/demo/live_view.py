@@ -58,7 +58,7 @@ class LiveView:
 
 
 def _rows(watcher: Watcher, sent: int, target: float) -> list[tuple[str, str]]:
-    seen, status = watcher.seen, watcher.status
+    seen, status = watcher.seen, watcher.seen.status
     recent = list(seen.results.values())[-_RECENT:]
     escalated = sum(result.routed.decision.escalated for result in recent) / max(1, len(recent))
     phase = "drift: typos mixed in" if seen.drift_started_s is not None else "clean traffic"

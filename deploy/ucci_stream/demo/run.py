@@ -19,9 +19,10 @@ from rich.console import Console
 
 from schemas.command import Command
 from schemas.event import rfc3339
+from schemas.handoff import handoff_name
 from schemas.query import QueryEvent
 from schemas.topics import QUERIES
-from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
+from ucci_demo.recorded.traffic import RecordedQuery, load_traffic, with_handoff
 from ucci_stream.demo.live_view import LiveView
 from ucci_stream.demo.run_plot import plot_run
 from ucci_stream.demo.scenario import (
@@ -33,7 +34,7 @@ from ucci_stream.demo.scenario import (
     offline_set,
     plan_stream,
 )
-from ucci_stream.demo.summary import Summary, print_summary, summarise
+from ucci_stream.demo.summary import Summary, Terms, print_summary, summarise
 from ucci_stream.demo.watch import Watcher
 from ucci_stream.local.processes import unwound_by_signals
 from ucci_stream.local.stack import WORKLOAD, Stack, StackOptions
@@ -56,6 +57,8 @@ class DemoOptions:
     queries: int | None
     broker: str
     models: str
+    handoff: bool
+    early_stop: bool
     keep: bool
     summary_path: Path | None
     seed: int
@@ -72,6 +75,8 @@ def run_demo(options: DemoOptions, console: Console) -> int:
         label_kept=0.15,
         label_escalated=0.20,
         trusted_labelers=(TRUSTED_LABELER,),
+        handoff=options.handoff,
+        early_stop=options.early_stop,
     )
     scenario = Scenario(queries=options.queries or options.seconds * QUERIES_PER_SECOND, seed=options.seed)
     traffic = load_traffic()
@@ -81,10 +86,12 @@ def run_demo(options: DemoOptions, console: Console) -> int:
         Stack(stack_options, console) as stack,
         Watcher(stack.settings, stream, scenario) as watcher,
     ):
-        publish_offline(stack, offline_set(traffic), watcher, console)
+        offline = offline_set(traffic)
+        publish_offline(stack, offline, watcher, console)
         _stream(stack, stream, options, watcher, console)
-        summary = summarise(stream, watcher.seen, scenario, stack_options.micro_f1)
-        picture = plot_run(stream, watcher.seen, scenario, stack_options.micro_f1, options.directory / "demo.png")
+        terms = _terms(stack, offline)
+        summary = summarise(stream, watcher.seen, scenario, terms)
+        picture = plot_run(stream, watcher.seen, scenario, terms, options.directory / "demo.png")
         _report(summary, picture, options, console)
         if options.keep:
             _keep(stack, console)
@@ -94,12 +101,18 @@ def run_demo(options: DemoOptions, console: Console) -> int:
 def publish_offline(stack: Stack, offline: list[RecordedQuery], watcher: Watcher, console: Console) -> None:
     """Publish what the paper's user would have: the offline calibration, and the labelled queries behind it.
 
+    Where the workload hands over, the large model's answers to them are those that it gives behind its handoff: of
+    answers given otherwise nothing would be learned, and the first threshold would be that of another cascade.
+
     Raises
     ------
     StackFailed
         When the service has not taken them in time.
     """
     moment = datetime.now(UTC)
+    handoff = handoff_name(stack.settings.workloads[WORKLOAD].offered_handoff)
+    if handoff is not None:
+        offline = with_handoff(offline)
     fitted, threshold = offline_calibration(offline, stack.options.micro_f1)
     command = Command(
         workload=WORKLOAD,
@@ -112,7 +125,7 @@ def publish_offline(stack: Stack, offline: list[RecordedQuery], watcher: Watcher
         reason="offline calibration as in the paper",
     )
     # The command goes first: folded before it, the examples alone would lead to a first version of the core's own.
-    send_events(stack.settings, WORKLOAD, [command, *offline_examples(offline, WORKLOAD, moment)])
+    send_events(stack.settings, WORKLOAD, [command, *offline_examples(offline, WORKLOAD, moment, handoff)])
     first = watcher.await_first_version(_BOOTSTRAP_TIMEOUT_S)
     # The stream begins once its past is folded in: versions made while catching up do not answer the stream.
     watcher.await_labels(len(offline), _BOOTSTRAP_TIMEOUT_S)
@@ -122,6 +135,13 @@ def publish_offline(stack: Stack, offline: list[RecordedQuery], watcher: Watcher
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _terms(stack: Stack, offline: list[RecordedQuery]) -> Terms:
+    """Return what the run is judged by; the static calibration beside it knows no levers, as the paper's."""
+    target, costs = stack.options.micro_f1, stack.settings.workloads[WORKLOAD].cost
+    assert costs is not None, "the stack's configuration prices tokens"
+    return Terms(target, costs, offline_calibration(offline, target)[1])
 
 
 def _stream(

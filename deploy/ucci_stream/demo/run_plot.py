@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from schemas.entities import count_pairs
 from ucci_stream.demo.scenario import PlannedQuery, Scenario
-from ucci_stream.demo.summary import Observations
+from ucci_stream.demo.summary import Observations, Terms
 
 _WINDOW = 800
 _INK, _SERVICE, _STATIC, _TARGET = "#1f2933", "#0b6e99", "#b7472a", "#5f6b76"
@@ -18,7 +18,7 @@ _INK, _SERVICE, _STATIC, _TARGET = "#1f2933", "#0b6e99", "#b7472a", "#5f6b76"
 Counts = NDArray[np.float64]
 
 
-def plot_run(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario, target: float, path: Path) -> Path:
+def plot_run(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario, terms: Terms, path: Path) -> Path:
     """Draw the run and write it as PNG or SVG, by the path's ending."""
     import matplotlib as mpl
 
@@ -28,14 +28,13 @@ def plot_run(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scena
     figure, (top, bottom) = plt.subplots(
         2, 1, figsize=(10.0, 6.2), sharex=True, height_ratios=(2, 1), layout="constrained"
     )
-    served, static = _served_counts(stream, seen), _static_counts(stream, seen)
+    served, static = _served_counts(stream, seen), _static_counts(stream, terms.static_threshold)
     index = np.arange(len(stream))
-    if static is not None:
-        top.plot(index, _rolling_f1(static[:, :3]), color=_STATIC, lw=1.4, label="static calibration")
-        bottom.plot(index, _rolling_mean(static[:, 3]), color=_STATIC, lw=1.4)
+    top.plot(index, _rolling_f1(static[:, :3]), color=_STATIC, lw=1.4, label="static calibration")
+    bottom.plot(index, _rolling_mean(static[:, 3]), color=_STATIC, lw=1.4)
     top.plot(index, _rolling_f1(served[:, :3]), color=_SERVICE, lw=2.0, label="this service")
     bottom.plot(index, _rolling_mean(served[:, 3]), color=_SERVICE, lw=2.0)
-    top.axhline(target, color=_TARGET, lw=1.0, ls="--", label=f"target {target}")
+    top.axhline(terms.target, color=_TARGET, lw=1.0, ls="--", label=f"target {terms.target}")
     top.set_ylabel(f"micro-F1, last {_WINDOW} queries")
     bottom.set_ylabel("escalated")
     bottom.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -94,10 +93,7 @@ def _served_counts(stream: Sequence[PlannedQuery], seen: Observations) -> Counts
     return rows
 
 
-def _static_counts(stream: Sequence[PlannedQuery], seen: Observations) -> Counts | None:
-    if not seen.versions:
-        return None
-    threshold = seen.versions[0].version.uncertainty_threshold
+def _static_counts(stream: Sequence[PlannedQuery], threshold: float) -> Counts:
     rows = np.zeros((len(stream), 4))
     for row, query in zip(rows, stream, strict=True):
         u = query.recorded.small.uncertainty

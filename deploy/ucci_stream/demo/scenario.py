@@ -16,6 +16,7 @@ from scipy.optimize import isotonic_regression
 
 from schemas.calibration import ESCALATE_ALL, CalibrationMap
 from schemas.draws import uniform
+from schemas.handoff import HandoffName
 from schemas.labelled import LabelledExample, OutcomeCounts
 from ucci_demo.recorded.traffic import OFFLINE_EXAMPLES, RecordedAnswer, RecordedQuery
 
@@ -165,9 +166,18 @@ def _isotonic_map(uncertainty: Sequence[float], wrong: Sequence[bool]) -> Calibr
 
 
 def offline_examples(
-    queries: Sequence[RecordedQuery], workload: str, last_routed_at: datetime
+    queries: Sequence[RecordedQuery], workload: str, last_routed_at: datetime, handoff: HandoffName | None = None
 ) -> Iterator[LabelledExample]:
-    """Turn recorded queries into the labelled file of an offline calibration, one a second, both models run."""
+    """Turn recorded queries into the labelled file of an offline calibration, one a second, both models run.
+
+    Parameters
+    ----------
+    queries : sequence of RecordedQuery
+    workload : str
+    last_routed_at : datetime
+    handoff : str, optional
+        Under which the large model answered them.
+    """
     for index, query in enumerate(queries):
         moment = last_routed_at - timedelta(seconds=len(queries) - index)
         yield LabelledExample(
@@ -185,6 +195,7 @@ def offline_examples(
             agree=query.agree,
             routed_at=moment,
             labelled_at=moment,
+            handoff=handoff,
         )
 
 

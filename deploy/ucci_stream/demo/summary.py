@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 from rich.table import Table
 
 from schemas.calibration import CalibrationVersion
-from schemas.costs import TokenUse, query_cost
+from schemas.costs import ModelCosts, query_cost
 from schemas.entities import count_pairs
 from schemas.routed import RoutedEvent
+from schemas.status import WorkloadStatus
+from ucci_stream.demo.levers import Answered, Levers, levers_of, whole_calls
 from ucci_stream.demo.scenario import PlannedQuery, Scenario
 
 SE_FACTOR = 0.21
@@ -55,6 +58,26 @@ class Observations:
     killed_s: float | None = None
     first_commit_after_kill_s: float | None = None
     labels_sent: int = 0
+    status: WorkloadStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a run is judged by.
+
+    Parameters
+    ----------
+    target : float
+        On micro-F1.
+    costs : ModelCosts
+        Of tokens.
+    static_threshold : float
+        On u, of the static calibration, which hands over nothing and stops nothing.
+    """
+
+    target: float
+    costs: ModelCosts
+    static_threshold: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +113,8 @@ class Summary:
     held: bool
     static_held: bool
     seed: int
+    cost_unit: str
+    levers: Levers | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -98,56 +123,58 @@ class Summary:
 
     def to_document(self) -> dict[str, Any]:
         """Return the summary as plain JSON values."""
-        return {**asdict(self), "succeeded": self.succeeded}
+        plain: dict[str, Any] = to_jsonable_python(self)
+        return {**plain, "succeeded": self.succeeded}
 
 
 PHASES = ("before_drift", "just_after_drift", "after_recovery")
+"""Those of the table."""
 
 
 def phase_bounds(scenario: Scenario) -> dict[str, tuple[int, int]]:
-    """Return each phase's first and one-past-last query index."""
+    """Return each phase's first and one-past-last query index; the whole stream is one as well."""
     drift, last = scenario.drift_index, scenario.queries
     after = last - drift
     return {
         "before_drift": (0, drift),
         "just_after_drift": (drift, drift + after // 5),
         "after_recovery": (last - after // 2, last),
+        "whole_stream": (0, last),
     }
 
 
-def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario, target: float) -> Summary:
+def summarise(stream: Sequence[PlannedQuery], seen: Observations, scenario: Scenario, terms: Terms) -> Summary:
     """Reduce what was observed to the demo's numbers.
 
-    The static policy is the first version, as the paper's user would have kept it, on the very same queries; the
+    The static policy is the offline calibration, as the paper's user would have kept it, on the very same queries; the
     recorded answers show what it would have served.
     """
-    static_version = seen.versions[0].version if seen.versions else None
-    service, static = {}, {}
-    for name, (first, last) in phase_bounds(scenario).items():
-        service[name] = _service_phase(stream[first:last], seen)
-        if static_version is not None:
-            static[name] = _static_phase(stream[first:last], static_version)
+    phases = {name: stream[first:last] for name, (first, last) in phase_bounds(scenario).items()}
+    service = {name: _service_phase(_answered(part, seen)) for name, part in phases.items()}
+    static = {name: _static_phase(part, terms) for name, part in phases.items()}
     tolerance = 2.0 * SE_FACTOR / math.sqrt(max(1, service["after_recovery"].queries))
-    costs = static_version.costs if static_version is not None else None
+    least = terms.target - tolerance
     return Summary(
         queries=len(stream),
         missing=sum(query.query_id not in seen.results for query in stream) - seen.dead_letters,
         duplicated=seen.duplicated,
         dead_letters=seen.dead_letters,
-        target=target,
+        target=terms.target,
         tolerance=tolerance,
         service=service,
         static=static,
-        large_only_cost=costs.large if costs else math.nan,
+        large_only_cost=_large_only(stream, terms.costs),
         versions_published=len(seen.versions),
         versions_before_stream=seen.versions_before,
         publish_to_first_use_s=first_use(seen),
         drift_detected_after_queries=_detection_delay(stream, seen, scenario),
         router_kill_to_first_commit_s=_difference(seen.first_commit_after_kill_s, seen.killed_s),
         labels_sent=seen.labels_sent,
-        held=service["after_recovery"].micro_f1 >= target - tolerance,
-        static_held=bool(static) and static["after_recovery"].micro_f1 >= target - tolerance,
+        held=service["after_recovery"].micro_f1 >= least,
+        static_held=static["after_recovery"].micro_f1 >= least,
         seed=scenario.seed,
+        cost_unit=f"small calls of {1.0 / terms.costs.small:.0f} tokens",
+        levers=levers_of(_answered(stream, seen), phase_bounds(scenario), terms.costs, seen.status),
     )
 
 
@@ -162,10 +189,17 @@ def micro_f1(true_positives: int, predicted: int, gold: int) -> float:
     return 2.0 * true_positives / (predicted + gold) if predicted + gold else math.nan
 
 
-def _service_phase(part: Sequence[PlannedQuery], seen: Observations) -> Phase:
+def _large_only(stream: Sequence[PlannedQuery], costs: ModelCosts) -> float:
+    return sum(costs.of_large(whole_calls(query.recorded)[1]) for query in stream) / max(1, len(stream))
+
+
+def _answered(part: Sequence[PlannedQuery], seen: Observations) -> list[Answered]:
+    return [(query, seen.results[query.query_id].routed) for query in part if query.query_id in seen.results]
+
+
+def _service_phase(pairs: Sequence[Answered]) -> Phase:
     hits = predicted = gold = escalated = 0
     sequential = paper = 0.0
-    pairs = [(query, seen.results[query.query_id].routed) for query in part if query.query_id in seen.results]
     for query, routed in pairs:
         counts = count_pairs(routed.entities, query.recorded.gold)
         hits, predicted, gold = hits + counts.true_positives, predicted + counts.predicted, gold + counts.gold
@@ -176,19 +210,19 @@ def _service_phase(part: Sequence[PlannedQuery], seen: Observations) -> Phase:
     return Phase(len(pairs), micro_f1(hits, predicted, gold), escalated / n, sequential / n, paper / n)
 
 
-def _static_phase(part: Sequence[PlannedQuery], version: CalibrationVersion) -> Phase:
+def _static_phase(part: Sequence[PlannedQuery], terms: Terms) -> Phase:
     hits = predicted = gold = escalated = 0
     sequential = paper = 0.0
     for query in part:
         u = query.recorded.small.uncertainty
-        up = u is None or u > version.uncertainty_threshold
+        up = u is None or u > terms.static_threshold
         served = query.recorded.large if up else query.recorded.small
         hits, predicted = hits + served.true_positives, predicted + served.predicted
         gold += query.recorded.gold_count
         escalated += up
-        if version.costs is not None:
-            cost = query_cost(version.costs, escalated=up, small=TokenUse(), large=[TokenUse()] * up)
-            sequential, paper = sequential + cost.sequential, paper + cost.paper
+        small, large = whole_calls(query.recorded)
+        cost = query_cost(terms.costs, escalated=up, small=small, large=[large] * up)
+        sequential, paper = sequential + cost.sequential, paper + cost.paper
     n = max(1, len(part))
     return Phase(len(part), micro_f1(hits, predicted, gold), escalated / n, sequential / n, paper / n)
 
@@ -235,15 +269,18 @@ def _difference(later: float | None, earlier: float | None) -> float | None:
 
 def print_summary(summary: Summary, console: Console) -> None:
     """Print the end table and the verdict."""
-    table = Table(title=f"micro-F1 against a target of {summary.target}, cost in small calls (sequential / paper)")
+    table = Table(
+        title=f"micro-F1 against a target of {summary.target}, cost in {summary.cost_unit} (sequential / paper)"
+    )
     for heading in ("", "before drift", "just after drift", "after recovery"):
         table.add_column(heading)
     for name, phases in (("this service", summary.service), ("static calibration", summary.static)):
-        table.add_row(name, *(f"[bold]{phases[p].micro_f1:.4f}[/]" for p in PHASES if p in phases))
-        table.add_row("  escalated", *(f"{phases[p].escalation_rate:.1%}" for p in PHASES if p in phases))
-        table.add_row(
-            "  cost", *(f"{phases[p].cost_sequential:.2f} / {phases[p].cost_paper:.2f}" for p in PHASES if p in phases)
-        )
+        table.add_row(name, *(f"[bold]{phases[p].micro_f1:.4f}[/]" for p in PHASES))
+        table.add_row("  escalated", *(f"{phases[p].escalation_rate:.1%}" for p in PHASES))
+        table.add_row("  cost", *(f"{phases[p].cost_sequential:.2f} / {phases[p].cost_paper:.2f}" for p in PHASES))
+        if summary.levers is not None and phases is summary.service:
+            whole = summary.levers.whole_calls
+            table.add_row("  by whole calls", *(f"{whole[p].sequential:.2f} / {whole[p].paper:.2f}" for p in PHASES))
     console.print(table)
     for name, value in _facts(summary):
         console.print(f"[bold]{name:>34}[/]  {value}", highlight=False)
@@ -273,13 +310,28 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         ),
         ("router killed to its first commit", "not seen" if kill is None else f"{kill:.2f} s"),
         ("cost of the large model alone", f"{summary.large_only_cost:.2f}"),
+        *_lever_facts(summary.levers),
     ]
+
+
+def _lever_facts(levers: Levers | None) -> list[tuple[str, str]]:
+    facts = []
+    if levers is not None and (lever := levers.handoff) is not None:
+        compared = f"; {lever.status.guarded} compared with the large model alone"
+        if lever.status.agreement is not None:
+            compared += f", {lever.status.agreement:.1%} of them equal"
+        facts.append(("handoff", f"in {lever.used:.1%} of large calls, saves {lever.saved}{compared}"))
+    if levers is not None and (stop := levers.early_stop) is not None:
+        needless = stop.status.needless_share
+        more = "" if needless is None else f"; {needless:.2%} of queries escalated needlessly"
+        facts.append(("early stop", f"of {stop.used:.1%} of small calls, saves {stop.saved}{more}"))
+    return facts
 
 
 def _verdict(summary: Summary) -> str:
     recovered = summary.service["after_recovery"].micro_f1
     held = "[green]held again[/]" if summary.held else "[red]not held[/]"
-    fixed = summary.static["after_recovery"].micro_f1 if summary.static else math.nan
+    fixed = summary.static["after_recovery"].micro_f1
     static = "held it too" if summary.static_held else "stays below"
     return (
         f"Target {summary.target} {held} after the drift: {recovered:.4f} (tolerance {summary.tolerance:.4f}, two "

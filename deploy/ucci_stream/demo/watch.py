@@ -39,7 +39,6 @@ class Watcher(threading.Thread):
     def __init__(self, settings: Settings, stream: Sequence[PlannedQuery], scenario: Scenario) -> None:
         super().__init__(name="demo-watcher", daemon=True)
         self.seen = Observations()
-        self.status: WorkloadStatus | None = None
         self._plan = {query.query_id: query for query in stream}
         self._scenario = scenario
         self._prefix = settings.topics.prefix
@@ -117,7 +116,8 @@ class Watcher(threading.Thread):
         StackFailed
             When it has not in time.
         """
-        if not self._await(lambda: self.status is not None and self.status.labels.received >= count, timeout_s):
+        seen = self.seen
+        if not self._await(lambda: seen.status is not None and seen.status.labels.received >= count, timeout_s):
             raise StackFailed(f"the {count} labels of the bootstrap were not taken in within {timeout_s:g} s")
 
     def settle(self) -> None:
@@ -201,7 +201,7 @@ class Watcher(threading.Thread):
                 seen.first_use_s[routed.routed_by] = used_s if earlier is None else min(earlier, used_s)
 
     def _take_status(self, status: WorkloadStatus) -> None:
-        self.status = status
+        self.seen.status = status
         self._tell()
         started = self.seen.drift_started_s
         if started is not None and self.seen.drift_seen_s is None and status.drift.state in _DRIFT_STATES:

@@ -19,6 +19,7 @@ from typing import Self
 
 from rich.console import Console
 
+from schemas.handoff import Handoff
 from schemas.settings import Settings
 from schemas.settings_text import load_settings
 from ucci_stream.local.kafka_node import open_broker
@@ -28,6 +29,13 @@ from ucci_stream.topics.admin import create_topics
 
 WORKLOAD = "photo-search"
 FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
+TOKENS_OF_A_CALL = 50
+LARGE_TO_SMALL = 3.02
+"""A token of the large model, in those of the small one."""
+
+HANDOFF = Handoff(margin=0.9, granularity="token")
+"""What is handed over, where that is asked for: both models cut text into the same tokens."""
+
 _READY_TIMEOUT_S = 180.0
 _STOP_TIMEOUT_S = 20.0
 
@@ -52,6 +60,8 @@ class StackOptions:
         Of the topics.
     trusted_labelers : tuple of str
         Whose answers to audits decide.
+    handoff, early_stop : bool
+        Whether the workload hands over, and whether it stops small calls early.
     """
 
     directory: Path
@@ -64,6 +74,8 @@ class StackOptions:
     label_escalated: float = 0.10
     prefix: str = "ucci"
     trusted_labelers: tuple[str, ...] = ()
+    handoff: bool = False
+    early_stop: bool = False
 
 
 @dataclass(slots=True)
@@ -212,9 +224,20 @@ large = {{ base_url = {json.dumps(large.base_url)}, model = {json.dumps(large.mo
 target = {{ micro_f1 = {options.micro_f1}, safety = 0.5 }}
 sampling = {{ exploration_probability = {options.exploration}, label_probability_kept = {options.label_kept}, \
 label_probability_escalated = {options.label_escalated} }}
-cost = {{ small = 1.0, large = 3.02 }}
+# 1 is a small call of {TOKENS_OF_A_CALL} tokens, about the mean; what is never generated costs nothing
+cost = {{ unit = "token", small = {1.0 / TOKENS_OF_A_CALL}, large = {LARGE_TO_SMALL / TOKENS_OF_A_CALL} }}
 trusted_labelers = {json.dumps(options.trusted_labelers)}
-"""
+{_levers(options)}"""
+
+
+def _levers(options: StackOptions) -> str:
+    lines = []
+    if options.handoff:
+        margin, granularity = HANDOFF.margin, HANDOFF.granularity
+        lines.append(f"handoff = {{ margin = {margin}, granularity = {json.dumps(granularity)} }}\n")
+    if options.early_stop:
+        lines.append("early_stop = true\n")
+    return "".join(lines)
 
 
 def _stop(process: ChildProcess) -> None:

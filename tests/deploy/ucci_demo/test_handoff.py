@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -19,7 +19,9 @@ from tests.support.demo_models import checkpoint
 from tests.support.versions import sealed_version
 from ucci_demo.model_server import PROMPT
 from ucci_demo.model_server.generation import ContinuousBatch
+from ucci_demo.model_server.memo import Memo
 from ucci_demo.model_server.server import ModelServer
+from ucci_demo.recorded.traffic import load_traffic
 from ucci_runtime.process import SystemClock
 
 FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
@@ -29,11 +31,11 @@ GUARDED = next(f"q-{n}" for n in range(500) if uniform(f"q-{n}", "photo") < 0.5)
 
 
 @asynccontextmanager
-async def serving(role: str) -> AsyncIterator[str]:
+async def serving(role: str, *, remembers: bool = False) -> AsyncIterator[str]:
     """Serve one checkpoint; yields its base URL."""
     opened = checkpoint(role)
     fresh = type(opened)(opened.tokenizer, opened.model, ContinuousBatch(opened.model, SLOTS))
-    application = ModelServer(fresh, role, None).application()
+    application = ModelServer(fresh, role, Memo.of(role) if remembers else None).application()
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=5.0, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -43,9 +45,11 @@ async def serving(role: str) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def answers(granularity: str, api: str) -> list[RoutedEvent]:
+async def answers(
+    granularity: str, api: str, texts: Sequence[str] = TEXTS, *, remembers: bool = False
+) -> list[RoutedEvent]:
     """Return what a cascade that escalates everything answers, each query compared with the large model alone."""
-    async with serving("small") as small, serving("large") as large:
+    async with serving("small", remembers=remembers) as small, serving("large", remembers=remembers) as large:
         photo = {
             "prompt": PROMPT,
             "fields": list(FIELDS),
@@ -61,7 +65,7 @@ async def answers(granularity: str, api: str) -> list[RoutedEvent]:
         answerer = CascadeAnswerer(settings, version, SystemClock(), "router-0")
         await answerer.start()
         try:
-            return [await answerer.answer(QueryEvent(query_id=GUARDED, text=text), "photo") for text in TEXTS]
+            return [await answerer.answer(QueryEvent(query_id=GUARDED, text=text), "photo") for text in texts]
         finally:
             await answerer.close()
 
@@ -83,3 +87,17 @@ async def test_real_models_go_on_from_each_other(api: str) -> None:
         assert saved == routed.handoff.tokens > 0
         assert routed.large.prompt_tokens == routed.handoff.alone.prompt_tokens + routed.handoff.tokens
         assert routed.handoff.alone.raw == routed.large.raw
+
+
+async def test_a_handoff_of_recorded_queries_is_answered_as_if_live() -> None:
+    """What the demo's servers remember changes no answer, and no number of tokens that is paid for."""
+    texts = [query.text for query in load_traffic()[5_000:5_100] if (query.small.uncertainty or 1.0) > 0.03][:6]
+    remembered, live = [await answers("token", "completions", texts, remembers=known) for known in (True, False)]
+    for one, other in zip(remembered, live, strict=True):
+        assert one.large is not None
+        assert other.large is not None
+        assert one.handoff is not None
+        assert one.handoff.characters > 0
+        assert (one.large.raw, one.entities) == (other.large.raw, other.entities)
+        paid = [(run.prompt_tokens, run.completion_tokens) for run in (one.large, other.large)]
+        assert paid[0] == paid[1]

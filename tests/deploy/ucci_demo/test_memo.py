@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.demo_models import generate, ids
+from tests.support.demo_models import checkpoint, generate, ids
 from ucci_demo.model_server import PROMPT
 from ucci_demo.model_server.generation import Generation
 from ucci_demo.model_server.memo import ALTERNATIVES, Memo, pack_memo
@@ -82,6 +82,26 @@ def test_what_is_packed_is_found_again_by_its_whole_prompt_alone(tmp_path: Path)
         assert [token.token_id for token in found] == ids(generation)
         assert [token.logprob for token in found] == [token.logprob for token in generation.tokens]
     assert memo.find("nikon z6") is None
+
+
+def test_other_tokens_of_the_same_text_are_not_recorded_ones() -> None:
+    """A beginning that the server cuts otherwise than the model wrote it may be gone on with otherwise."""
+    memo, opened = Memo.of("small"), checkpoint("small")
+    assert memo is not None
+    prompt = PROMPT.replace("{text}", sample("small")[0].text)
+    recorded = memo.find(prompt)
+    assert recorded is not None
+    asked, first = opened.encode(prompt), [token.token_id for token in recorded[:6]]
+    begun = prompt + opened.decode(first)
+    rest = memo.find_rest(begun, asked + first, opened.encode)
+    assert rest is not None
+    assert [token.token_id for token in rest] == [token.token_id for token in recorded[6:]]
+    letters = [token_id for letter in opened.decode(first) for token_id in opened.encode(letter)]
+    assert opened.decode(letters) == opened.decode(first)
+    assert letters != first
+    assert memo.find_rest(begun, asked + letters, opened.encode) is None
+    assert memo.find_rest(PROMPT.replace("{text}", "never asked") + " {", [1, 2], opened.encode) is None
+    assert memo.find_rest("no such prompt", [1, 2], opened.encode) is None
 
 
 def test_a_checkpoint_of_the_user_s_own_has_no_memo() -> None:

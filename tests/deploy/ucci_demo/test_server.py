@@ -265,6 +265,65 @@ async def test_a_begun_answer_is_gone_on_with() -> None:
     assert "continue_final_message" in error["error"]["message"]
 
 
+def begun_answers() -> dict[str, str]:
+    """Return the recorded prompt with beginnings of its answer: as the model wrote it, and otherwise."""
+    memo, prompt = Memo.of("small"), PROMPT.replace("{text}", RECORDED)
+    assert memo is not None
+    recorded = memo.find(prompt)
+    assert recorded is not None
+    answer = [token.token_id for token in recorded]
+    first, most = (checkpoint("small").decode(answer[:count]) for count in (3, len(answer) - 1))
+    return {"first tokens": prompt + first, "all but its end": prompt + most, "another one": prompt + ' {"iso": "1'}
+
+
+@pytest.mark.parametrize("begun", ["first tokens", "all but its end", "another one"])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+async def test_a_recorded_answer_is_gone_on_with_as_if_computed(path: str, begun: str) -> None:
+    """Whole and streamed, token by token with the alternatives; what no recording begins with is computed."""
+    prompt, is_chat = begun_answers()[begun], "chat" in path
+    asked: dict[str, Any] = {"messages": [{"role": "assistant", "content": prompt}]} if is_chat else {"prompt": prompt}
+    asked |= {"logprobs": True, "top_logprobs": 2} if is_chat else {"logprobs": 2}
+    asked |= {"continue_final_message": True, "add_generation_prompt": False} if is_chat else {}
+    body = asked | {"model": "tiny", "max_tokens": 256, "temperature": 0, "return_tokens_as_token_ids": True}
+    async with serving(Memo.of("small")) as (client, _), serving() as (live, _):
+        (_, remembered), (_, computed) = await client.post(path, body), await live.post(path, body)
+        streamed, live_streamed = await events(client, path, body), await events(live, path, body)
+        assert (await generated(client) == 0) == (begun != "another one")
+    for one, other in ((remembered, computed), *zip(streamed, live_streamed, strict=True)):
+        logprobs = [document["choices"][0].pop("logprobs") for document in (one, other)]
+        assert without_identity(one) == without_identity(other)
+        assert names(logprobs[0]) == names(logprobs[1])
+        np.testing.assert_allclose(numbers(logprobs[0]), numbers(logprobs[1]), atol=2e-3)
+
+
+async def test_max_tokens_and_a_schema_hold_for_the_rest_of_an_answer() -> None:
+    prompt = begun_answers()["first tokens"]
+    asked = {"type": "json_schema", "json_schema": {"name": "entities", "schema": SCHEMA, "strict": True}}
+    async with serving(Memo.of("small")) as (client, _):
+        _, cut = await client.post(prompt=prompt, max_tokens=5)
+        _, guided = await client.post(prompt=prompt, response_format=asked)
+    assert (cut["choices"][0]["finish_reason"], cut["usage"]["completion_tokens"]) == ("length", 5)
+    assert guided["choices"][0]["text"].startswith("{"), "a guide begins a whole answer, wherever the prompt ends"
+
+
+def leaves(part: object, kind: type) -> list[Any]:
+    """Return all names, or all numbers, of a reply's log-probabilities, in order."""
+    if isinstance(part, dict):
+        own = list(part) if kind is str else []
+        return own + [leaf for value in part.values() for leaf in leaves(value, kind)]
+    if isinstance(part, list):
+        return [leaf for value in part for leaf in leaves(value, kind)]
+    return [part] if isinstance(part, kind) else []
+
+
+def names(logprobs: object) -> list[str]:
+    return leaves(logprobs, str)
+
+
+def numbers(logprobs: object) -> list[float]:
+    return leaves(logprobs, float)
+
+
 async def generated(client: Client) -> float:
     """Return how many tokens the server has generated."""
     _, text = await client.get("/metrics")
