@@ -18,7 +18,12 @@ _INK, _QUIET, _GRID = "#1f2933", "#5f6b76", "#dde3e8"
 COLOURS = {
     "service": "#0b6e99",
     "service_strict": "#0b6e99",
+    "service_handoff": "#7f8fd6",
+    "service_early_stop": "#7f8fd6",
+    "service_levers": "#2540a8",
+    "service_levers_strict": "#2540a8",
     "static": "#b7472a",
+    "static_levers": "#b7472a",
     "released": "#c77700",
     "reselected": "#c77700",
     "naive": "#7a5195",
