@@ -1,7 +1,7 @@
 """Both models' answers to every recorded query under the two levers, early stop and handoff.
 
-``python -m benchmarks.recorded.answers`` asks the demo's two models and writes ``answers.npz``, which is committed: some
-five minutes of one core. What the large model answers alone is recorded already, and not asked for again.
+``python -m benchmarks.recorded.answers`` asks the demo's two models and writes ``answers.npz``, which is committed:
+some five minutes of one core. What the large model answers alone is recorded already, and not asked for again.
 """
 
 from __future__ import annotations

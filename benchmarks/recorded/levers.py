@@ -1,4 +1,4 @@
-"""What handoff and early stop save at equal compliance on the recorded streams: each frontier by margin, with and without.
+"""What handoff and early stop save at equal compliance on the recorded streams: frontiers by margin, with and without.
 
 Levers change answers and what is known of them, so that the same margin no longer holds the same share of blocks.
 Costs, by the tokens that were generated, are therefore compared where that share is equal.
