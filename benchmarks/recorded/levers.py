@@ -21,7 +21,7 @@ from benchmarks.__main__ import provenance
 from benchmarks.recorded.__main__ import QUERIES
 from benchmarks.recorded.answers import load_answers
 from benchmarks.recorded.experiment import TARGET
-from benchmarks.recorded.levers_report import write
+from benchmarks.recorded.levers_report import SEEN_SHARE, write
 from benchmarks.recorded.policies import SAFETY, ByPhase, static_threshold, static_with_levers
 from benchmarks.recorded.scoring import Oracle, oracles, score
 from benchmarks.recorded.service import Service
@@ -33,12 +33,13 @@ from schemas.settings import HandoffSettings
 
 OUT = Path("docs/results/recorded/levers")
 SEEDS = (*range(11, 16), *range(21, 26))
-SAFETIES = (0.25, 0.5, 0.75, 1.0, 1.5)
-WITH = {
+SAFETIES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+WITH: dict[str, dict[str, Any]] = {
     "none": {},
     "handoff": {"handoff": True},
     "early_stop": {"early_stop": True},
     "both": {"handoff": True, "early_stop": True},
+    "both_seen": {"handoff": True, "early_stop": {"full_share": SEEN_SHARE}},
 }
 
 Row = dict[str, Any]
@@ -105,7 +106,10 @@ def _row(routed: Routed, stream: Stream, known: list[Oracle], **about: Any) -> R
     return {
         **about,
         **{name: float(getattr(blocks, name).mean()) for name in (*means, *costs)},
-        "costs_by_phase": [float(blocks.sequential_tokens[blocks.phase == one].mean()) for one in range(len(known))],
+        **{
+            f"{name}_by_phase": [float(getattr(blocks, name)[blocks.phase == one].mean()) for one in range(len(known))]
+            for name in ("sequential_tokens", "expected_on_target")
+        },
         "shortfall": float(np.maximum(0.0, blocks.goal - blocks.expected).mean()),
         **_doings(routed),
     }

@@ -15,7 +15,16 @@ from benchmarks.recorded.stream import PHASES, Floats
 from benchmarks.recorded.tokens import FULL_SHARE, HANDOFF, LARGE_TOKEN, LENGTH_QUANTILE
 from benchmarks.results_json import receipt, write_report
 
-TITLES = {"none": "none", "handoff": "handoff", "early_stop": "early stop", "both": "both"}
+SEEN_SHARE = 0.5
+"""A full share with which more is known of what lies above the threshold, and less is saved."""
+
+TITLES = {
+    "none": "none",
+    "handoff": "handoff",
+    "early_stop": "early stop",
+    "both": "both",
+    "both_seen": f"both, full share {SEEN_SHARE:g}",
+}
 COSTS = {"sequential_tokens": "sequential", "paper_tokens": "paper's"}
 AIM = 0.9
 ROUNDS = 2_000
@@ -267,15 +276,21 @@ def _figures(rows: Sequence[Row]) -> list[str]:
 def _phases(results: dict[str, Any]) -> str:
     rows, safety = results["rows"], results["safety"]
     without, both = _service(rows, "none", safety), _service(rows, "both", safety)
-    costs = [
-        np.mean([row["costs_by_phase"] for row in some], axis=0) for some in (without, both, _of(rows, "followed"))
-    ]
+    compared = (without, both, _of(rows, "followed"))
+    costs, held = (
+        [np.mean([row[f"{name}_by_phase"] for row in some], axis=0).tolist() for some in compared]
+        for name in ("sequential_tokens", "expected_on_target")
+    )
     shown = [
-        [phase.title, f"{base:.2f}", f"{ours:.2f}", f"{ours / base:.3f}", f"{same / base:.3f}"]
-        for phase, base, ours, same in zip(PHASES, *(cost.tolist() for cost in costs), strict=False)
+        [phase.title, f"{cost[0]:.2f}", *(f"{one / cost[0]:.3f}" for one in cost[1:]), *map(percent, shares)]
+        for phase, cost, shares in zip(PHASES, zip(*costs, strict=True), zip(*held, strict=True), strict=False)
     ]
-    head = ("phase", "without levers", "both levers", "ratio", "ratio at the same thresholds")
-    return f"{table(head, shown)}\n\nSequential cost by tokens at a safety of {safety:g}; the shares on target differ."
+    ways = ("without levers", "both", "both, same thresholds")
+    head = ("phase", f"cost {ways[0]}", *(f"ratio, {way}" for way in ways[1:]), *(f"on target, {way}" for way in ways))
+    return f"""{table(head, shown)}
+
+Sequential cost by tokens at a safety of {safety:g}. *Same thresholds*: those that were in force without levers, batch
+by batch, with both levers switched on; nothing is learned there."""
 
 
 def _doings(results: dict[str, Any]) -> str:

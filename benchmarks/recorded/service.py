@@ -44,8 +44,10 @@ class Service:
         micro-F1.
     safety : float
         Standard errors by which the estimate must exceed the target.
-    handoff, early_stop : bool
-        Whether the workload's settings ask for these levers, by token and otherwise with the defaults.
+    handoff : bool
+        Whether the workload's settings ask for it, by token and otherwise with the defaults.
+    early_stop : bool or dict
+        The same; a table differs from the defaults.
     **tuned
         Fields of the method's constants that differ from the defaults.
 
@@ -56,7 +58,13 @@ class Service:
     """
 
     def __init__(
-        self, target: float, safety: float, *, handoff: bool = False, early_stop: bool = False, **tuned: Any
+        self,
+        target: float,
+        safety: float,
+        *,
+        handoff: bool = False,
+        early_stop: bool | dict[str, float] = False,
+        **tuned: Any,
     ) -> None:
         self._settings = WorkloadSettings.model_validate(
             {

@@ -221,7 +221,10 @@ def test_costs_are_compared_where_as_many_blocks_are_on_target() -> None:
         for place, safety in enumerate((0.5, 1.0, 1.5)):
             held = 0.80 + 0.02 * place + 0.001 * seed
             rows.append(made("none", safety, seed, held, 2.0 * np.exp(held)))
-            rows += [made(name, safety, seed, held - 0.03, 1.8 * np.exp(held - 0.03)) for name in ("both", "handoff")]
+            rows += [
+                made(name, safety, seed, held - 0.03, 1.8 * np.exp(held - 0.03))
+                for name in ("both", "handoff", "both_seen")
+            ]
             rows.append(made("early_stop", safety, seed, held, 2.0 * np.exp(held)))
     ratio, (low, high) = at_equal_compliance(rows, "both", "sequential_tokens", 0.5)
     assert ratio == pytest.approx(0.9, abs=1e-3)
@@ -236,7 +239,7 @@ def test_the_page_of_levers_adds_the_streams_of_a_former_run(tmp_path: Path, mon
     for seed in ("3", "4"):
         levers.main(["--seeds", seed, "--safeties", "0.5", "1", "--add", "--out", str(tmp_path)])
     rows = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["results"]["rows"]
-    assert [row["seed"] for row in rows] == [3] * 12 + [4] * 12
+    assert [row["seed"] for row in rows] == [3] * 14 + [4] * 14
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "seeds 3, 4" in page
     assert "nan" not in page
