@@ -22,7 +22,7 @@ from benchmarks.recorded.__main__ import QUERIES
 from benchmarks.recorded.answers import load_answers
 from benchmarks.recorded.experiment import TARGET
 from benchmarks.recorded.levers_report import SEEN_SHARE, write
-from benchmarks.recorded.policies import SAFETY, ByPhase, static_threshold, static_with_levers
+from benchmarks.recorded.policies import SAFETY, STRICT_SAFETY, ByPhase, static_threshold, static_with_levers
 from benchmarks.recorded.scoring import Oracle, oracles, score
 from benchmarks.recorded.service import Service
 from benchmarks.recorded.simulate import Routed, simulate
@@ -33,7 +33,7 @@ from schemas.settings import HandoffSettings
 
 OUT = Path("docs/results/recorded/levers")
 SEEDS = (*range(11, 16), *range(21, 26))
-SAFETIES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+MARGINS = (0.25, SAFETY, 0.75, STRICT_SAFETY, 1.5)
 WITH: dict[str, dict[str, Any]] = {
     "none": {},
     "handoff": {"handoff": True},
@@ -41,6 +41,8 @@ WITH: dict[str, dict[str, Any]] = {
     "both": {"handoff": True, "early_stop": True},
     "both_seen": {"handoff": True, "early_stop": {"full_share": SEEN_SHARE}},
 }
+GRID = dict.fromkeys(WITH, (SAFETY, STRICT_SAFETY)) | {"none": MARGINS, "both": (*MARGINS, 2.0)}
+"""Margins by levers: with both, more are needed to hold as much as without."""
 
 Row = dict[str, Any]
 
@@ -66,14 +68,12 @@ class Followed(Static):
         self.exploration = float(self._former.exploration[following])
 
 
-def measure(seed: int, safeties: Sequence[float], queries: int = QUERIES) -> Iterator[Row]:
+def measure(seed: int, queries: int = QUERIES) -> Iterator[Row]:
     """Return a row for each policy, margin and set of levers on one stream.
 
     Parameters
     ----------
     seed : int
-    safeties : sequence of float
-        Margins, in standard errors; they include the usual one.
     queries : int
         In each phase.
     """
@@ -87,7 +87,7 @@ def measure(seed: int, safeties: Sequence[float], queries: int = QUERIES) -> Ite
     for name, fixed in alone.items():
         yield _row(simulate(fixed, stream), stream, known, seed=seed, policy=name)
     for levers, switched in WITH.items():
-        for safety in safeties:
+        for safety in GRID[levers]:
             service = Service(TARGET, safety, **switched)
             routed = simulate(service, stream)
             about = {"policy": "service", "levers": levers, "safety": safety}
@@ -145,7 +145,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seeds", type=int, nargs="*", default=SEEDS)
-    parser.add_argument("--safeties", type=float, nargs="+", default=SAFETIES, help=f"{SAFETY} among them")
     parser.add_argument("--add", action="store_true", help="keep what the folder has of other seeds")
     parser.add_argument("--out", type=Path, default=OUT, help=f"folder of the results; {OUT} by default")
     options = parser.parse_args(arguments)
@@ -154,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         document = json.loads((options.out / "results.json").read_text(encoding="utf-8"))
         rows = [row for row in document["results"]["rows"] if row["seed"] not in options.seeds]
     for seed in options.seeds:
-        rows += measure(seed, options.safeties)
+        rows += measure(seed)
     rows.sort(key=lambda row: row["seed"])
     seeds = sorted({row["seed"] for row in rows})
     command = ["-m", "benchmarks.recorded.levers", "--seeds", *map(str, seeds), "--out", options.out.as_posix()]

@@ -234,11 +234,10 @@ Safety {safety:g} on both sides: means of paired ratios and differences over str
 
 
 def _margins(results: dict[str, Any]) -> str:
-    safeties = sorted({row["safety"] for row in results["rows"] if row["policy"] == "service"})
     rows = [
-        [title, f"{safety:g}", *_figures(_service(results["rows"], levers, safety))]
-        for levers, title in TITLES.items()
-        for safety in safeties
+        [TITLES[levers], f"{safety:g}", *_figures(_service(results["rows"], levers, safety))]
+        for levers, frontier in frontiers(results["rows"]).items()
+        for safety in frontier.safeties
     ]
     return table(("levers", "safety", *_FIGURES), rows)
 

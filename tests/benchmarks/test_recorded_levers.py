@@ -235,11 +235,11 @@ def test_costs_are_compared_where_as_many_blocks_are_on_target() -> None:
 def test_the_page_of_levers_adds_the_streams_of_a_former_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.recorded.levers_report.ROUNDS", 20)
     measured = levers.measure
-    monkeypatch.setattr(levers, "measure", lambda seed, safeties: measured(seed, safeties, BLOCK))
+    monkeypatch.setattr(levers, "measure", lambda seed: measured(seed, BLOCK))
     for seed in ("3", "4"):
-        levers.main(["--seeds", seed, "--safeties", "0.5", "1", "--add", "--out", str(tmp_path)])
+        levers.main(["--seeds", seed, "--add", "--out", str(tmp_path)])
     rows = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["results"]["rows"]
-    assert [row["seed"] for row in rows] == [3] * 14 + [4] * 14
+    assert [row["seed"] for row in rows] == [3] * 21 + [4] * 21
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "seeds 3, 4" in page
     assert "nan" not in page
