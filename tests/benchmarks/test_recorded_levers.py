@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.handoff.experiment import FIELDS, entities_of
+from benchmarks.handoff.models import LiveModel
 from benchmarks.recorded import levers
 from benchmarks.recorded.answers import ask, load_answers, part_of
 from benchmarks.recorded.levers_report import at_equal_compliance
@@ -30,8 +32,10 @@ from benchmarks.recorded.tokens import (
 from benchmarks.recorded.windows import Static
 from schemas import LabelledExample
 from schemas.early_stop import EarlyStop
+from schemas.entities import count_pairs
 from schemas.settings import EarlyStopSettings
 from stream_router.model_client.request import StopRule
+from ucci_demo.model_server import PROMPT
 from ucci_demo.recorded.traffic import load_traffic
 
 TARGET = 0.91
@@ -130,10 +134,27 @@ def test_a_call_stopped_before_it_is_unsure_hands_over_less() -> None:
     assert (late.large == known.large_tokens[rows]).all()
 
 
-def test_a_part_ends_where_its_call_was_stopped() -> None:
-    from benchmarks.handoff.models import LiveModel
-    from ucci_demo.model_server import PROMPT
+def test_calls_stopped_early_cost_no_more_than_is_counted() -> None:
+    """Asked live with the shorter part, the large model mostly says the same, and generates no more on average."""
+    known, rows = load_answers(), np.arange(4_000, 15_000, 7)
+    places = stop_places(rows, 0.003, EarlyStop(longest=64, full_share=FULL_SHARE))
+    early = np.flatnonzero((places > 0) & ((known.unsure[rows] == 0) | (places < known.unsure[rows])))[:40]
+    rows, places = rows[early], places[early]
+    queries = [load_traffic()[row] for row in rows.tolist()]
+    prompts = [PROMPT.replace("{text}", query.text) for query in queries]
+    small = LiveModel("small").answers(prompts)
+    parts = [part_of(answer, stopped_at=place) for answer, place in zip(small, places.tolist(), strict=True)]
+    live = LiveModel("large").answers([prompt + part for prompt, part in zip(prompts, parts, strict=True)])
+    said = [entities_of(part + answer.text) for part, answer in zip(parts, live, strict=True)]
+    counts = [count_pairs(one, query.gold, FIELDS) for one, query in zip(said, queries, strict=True)]
+    same = [one.true_positives == hits for one, hits in zip(counts, known.large_hits[rows].tolist(), strict=True)]
+    assert np.mean(same) >= 0.9
+    ran = np.ones(len(rows), dtype=bool)
+    counted = generated(rows, places, stopped=ran, ran=ran, handed=ran, compared=~ran)
+    assert np.mean([answer.tokens for answer in live]) <= counted.large.mean()
 
+
+def test_a_part_ends_where_its_call_was_stopped() -> None:
     (answer,) = LiveModel("small").answers([PROMPT.replace("{text}", load_traffic()[4_000].text)])
     whole, stopped = part_of(answer), part_of(answer, stopped_at=5)
     assert whole.startswith(stopped)
