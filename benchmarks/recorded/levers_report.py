@@ -176,6 +176,8 @@ def _findings(results: dict[str, Any]) -> str:
     (sequential, of_sequential), (paper, of_paper) = (_ratio(results, "both", cost, safety) for cost in COSTS)
     followed, without = _of(rows, "followed"), _service(rows, "none", safety)
     same = {cost: _mean(followed, cost) / _mean(without, cost) for cost in COSTS}
+    seen, of_paper_seen = (_ratio(results, "both_seen", cost, safety) for cost in COSTS)
+    handoff, of_paper_handoff = (_ratio(results, "handoff", cost, safety) for cost in COSTS)
     change = _change_of_held(_service(rows, "both", safety), without)
     half = _half(None if change.half is None else 100.0 * change.half, 1)
     meets, of_paper_meets = ("meets" if ratio <= AIM else "misses" for ratio in (sequential, paper))
@@ -185,12 +187,16 @@ def _findings(results: dict[str, Any]) -> str:
 - With the thresholds that are in force without levers, query by query, switching both on would cost
   {same["sequential_tokens"]:.3f} and {same["paper_tokens"]:.3f}. What the ratios above have beyond that is what the
   levers change in what is served and known, and noise.
-- At the same margin ({safety:g}) both levers hold fewer blocks: {signed(100.0 * change.mean, 1)} {half} points. They
-  are lost in these phases, without levers → with both: {_lost(results)}. The last columns of the
-  [table by phase](#by-phase) tell two causes apart. With the same thresholds nearly as many blocks are held in most
-  phases, so that what is lost there is lost by knowing less: a change shows in how often both models agree above the
-  threshold, and of these pairs a full share of {FULL_SHARE:g} shows that part. Where the target is out of reach, the
-  goal is the best that the large model reaches alone, which answers that go on from the small one's do not reach."""
+- At the same margin ({safety:g}) both levers hold fewer blocks: {signed(100.0 * change.mean, 1)} {half} points. The
+  phases that lose most, without levers → with both: {_lost(results)}. The last columns
+  of the [table by phase](#by-phase) tell two causes apart. Where the thresholds that are in force without levers would
+  still hold, the loss is one of choosing them: of stopped queries neither u nor agreement is seen, and after a change
+  the estimate stays too high for longer ([measured](../../README.md#single-measurements)). Where the target is out of
+  reach, even these thresholds lose: the goal is the best that the large model reaches alone, and answers that go on
+  from the small one's do not reach it.
+- A full share of {SEEN_SHARE:g} instead of {FULL_SHARE:g} shows more and saves less: {seen[0]:.3f} {between(seen[1])}
+  sequentially and {of_paper_seen[0]:.3f} {between(of_paper_seen[1])} as the paper counts. The handoff alone:
+  {handoff[0]:.3f} {between(handoff[1])} and {of_paper_handoff[0]:.3f} {between(of_paper_handoff[1])}."""
 
 
 def _change_of_held(ours: Sequence[Row], without: Sequence[Row]) -> Difference:
