@@ -132,7 +132,7 @@ def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
         _equal(results),
         "## At the same margin",
         _same_margin(results),
-        "## Every margin",
+        "## By margin",
         _margins(results),
         "## Beside it: policies that do not learn",
         _static(results["rows"]),
@@ -155,7 +155,7 @@ fewer or more blocks, and a cheaper service may only be a worse one. This page c
 blocks are on target**.
 
 Streams, labels and policies are those of [the recorded benchmark](../README.md) (target micro-F1 {results["target"]}):
-{len(seeds)} streams (seeds {", ".join(map(str, seeds))}). On each, this project runs at every margin (*safety*, in
+{len(seeds)} streams (seeds {", ".join(map(str, seeds))}). On each, this project runs at several margins (*safety*, in
 standard errors), without levers, with each alone, and with both. The handoff is `{HANDOFF}` with its guard; early stop
 has a full share of {FULL_SHARE:g} and a length quantile of {LENGTH_QUANTILE:g}. These are defaults, but for `token`.
 The core is the service's own. Costs count the tokens that were generated, a large one at {LARGE_TOKEN} small ones, in
