@@ -40,6 +40,9 @@ _LABELS = {
     "propensity": (9, -18),
     "service": (-9, 5),
     "service_strict": (-9, 9),
+    "service_levers": (-9, -14),
+    "service_levers_strict": (9, -14),
+    "static_levers": (9, -18),
     "clairvoyant": (-9, 8),
     "clairvoyant_strict": (9, 9),
 }

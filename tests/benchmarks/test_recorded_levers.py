@@ -138,7 +138,7 @@ def test_calls_stopped_early_cost_no_more_than_is_counted() -> None:
     """Asked live with the shorter part, the large model mostly says the same, and generates no more on average."""
     known, rows = load_answers(), np.arange(4_000, 15_000, 7)
     places = stop_places(rows, 0.003, EarlyStop(longest=64, full_share=FULL_SHARE))
-    early = np.flatnonzero((places > 0) & ((known.unsure[rows] == 0) | (places < known.unsure[rows])))[:40]
+    early = np.flatnonzero((places > 0) & ((known.unsure[rows] == 0) | (places < known.unsure[rows])))[:20]
     rows, places = rows[early], places[early]
     queries = [load_traffic()[row] for row in rows.tolist()]
     prompts = [PROMPT.replace("{text}", query.text) for query in queries]
@@ -256,11 +256,12 @@ def test_costs_are_compared_where_as_many_blocks_are_on_target() -> None:
 def test_the_page_of_levers_adds_the_streams_of_a_former_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.recorded.levers_report.ROUNDS", 20)
     measured = levers.measure
+    monkeypatch.setattr(levers, "GRID", dict.fromkeys(levers.WITH, (0.5, 1.0)))
     monkeypatch.setattr(levers, "measure", lambda seed: measured(seed, BLOCK))
     for seed in ("3", "4"):
         levers.main(["--seeds", seed, "--add", "--out", str(tmp_path)])
     rows = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["results"]["rows"]
-    assert [row["seed"] for row in rows] == [3] * 21 + [4] * 21
+    assert [row["seed"] for row in rows] == [3] * 14 + [4] * 14
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "seeds 3, 4" in page
     assert "nan" not in page
