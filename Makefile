@@ -104,6 +104,7 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 	$(BIN)/python -m benchmarks.paper
 	$(BIN)/python -m benchmarks.paper.theory
 	$(BIN)/python -m benchmarks.recorded --seed 11
+	$(BIN)/python -m benchmarks.recorded.levers
 	$(BIN)/python -m benchmarks.handoff --queries 1000 --seed 17
 	$(BIN)/python -m benchmarks.handoff.choice
 	$(BIN)/python -m benchmarks.early_stop --queries 2000 --seed 17

@@ -15,6 +15,7 @@ from benchmarks.recorded.stream import PHASES, Floats, Phase, Stream, draw_strea
 
 TARGET = 0.91
 Told = Callable[[str], None]
+_BY_TOKENS = ("sequential_tokens", "paper_tokens")
 
 
 def run(
@@ -83,13 +84,13 @@ def policy_at_start(entry: Entry, target: float, stream: Stream) -> Policy:
 def _overall(blocks: list[Blocks], oracle: list[Blocks]) -> dict[str, Any]:
     """Return means over all blocks, with the least and largest of the seeds, and the cost over the oracle's."""
     found: dict[str, Any] = {}
-    for name in ("on_target", "expected_on_target", "sequential", "paper", "escalated"):
+    for name in ("on_target", "expected_on_target", "escalated", "stopped", "sequential", "paper", *_BY_TOKENS):
         values = [float(getattr(one, name).mean()) for one in blocks]
         found[name], found[f"{name}_range"] = float(np.mean(values)), (min(values), max(values))
-    regret = [
-        float(ours.sequential.mean() / best.sequential.mean() - 1.0) for ours, best in zip(blocks, oracle, strict=True)
-    ]
-    found["over_oracle"], found["over_oracle_range"] = float(np.mean(regret)), (min(regret), max(regret))
+    for cost, over in (("sequential", "over_oracle"), ("sequential_tokens", "over_oracle_tokens")):
+        both = [(getattr(ours, cost), getattr(best, cost)) for ours, best in zip(blocks, oracle, strict=True)]
+        regret = [float(ours.mean() / best.mean() - 1.0) for ours, best in both]
+        found[over], found[f"{over}_range"] = float(np.mean(regret)), (min(regret), max(regret))
     short = [float(np.maximum(0.0, one.goal - one.expected).mean()) for one in blocks]
     found["shortfall"] = float(np.mean(short))
     found["worst_block"] = min(float((one.realised - one.goal).min()) for one in blocks)

@@ -8,6 +8,7 @@ from ucci.online import RecalibratingRouter
 
 from benchmarks.recorded.simulate import Routed
 from benchmarks.recorded.stream import EXPLORED, Floats, Outcomes
+from benchmarks.recorded.tokens import NO_LEVERS
 from benchmarks.recorded.windows import WINDOW_LABELS
 from schemas.calibration import CalibrationMap
 
@@ -23,6 +24,7 @@ class Released:
     """
 
     exploration = 0.0
+    levers = NO_LEVERS
 
     def __init__(self, offline: Outcomes, target: float) -> None:
         known = offline.take(np.flatnonzero(~np.isnan(offline.uncertainty)))

@@ -86,8 +86,15 @@ _NOTES = (
     "best that any threshold reaches in its phase where the target is out of reach. *Realised* is the micro-F1 of "
     "the answers served; its noise (about .005 a block) fails even the oracle now and then. *Expected* is over all "
     "draws from the recordings and has none. A policy cheaper than the oracle misses the target. *Shortfall* is the "
-    "mean of what the expected micro-F1 lacks. Brackets are the least and the largest of the seeds. Costs are in "
-    "small calls, the large one 3.02; *paper* leaves out the small call of escalated queries."
+    "mean of what the expected micro-F1 lacks. Brackets are the least and the largest of the seeds. Costs are given "
+    "twice: by *calls*, a small one 1 and a large one 3.02, whatever its length; and by the *tokens* that were really "
+    "generated, a large one at 3.02 small ones, in mean small answers of the offline set, so that 1 is a small call in "
+    "both. Answers of escalated queries are longer than others, and only tokens show what the levers save. The "
+    "*paper's* cost leaves out the small call of escalated queries.\n\n"
+    "*Levers*: with [early stop](../../method.md#early-stop) the small model's call ends once its answer cannot be "
+    "kept, and with [handoff](../../method.md#handoff) the large model goes on from what the small one was certain of "
+    "(`token@0.9`). Both change what is served and what is known, and so the share of blocks on target: what they "
+    "save at an equal share is on [a page of its own](levers/README.md)."
 )
 
 
@@ -103,11 +110,15 @@ def _overall(results: dict[str, Any]) -> str:
             f"{row['sequential']:.2f}",
             f"{signed(100 * row['over_oracle'], 1)} %",
             f"{row['paper']:.2f}",
+            f"{row['sequential_tokens']:.2f}",
+            f"{signed(100 * row['over_oracle_tokens'], 1)} %",
+            f"{row['paper_tokens']:.2f}",
         ]
         for row in results["policies"].values()
     ]
-    head = ("policy", "on target, realised", "expected", "shortfall", "worst block", "large ran", "sequential cost")
-    return table((*head, "over the oracle", "paper's cost"), rows)
+    held = ("policy", "on target, realised", "expected", "shortfall", "worst block", "large ran")
+    by_calls = ("sequential cost, calls", "over the oracle", "paper's cost, calls")
+    return table((*held, *by_calls, "sequential cost, tokens", "over the oracle", "paper's cost, tokens"), rows)
 
 
 def _phases(results: dict[str, Any], name: str, shown: Any) -> str:
@@ -156,6 +167,15 @@ def _findings(results: dict[str, Any]) -> str:
         (
             f"This project holds {held('service')} of the shifted blocks at {over('service')}, with a safety of 1 "
             f"{held('service_strict')} at {over('service_strict')}."
+        ),
+        (
+            "By the tokens that are generated, this project pays "
+            f"{rows['service_levers']['sequential_tokens']:.2f} with both levers and "
+            f"{rows['service']['sequential_tokens']:.2f} without (the paper's cost: "
+            f"{rows['service_levers']['paper_tokens']:.2f} and {rows['service']['paper_tokens']:.2f}), and holds "
+            f"{percent(rows['service_levers']['expected_on_target'])} and "
+            f"{percent(rows['service']['expected_on_target'])} of all blocks. [At an equal share](levers/README.md) "
+            "the levers are compared on more streams."
         ),
         (
             "The clairvoyant is this project told at each change of phase that something has changed, though not what, "

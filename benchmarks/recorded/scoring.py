@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.recorded.simulate import BATCH, Routed
 from benchmarks.recorded.stream import Floats, Outcomes, Stream
+from benchmarks.recorded.tokens import small_call, stop_places, under_handoff
+from schemas.early_stop import EarlyStop
 
 BLOCK = 2_000
 TOLERANCE = 0.005
@@ -46,9 +50,13 @@ class Blocks:
         micro-F1 of the served answers, and what it would be over all draws from the recordings.
     goal : ndarray of float
     sequential, paper : ndarray of float
-        Mean cost of a query.
+        Mean cost of a query, by calls.
+    sequential_tokens, paper_tokens : ndarray of float
+        The same by the tokens that were generated, in mean small answers of the offline set.
     escalated : ndarray of float
         Share for which the large model ran, exploration included.
+    stopped : ndarray of float
+        Share whose small call was stopped.
     """
 
     phase: Floats
@@ -57,7 +65,10 @@ class Blocks:
     goal: Floats
     sequential: Floats
     paper: Floats
+    sequential_tokens: Floats
+    paper_tokens: Floats
     escalated: Floats
+    stopped: Floats
 
     @property
     def on_target(self) -> Floats:
@@ -115,7 +126,7 @@ def score(routed: Routed, stream: Stream, known: list[Oracle], *, alone: bool = 
     alone : bool
         The large model alone: no small call is paid.
     """
-    ran = routed.above | routed.explored
+    ran, generated = routed.ran, routed.generated
     outcomes = routed.outcomes
     top = 2.0 * np.where(ran, outcomes.large_hits, outcomes.small_hits)
     bottom = np.where(ran, outcomes.large_named, outcomes.small_named) + outcomes.gold
@@ -125,25 +136,49 @@ def score(routed: Routed, stream: Stream, known: list[Oracle], *, alone: bool = 
     return Blocks(
         phase=phase,
         realised=_by_block(top) / _by_block(bottom),
-        expected=_expected(routed.threshold[::BATCH], routed.exploration[::BATCH], stream),
+        expected=_expected(routed, stream),
         goal=np.array([known[int(one)].goal for one in phase]),
-        sequential=paper if alone else SMALL_COST + rate * LARGE_COST,
+        sequential=paper if alone else SMALL_COST + _by_block(generated.large_calls) * LARGE_COST,
         paper=paper,
+        sequential_tokens=_by_block(generated.paper if alone else generated.sequential) / small_call(),
+        paper_tokens=_by_block(generated.paper) / small_call(),
         escalated=rate,
+        stopped=_by_block(routed.stopped),
     )
 
 
-def _by_block(values: Floats) -> Floats:
+def _by_block(values: NDArray[Any]) -> Floats:
     return np.asarray(values.reshape(-1, BLOCK).mean(axis=1))
 
 
-def _expected(thresholds: Floats, explored: Floats, stream: Stream) -> Floats:
-    """Return each block's micro-F1 over all draws, given the thresholds and exploration of its batches."""
+def _expected(routed: Routed, stream: Stream) -> Floats:
+    """Return each block's micro-F1 over all draws, given what was in force in its batches."""
+    batches = routed.take(slice(None, None, BATCH))
     phase = stream.phase[::BATCH]
-    parts = np.empty((len(thresholds), 2))
+    parts = np.empty((len(batches.rows), 2))
     for number, (about, (clean, shifted)) in enumerate(zip(stream.phases, stream.pools, strict=True)):
-        at = phase == number
-        mixed = (1.0 - about.share) * _Curve(clean).parts(thresholds[at], explored[at])
-        parts[at] = mixed + about.share * _Curve(shifted).parts(thresholds[at], explored[at])
+        for handed in (False, True):
+            at = np.flatnonzero((phase == number) & (batches.handed == handed))
+            if len(at):
+                mixed = (1.0 - about.share) * _served(clean, batches.take(at))
+                parts[at] = mixed + about.share * _served(shifted, batches.take(at))
     summed = parts.reshape(-1, BLOCK // BATCH, 2).sum(axis=1)
     return np.asarray(summed[:, 0] / summed[:, 1])
+
+
+def _served(pool: Outcomes, batches: Routed) -> Floats:
+    """Return micro-F1's parts over all draws from a pool, shape (batches, 2); one handoff is in force in all or none.
+
+    Of the queries at or below the threshold those escalate needlessly whose call is stopped all the same.
+    """
+    pool = under_handoff(pool) if batches.handed[0] else pool
+    parts = _Curve(pool).parts(batches.threshold, batches.exploration)
+    places = np.column_stack((batches.threshold, batches.longest))
+    for threshold, longest in np.unique(places[batches.longest > 0], axis=0).tolist():
+        rule = EarlyStop(longest=int(longest), full_share=1.0)
+        needless = (stop_places(pool.recording, threshold, rule) > 0) & ~pool.above(threshold)
+        won = (2 * (pool.large_hits - pool.small_hits), pool.large_named - pool.small_named)
+        change = np.array([values[needless].sum() for values in won]) / len(pool)
+        at = (batches.threshold == threshold) & (batches.longest == longest)
+        parts[at] += (1.0 - batches.full_share[at])[:, None] * change
+    return parts

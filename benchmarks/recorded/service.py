@@ -14,20 +14,24 @@ from benchmarks.recorded.stream import (
     LABELLED_ESCALATED,
     LABELLED_KEPT,
     WORKLOAD,
+    all_outcomes,
     query_id,
 )
-from benchmarks.routed_batch import RoutedBatch, summarise
+from benchmarks.recorded.tokens import HANDOFF, Levers, offline_under_handoff
+from benchmarks.routed_batch import BatchEarlyStop, RoutedBatch, summarise
 from recalibrator.core import Recalibrator, WorkloadSettings
 from recalibrator.decoding import Observation
 from recalibrator.fit.method_constants import DEFAULT, with_constants
 from recalibrator.grid import Grid
 from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary
+from schemas.handoff import handoff_name
 from ucci_demo.recorded.traffic import load_traffic
 from ucci_stream.demo.scenario import offline_examples, offline_set
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECONDS_A_QUERY = 0.1
 _LARGE_COST = 3.02
+_HANDOFF = {"granularity": "token"}
 _FIELDS = ("camera", "lens", "aperture", "shutter_speed", "iso", "focal_length")
 
 
@@ -40,6 +44,10 @@ class Service:
         micro-F1.
     safety : float
         Standard errors by which the estimate must exceed the target.
+    handoff : bool
+        Whether the workload's settings ask for it, by token and otherwise with the defaults.
+    early_stop : bool or dict
+        The same; a table differs from the defaults.
     **tuned
         Fields of the method's constants that differ from the defaults.
 
@@ -49,7 +57,15 @@ class Service:
         Why each version after the bootstrap's was published.
     """
 
-    def __init__(self, target: float, safety: float, **tuned: Any) -> None:
+    def __init__(
+        self,
+        target: float,
+        safety: float,
+        *,
+        handoff: bool = False,
+        early_stop: bool | dict[str, float] = False,
+        **tuned: Any,
+    ) -> None:
         self._settings = WorkloadSettings.model_validate(
             {
                 "name": WORKLOAD,
@@ -61,10 +77,15 @@ class Service:
                     "label_probability_escalated": LABELLED_ESCALATED,
                 },
                 "cost": {"small": 1.0, "large": _LARGE_COST},
+                "early_stop": early_stop,
+                **({"handoff": _HANDOFF} if handoff else {}),
             }
         )
         self._constants = with_constants(DEFAULT, **tuned)
-        self._start_anew(offline_examples(offline_set(load_traffic()), WORKLOAD, START), START)
+        offline = offline_under_handoff() if handoff else offline_set(load_traffic())
+        examples = offline_examples(offline, WORKLOAD, START)
+        made_under = {"handoff": HANDOFF if handoff else None}
+        self._start_anew((one.model_copy(update=made_under) for one in examples), START)
         self._grid = Grid(self.core.constants.grid)
         self._issued: list[tuple[int, CalibrationVersion]] = []
         self.triggers: list[str] = []
@@ -87,6 +108,13 @@ class Service:
     def exploration(self) -> float:
         """Of the version in force."""
         return self._version.exploration_probability
+
+    @property
+    def levers(self) -> Levers:
+        """As the version in force has them."""
+        version, asked = self._version, self._settings.handoff
+        handed = handoff_name(version.handoff) is not None
+        return Levers(handed, version.early_stop, 0.0 if asked is None else asked.guard_share)
 
     @property
     def _version(self) -> CalibrationVersion:
@@ -127,18 +155,21 @@ class Service:
     def _summary(self, routed: Routed) -> TrafficSummary:
         batch = RoutedBatch(
             routed.outcomes.uncertainty,
-            routed.above | routed.explored,
+            routed.ran,
             routed.explored,
             routed.outcomes.agree,
             routed.labelled,
             time_of(int(routed.rows[0])),
             time_of(int(routed.rows[-1])),
+            early_stop=BatchEarlyStop(routed.place > 0, routed.in_full),
+            small_tokens=routed.generated.small,
+            handoff=HANDOFF if routed.handed[0] else None,
         )
         version = self._in_force(int(routed.rows[0])).version
         return summarise(batch, self._grid, WORKLOAD, version, _LARGE_COST)
 
     def _examples(self, labelled: Routed) -> Iterator[LabelledExample]:
-        outcomes = labelled.outcomes
+        outcomes, alone = labelled.outcomes, all_outcomes().take(labelled.outcomes.recording)
         for place, row in enumerate(labelled.rows.tolist()):
             u = float(outcomes.uncertainty[place])
             above, explored = bool(labelled.above[place]), bool(labelled.explored[place])
@@ -160,6 +191,10 @@ class Service:
                 label_requested=True,
                 reason="small_failed" if failed else "threshold" if above else kept_or_explored,
                 agree=bool(outcomes.agree[place]) if ran else None,
+                handoff=HANDOFF if labelled.handed[place] else None,
+                large_alone=_counts(alone.large_hits[place], alone.large_named[place])
+                if labelled.compared[place]
+                else None,
                 routed_at=time_of(row),
                 labelled_at=time_of(row),
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from benchmarks.recorded.stream import (
     Outcomes,
     Stream,
 )
+from benchmarks.recorded.tokens import Generated, Levers, generated, is_compared, stop_places, under_handoff
 
 BATCH = 200
 
@@ -29,17 +30,28 @@ class Routed:
     rows : ndarray of int
         Places in the stream.
     outcomes : Outcomes
-        Of these queries; a policy may look at what a service would know of them.
+        Of these queries; a policy may look at what a service would know of them. The large model's are under the
+        handoff where one was in force.
     threshold : ndarray of float
         In force when they came.
     above : ndarray of bool
-        Escalated by the threshold.
+        Escalated by the threshold, or since the small call was stopped.
     explored : ndarray of bool
         Not above, but the large model ran as well.
     labelled : ndarray of bool
         The label was asked for.
     exploration : ndarray of float
         Probability with which a kept query ran the large model as well.
+    place : ndarray of int
+        Tokens after which the small call gave cause to be stopped; 0 where it gave none.
+    in_full : ndarray of bool
+        Where the call would have run in full all the same.
+    longest : ndarray of int
+        Tokens that an answer was expected to have at most; 0 where no call could be stopped.
+    full_share : ndarray of float
+        Probability that a call runs in full.
+    handed, compared : ndarray of bool
+        Where a handoff was in force, and where the large model answered alone as well, unserved.
     """
 
     rows: Integers
@@ -49,18 +61,61 @@ class Routed:
     explored: Mask
     labelled: Mask
     exploration: Floats
+    place: Integers
+    in_full: Mask
+    longest: Integers
+    full_share: Floats
+    handed: Mask
+    compared: Mask
+
+    @classmethod
+    def blank(cls, stream: Stream) -> Routed:
+        """Return all queries of a stream, with nothing done yet."""
+        outcomes, total = stream.outcomes, len(stream)
+        large = {name: getattr(outcomes, name).copy() for name in _OF_LARGE}
+        masks = {name: np.zeros(total, dtype=bool) for name in ("above", "explored", "labelled", "handed", "compared")}
+        return cls(
+            rows=np.arange(total),
+            outcomes=replace(outcomes, **large),
+            threshold=np.zeros(total),
+            exploration=np.zeros(total),
+            place=np.zeros(total, dtype=np.int64),
+            in_full=np.ones(total, dtype=bool),
+            longest=np.zeros(total, dtype=np.int64),
+            full_share=np.ones(total),
+            **masks,
+        )
+
+    @property
+    def ran(self) -> Mask:
+        """Where the large model ran and its answer was served."""
+        return self.above | self.explored
+
+    @property
+    def stopped(self) -> Mask:
+        """Where the small call was stopped, so that nobody knows u."""
+        return (self.place > 0) & ~self.in_full
+
+    @property
+    def generated(self) -> Generated:
+        """Tokens that each query cost."""
+        return generated(
+            self.outcomes.recording,
+            self.place,
+            stopped=self.stopped,
+            ran=self.ran,
+            handed=self.handed,
+            compared=self.compared,
+        )
 
     def take(self, rows: Integers | slice) -> Routed:
         """Return some of them."""
-        return Routed(
-            self.rows[rows],
-            self.outcomes.take(rows),
-            self.threshold[rows],
-            self.above[rows],
-            self.explored[rows],
-            self.labelled[rows],
-            self.exploration[rows],
-        )
+        columns = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "outcomes"}
+        return Routed(outcomes=self.outcomes.take(rows), **{name: values[rows] for name, values in columns.items()})
+
+
+_OF_LARGE = ("large_hits", "large_named", "agree")
+"""Columns that a handoff changes."""
 
 
 class Policy(Protocol):
@@ -72,7 +127,14 @@ class Policy(Protocol):
         Share of the kept queries on which the large model runs as well, in force now.
     threshold : float
         In force now: u above it is escalated.
+    levers : Levers
+        In force now.
     """
+
+    @property
+    def levers(self) -> Levers:
+        """Return the levers in force now."""
+        ...
 
     @property
     def exploration(self) -> float:
@@ -102,23 +164,41 @@ def simulate(policy: Policy, stream: Stream) -> Routed:
         All queries.
     """
     total = len(stream)
-    above, threshold, exploration = np.zeros(total, dtype=bool), np.zeros(total), np.zeros(total)
-    explored, labelled = np.zeros(total, dtype=bool), np.zeros(total, dtype=bool)
-    everything = Routed(np.arange(total), stream.outcomes, threshold, above, explored, labelled, exploration)
+    everything = Routed.blank(stream)
     due = np.argsort(stream.label_at, kind="stable")
     due_at = stream.label_at[due]
     delivered = 0
     for first in range(0, total, BATCH):
         batch = slice(first, min(first + BATCH, total))
-        threshold[batch], exploration[batch] = policy.threshold, policy.exploration
-        above[batch] = stream.outcomes.take(batch).above(policy.threshold)
-        explored[batch] = ~above[batch] & (stream.draw[batch] < policy.exploration)
-        labelled[batch] = stream.draw[batch] < np.where(above[batch], LABELLED_ESCALATED, LABELLED_KEPT)
+        _route(everything, stream, batch, policy)
         policy.see(everything.take(batch))
         upto = int(np.searchsorted(due_at, batch.stop))
         arrived = due[delivered:upto]
         delivered = upto
-        arrived = arrived[labelled[arrived]]
+        arrived = arrived[everything.labelled[arrived]]
         if len(arrived):
             policy.learn(everything.take(arrived))
     return everything
+
+
+def _route(everything: Routed, stream: Stream, batch: slice, policy: Policy) -> None:
+    """Decide on a batch by what is in force; every draw is of the same number, as in the router."""
+    outcomes, draw, levers = stream.outcomes.take(batch), stream.draw[batch], policy.levers
+    everything.threshold[batch], everything.exploration[batch] = policy.threshold, policy.exploration
+    above = outcomes.above(policy.threshold)
+    if levers.early_stop is not None:
+        everything.place[batch] = stop_places(outcomes.recording, policy.threshold, levers.early_stop)
+        everything.longest[batch], everything.full_share[batch] = (
+            levers.early_stop.longest,
+            levers.early_stop.full_share,
+        )
+        everything.in_full[batch] = draw < levers.early_stop.full_share
+        above |= (everything.place[batch] > 0) & ~everything.in_full[batch]
+    everything.above[batch] = above
+    everything.explored[batch] = ~above & (draw < policy.exploration)
+    everything.labelled[batch] = draw < np.where(above, LABELLED_ESCALATED, LABELLED_KEPT)
+    if levers.handoff:
+        everything.handed[batch] = True
+        everything.compared[batch] = is_compared(outcomes.recording, above, draw, levers.guard_share)
+        for name in _OF_LARGE:
+            getattr(everything.outcomes, name)[batch] = getattr(under_handoff(outcomes), name)

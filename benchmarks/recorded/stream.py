@@ -5,7 +5,6 @@ Pure: a seed in, arrays out. The queries of the offline calibration never come a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.draws import uniform
-from ucci_demo.recorded.traffic import OFFLINE_EXAMPLES, RecordedQuery, load_traffic
+from ucci_demo.recorded.traffic import OFFLINE_EXAMPLES, load_traffic
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -65,6 +64,8 @@ class Outcomes:
     small_hits, small_named, large_hits, large_named, gold : ndarray of int
         Right, predicted and gold pairs.
     exact, agree : ndarray of bool
+    recording : ndarray of int
+        Which recorded query it is; no policy looks at it.
     """
 
     uncertainty: Floats
@@ -75,6 +76,7 @@ class Outcomes:
     gold: Integers
     exact: Mask
     agree: Mask
+    recording: Integers
 
     def __len__(self) -> int:
         return len(self.uncertainty)
@@ -119,15 +121,17 @@ class Stream:
 @cache
 def _recorded() -> dict[str, Outcomes]:
     """Return the offline set and, by shift, what streams are drawn from."""
-    traffic = load_traffic()
-    clean = [query for query in traffic if query.shift == "none"]
-    shifted = {shift: [query for query in traffic if query.shift == shift] for shift in ("typos", "new_names")}
+    shift, everything = np.array([query.shift for query in load_traffic()]), all_outcomes()
+    clean = np.flatnonzero(shift == "none")
+    shifted = {name: np.flatnonzero(shift == name) for name in ("typos", "new_names")}
     groups = {"offline": clean[:OFFLINE_EXAMPLES], "none": clean[OFFLINE_EXAMPLES:], **shifted}
-    return {name: outcomes(queries) for name, queries in groups.items()}
+    return {name: everything.take(rows) for name, rows in groups.items()}
 
 
-def outcomes(queries: Sequence[RecordedQuery]) -> Outcomes:
-    """Return recorded queries as columns."""
+@cache
+def all_outcomes() -> Outcomes:
+    """Return all recorded queries as columns, in the order of the recordings."""
+    queries = load_traffic()
     return Outcomes(
         uncertainty=np.array([np.nan if q.small.uncertainty is None else q.small.uncertainty for q in queries]),
         small_hits=np.array([q.small.true_positives for q in queries]),
@@ -137,6 +141,7 @@ def outcomes(queries: Sequence[RecordedQuery]) -> Outcomes:
         gold=np.array([q.gold_count for q in queries]),
         exact=np.array([q.small.exact for q in queries]),
         agree=np.array([q.agree for q in queries]),
+        recording=np.arange(len(queries)),
     )
 
 

@@ -18,6 +18,7 @@ from benchmarks.recorded.stream import (
     Mask,
     Outcomes,
 )
+from benchmarks.recorded.tokens import NO_LEVERS, Levers
 
 WINDOW_LABELS = 4_000
 WINDOW_QUERIES = 5_000
@@ -63,12 +64,14 @@ class Static:
     ----------
     threshold : float
         On u.
+    levers : Levers, optional
+        None by default.
     """
 
     exploration = 0.0
 
-    def __init__(self, threshold: float) -> None:
-        self.threshold = threshold
+    def __init__(self, threshold: float, levers: Levers = NO_LEVERS) -> None:
+        self.threshold, self.levers = threshold, levers
 
     def see(self, routed: Routed) -> None:
         """Look at nothing."""
@@ -91,6 +94,7 @@ class Window(ABC):
     """
 
     exploration = EXPLORED
+    levers = NO_LEVERS
 
     def __init__(self, offline: Outcomes, target: float, start: float) -> None:
         known = offline.take(np.flatnonzero(~np.isnan(offline.uncertainty))[-WINDOW_LABELS:])

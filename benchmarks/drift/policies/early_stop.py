@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.drift.oracle import LARGE_COST
 from benchmarks.drift.policies.ours import Ours
 from benchmarks.drift.simulate import LABELLED_ESCALATED, LABELLED_KEPT, Traffic
+from benchmarks.routed_batch import BatchEarlyStop, RoutedBatch, summarise
 from schemas import TrafficSummary
 
 FULL_SHARE = 0.2
@@ -38,22 +40,19 @@ class OursEarlyStop(Ours):
         cause = traffic.u * lengths > self._current().uncertainty_threshold
         rate = np.where(traffic.escalated, LABELLED_ESCALATED, LABELLED_KEPT)
         in_full = traffic.label_requested | (luck < (FULL_SHARE - rate) / (1.0 - rate))
-        stopped = cause & ~in_full
-        (whole,) = super()._summary(traffic).versions
-        seen = super()._summary(
-            traffic._replace(u=np.where(stopped, np.nan, traffic.u), large_ran=traffic.large_ran & in_full)
+        usual = super()._summary(traffic)
+        batch = RoutedBatch(
+            traffic.u,
+            traffic.large_ran,
+            traffic.large_ran & ~traffic.escalated,
+            traffic.agree,
+            traffic.label_requested,
+            usual.first_routed_at,
+            usual.last_routed_at,
+            traffic.large_failed,
+            traffic.small_latency_s,
+            traffic.large_latency_s,
+            early_stop=BatchEarlyStop(cause, in_full),
+            small_tokens=np.full(len(traffic.u), _TOKENS),
         )
-        (part,) = seen.versions
-        spared = np.bincount(self._grid.indices(traffic.u[cause & in_full]), minlength=self._grid.cells)
-        known = {
-            "cell": part.cell,
-            "count": part.count,
-            "pairs": part.pairs,
-            "agreeing": part.agreeing,
-            "pairs_explored": part.pairs_explored,
-            "spared": tuple(spared[list(part.cell)].tolist()),
-            "stopped": int(stopped.sum()),
-            "length": (_TOKENS,),
-            "lengths": (int(in_full.sum()),),
-        }
-        return seen.model_copy(update={"versions": (whole.model_copy(update=known),)})
+        return summarise(batch, self._grid, usual.workload, self.version, LARGE_COST)

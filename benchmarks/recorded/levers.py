@@ -1,0 +1,165 @@
+"""What handoff and early stop save at equal compliance on the recorded streams: frontiers by margin, with and without.
+
+Levers change answers and what is known of them, so that the same margin no longer holds the same share of blocks.
+Costs, by the tokens that were generated, are therefore compared where that share is equal.
+
+Example: python -m benchmarks.recorded.levers --out docs/results/recorded/levers
+         python -m benchmarks.recorded.levers --seeds 11 12 --add   # beside what the folder has of other seeds
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.__main__ import provenance
+from benchmarks.recorded.__main__ import QUERIES
+from benchmarks.recorded.answers import load_answers
+from benchmarks.recorded.experiment import TARGET
+from benchmarks.recorded.levers_report import SEEN_SHARE, write
+from benchmarks.recorded.policies import SAFETY, STRICT_SAFETY, ByPhase, static_threshold, static_with_levers
+from benchmarks.recorded.scoring import Oracle, oracles, score
+from benchmarks.recorded.service import Service
+from benchmarks.recorded.simulate import Routed, simulate
+from benchmarks.recorded.stream import Stream, draw_stream
+from benchmarks.recorded.tokens import Levers, offline_early_stop
+from benchmarks.recorded.windows import Static
+from schemas.settings import HandoffSettings
+
+OUT = Path("docs/results/recorded/levers")
+SEEDS = (*range(11, 16), *range(21, 26))
+MARGINS = (0.25, SAFETY, 0.75, STRICT_SAFETY, 1.5)
+WITH: dict[str, dict[str, Any]] = {
+    "none": {},
+    "handoff": {"handoff": True},
+    "early_stop": {"early_stop": True},
+    "both": {"handoff": True, "early_stop": True},
+    "both_seen": {"handoff": True, "early_stop": {"full_share": SEEN_SHARE}},
+}
+GRID = dict.fromkeys(WITH, (SAFETY, STRICT_SAFETY)) | {"none": MARGINS, "both": (*MARGINS, 2.0)}
+"""Margins by levers: with both, more are needed to hold as much as without."""
+
+Row = dict[str, Any]
+
+
+class Followed(Static):
+    """The thresholds of a former run, with other levers: what these do where nothing is decided otherwise.
+
+    Parameters
+    ----------
+    former : Routed
+    levers : Levers
+    """
+
+    def __init__(self, former: Routed, levers: Levers) -> None:
+        super().__init__(float(former.threshold[0]), levers)
+        self._former = former
+        self.exploration = float(former.exploration[0])
+
+    def see(self, routed: Routed) -> None:
+        """Look up what was in force for the next batch."""
+        following = min(int(routed.rows[-1]) + 1, len(self._former.rows) - 1)
+        self.threshold = float(self._former.threshold[following])
+        self.exploration = float(self._former.exploration[following])
+
+
+def measure(seed: int, queries: int = QUERIES) -> Iterator[Row]:
+    """Return a row for each policy, margin and set of levers on one stream.
+
+    Parameters
+    ----------
+    seed : int
+    queries : int
+        In each phase.
+    """
+    stream = draw_stream(queries, seed)
+    known = oracles(stream, TARGET)
+    alone = {
+        "oracle": ByPhase([one.threshold for one in known], queries),
+        "static": Static(static_threshold(TARGET)),
+        "static_levers": static_with_levers(TARGET),
+    }
+    for name, fixed in alone.items():
+        yield _row(simulate(fixed, stream), stream, known, seed=seed, policy=name)
+    for levers, switched in WITH.items():
+        for safety in GRID[levers]:
+            service = Service(TARGET, safety, **switched)
+            routed = simulate(service, stream)
+            about = {"policy": "service", "levers": levers, "safety": safety}
+            ended = "handoff_off" in service.triggers
+            yield _row(routed, stream, known, seed=seed, handoff_ended=ended, **about)
+            if levers == "none" and safety == SAFETY:
+                both = Levers(handoff=True, early_stop=offline_early_stop(), guard_share=HandoffSettings().guard_share)
+                again = simulate(Followed(routed, both), stream)
+                yield _row(again, stream, known, seed=seed, policy="followed", safety=safety)
+
+
+def _row(routed: Routed, stream: Stream, known: list[Oracle], **about: Any) -> Row:
+    blocks = score(routed, stream, known)
+    means = ("expected_on_target", "on_target", "escalated", "stopped", "sequential", "paper")
+    costs = ("sequential_tokens", "paper_tokens")
+    return {
+        **about,
+        **{name: float(getattr(blocks, name).mean()) for name in (*means, *costs)},
+        **{
+            f"{name}_by_phase": [float(getattr(blocks, name)[blocks.phase == one].mean()) for one in range(len(known))]
+            for name in ("sequential_tokens", "expected_on_target")
+        },
+        "shortfall": float(np.maximum(0.0, blocks.goal - blocks.expected).mean()),
+        **_doings(routed),
+    }
+
+
+def _doings(routed: Routed) -> Row:
+    """Return what the levers did: shares of all queries, and of those that handed something over."""
+    answers, rows = load_answers(), routed.outcomes.recording
+    above = ~(routed.outcomes.uncertainty <= routed.threshold)
+    begun = routed.ran & routed.handed
+    cut = begun & (routed.place > 0) & ((answers.unsure[rows] == 0) | (routed.place < answers.unsure[rows]))
+    handed = max(1, int(begun.sum()))
+    return {
+        "needless": float((routed.stopped & ~above).mean()),
+        "cut_early": float(cut.sum()) / handed,
+        "cut_early_differs": float((cut & answers.differs[rows]).sum()) / handed,
+        "differs": float((begun & answers.differs[rows]).sum()) / handed,
+        "asked_again": float((begun & answers.asked_again[rows]).sum()) / handed,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run everything and write it.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Instead of the command line's.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.recorded.levers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=int, nargs="*", default=SEEDS)
+    parser.add_argument("--add", action="store_true", help="keep what the folder has of other seeds")
+    parser.add_argument("--out", type=Path, default=OUT, help=f"folder of the results; {OUT} by default")
+    options = parser.parse_args(arguments)
+    rows: list[Row] = []
+    if options.add and (options.out / "results.json").is_file():
+        document = json.loads((options.out / "results.json").read_text(encoding="utf-8"))
+        rows = [row for row in document["results"]["rows"] if row["seed"] not in options.seeds]
+    for seed in options.seeds:
+        rows += measure(seed)
+    rows.sort(key=lambda row: row["seed"])
+    seeds = sorted({row["seed"] for row in rows})
+    command = ["-m", "benchmarks.recorded.levers", "--seeds", *map(str, seeds), "--out", options.out.as_posix()]
+    options.out.mkdir(parents=True, exist_ok=True)
+    write({"target": TARGET, "safety": SAFETY, "rows": rows}, provenance(command), options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,355 @@
+"""Rows of streams, margins and levers → JSON and a Markdown page: what the levers save at equal compliance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.drift.paired import Difference, difference
+from benchmarks.paper.intervals import Interval, interval, resamplings
+from benchmarks.paper.tables import between, percent, signed, table
+from benchmarks.recorded.stream import PHASES, Floats
+from benchmarks.recorded.tokens import FULL_SHARE, HANDOFF, LARGE_TOKEN, LENGTH_QUANTILE
+from benchmarks.results_json import receipt, write_report
+
+SEEN_SHARE = 0.5
+"""A full share with which more is known of what lies above the threshold, and less is saved."""
+
+TITLES = {
+    "none": "none",
+    "handoff": "handoff",
+    "early_stop": "early stop",
+    "both": "both",
+    "both_seen": f"both, full share {SEEN_SHARE:g}",
+}
+COSTS = {"sequential_tokens": "sequential", "paper_tokens": "paper's"}
+AIM = 0.9
+ROUNDS = 2_000
+_NOTABLE = 0.03
+
+_SEED = 17
+
+Row = dict[str, Any]
+
+
+class Frontier:
+    """What one set of levers costs and holds, by stream and margin.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Of the service with these levers; each stream has all margins.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.safeties = sorted({row["safety"] for row in rows})
+        seeds = sorted({row["seed"] for row in rows})
+        by_place = {(row["seed"], row["safety"]): row for row in rows}
+        self._grid = [[by_place[seed, safety] for safety in self.safeties] for seed in seeds]
+
+    def column(self, name: str) -> Floats:
+        """Return one figure, shape (streams, margins)."""
+        return np.array([[row[name] for row in stream] for stream in self._grid])
+
+    def held(self, weights: Floats) -> Floats:
+        """Return the mean share of blocks on target at each margin, streams counted as often as they are drawn."""
+        return np.average(self.column("expected_on_target"), axis=0, weights=weights)
+
+    def cost_at(self, held: float, cost: str, weights: Floats) -> float:
+        """Return the cost at which a share of blocks is on target.
+
+        By a straight line through the margins' means, of the logarithm of the cost on that share: neighbouring margins
+        differ by less than their noise.
+        """
+        costs = np.log(np.average(self.column(cost), axis=0, weights=weights))
+        at = self.held(weights)
+        spread = float((at - at.mean()) @ (at - at.mean()))
+        slope = float((at - at.mean()) @ (costs - costs.mean())) / spread if spread > 0.0 else 0.0
+        return float(np.exp(costs.mean() + slope * (held - at.mean())))
+
+
+def frontiers(rows: Sequence[Row]) -> dict[str, Frontier]:
+    """Return the frontier of each set of levers."""
+    ours = [row for row in rows if row["policy"] == "service"]
+    return {name: Frontier([row for row in ours if row["levers"] == name]) for name in TITLES}
+
+
+def at_equal_compliance(rows: Sequence[Row], levers: str, cost: str, safety: float) -> tuple[float, Interval]:
+    """Return cost with levers over cost without, where as many blocks are on target as without at a margin.
+
+    Returns
+    -------
+    float, (float, float)
+        The ratio, and its 95 % interval of a bootstrap over streams; both sides have the same streams.
+    """
+    found = frontiers(rows)
+    without, with_them = found["none"], found[levers]
+    place = without.safeties.index(safety)
+
+    def ratio(weights: Floats) -> float:
+        held = float(without.held(weights)[place])
+        return with_them.cost_at(held, cost, weights) / without.cost_at(held, cost, weights)
+
+    streams = len(without.column(cost))
+    drawn = np.array([ratio(weights) for weights in resamplings(streams, ROUNDS, _SEED)])
+    return ratio(np.ones(streams)), interval(drawn)
+
+
+def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
+    """Write ``results.json`` and ``README.md``.
+
+    Parameters
+    ----------
+    results : dict
+        ``target``, ``safety`` (the usual margin) and ``rows``.
+    made : dict
+        How the results came about: command, machine, day and the like.
+    folder : Path
+    """
+    rows, safety = results["rows"], results["safety"]
+    ratios = [
+        {"levers": levers, "cost": cost, "safety": margin, "ratio": ratio, "interval": found}
+        for levers in TITLES
+        if levers != "none"
+        for cost in COSTS
+        for margin in sorted({safety, 1.0} & {row.get("safety") for row in rows})
+        for ratio, found in [at_equal_compliance(rows, levers, cost, margin)]
+    ]
+    write_report(folder, {**results, "at_equal_compliance": ratios}, made, _page)
+
+
+def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
+    parts = [
+        "# Handoff and early stop on the recorded streams, at equal compliance",
+        receipt(made),
+        _introduction(results),
+        "## What it shows",
+        _findings(results),
+        "## Cost at equal compliance",
+        _equal(results),
+        "## At the same margin",
+        _same_margin(results),
+        "## By margin",
+        _margins(results),
+        "## Beside it: policies that do not learn",
+        _static(results["rows"]),
+        "## By phase",
+        _phases(results),
+        "## What the levers did",
+        _doings(results),
+        _NOTES,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _introduction(results: dict[str, Any]) -> str:
+    seeds = sorted({row["seed"] for row in results["rows"]})
+    return f"""[Early stop](../../../method.md#early-stop) ends the small model's call once its answer is too uncertain
+to be kept. [Handoff](../../../method.md#handoff) lets the large model go on from what the small one was certain of,
+rather than begin anew. Both save tokens. Both also change what is served and what the service learns: a stopped call
+shows no u, and a share of what is handed over is wrong. With levers the same margin may therefore hold the target in
+fewer or more blocks, and a cheaper service may only be a worse one. This page compares costs where **equally many
+blocks are on target**.
+
+Streams, labels and policies are those of [the recorded benchmark](../README.md) (target micro-F1 {results["target"]}):
+{len(seeds)} streams (seeds {", ".join(map(str, seeds))}). On each, this project runs at several margins (*safety*, in
+standard errors), without levers, with each alone, and with both. The handoff is `{HANDOFF}` with its guard; early stop
+has a full share of {FULL_SHARE:g} and a length quantile of {LENGTH_QUANTILE:g}. These are defaults, but for `token`.
+The core is the service's own. Costs count the tokens that were generated, a large one at {LARGE_TOKEN} small ones, in
+mean small answers of the offline set. *On target* is by expected micro-F1, against the goals of the oracle without
+levers."""
+
+
+def _ratio(results: dict[str, Any], levers: str, cost: str, safety: float) -> tuple[float, Interval]:
+    return next(
+        (one["ratio"], one["interval"])
+        for one in results["at_equal_compliance"]
+        if (one["levers"], one["cost"], one["safety"]) == (levers, cost, safety)
+    )
+
+
+def _findings(results: dict[str, Any]) -> str:
+    safety, rows = results["safety"], results["rows"]
+    (sequential, of_sequential), (paper, of_paper) = (_ratio(results, "both", cost, safety) for cost in COSTS)
+    followed, without = _of(rows, "followed"), _service(rows, "none", safety)
+    same = {cost: _mean(followed, cost) / _mean(without, cost) for cost in COSTS}
+    seen, of_paper_seen = (_ratio(results, "both_seen", cost, safety) for cost in COSTS)
+    handoff, of_paper_handoff = (_ratio(results, "handoff", cost, safety) for cost in COSTS)
+    change = _change_of_held(_service(rows, "both", safety), without)
+    half = _half(None if change.half is None else 100.0 * change.half, 1)
+    meets, of_paper_meets = ("meets" if ratio <= AIM else "misses" for ratio in (sequential, paper))
+    return f"""- With both levers the same share of blocks on target costs **{sequential:.3f}**
+  {between(of_sequential)} of what it costs without, sequentially, and {paper:.3f} {between(of_paper)} as the paper
+  counts. The aim is {AIM:g}: the sequential cost {meets} it, the paper's {of_paper_meets} it.
+- With the thresholds that are in force without levers, query by query, switching both on would cost
+  {same["sequential_tokens"]:.3f} and {same["paper_tokens"]:.3f}. What the ratios above have beyond that is what the
+  levers change in what is served and known, and noise.
+- At the same margin ({safety:g}) both levers hold fewer blocks: {signed(100.0 * change.mean, 1)} {half} points. The
+  phases that lose most, without levers → with both: {_lost(results)}. The last columns
+  of the [table by phase](#by-phase) tell two causes apart. Where the thresholds that are in force without levers would
+  still hold, the loss is one of choosing them: of stopped queries neither u nor agreement is seen, and after a change
+  the estimate stays too high for longer ([measured](../../README.md#single-measurements)). Where the target is out of
+  reach, even these thresholds lose: the goal is the best that the large model reaches alone, and answers that go on
+  from the small one's do not reach it.
+- A full share of {SEEN_SHARE:g} instead of {FULL_SHARE:g} shows more and saves less: {seen[0]:.3f} {between(seen[1])}
+  sequentially and {of_paper_seen[0]:.3f} {between(of_paper_seen[1])} as the paper counts. The handoff alone:
+  {handoff[0]:.3f} {between(handoff[1])} and {of_paper_handoff[0]:.3f} {between(of_paper_handoff[1])}."""
+
+
+def _change_of_held(ours: Sequence[Row], without: Sequence[Row]) -> Difference:
+    pairs = zip(ours, without, strict=True)
+    return difference([one["expected_on_target"] - other["expected_on_target"] for one, other in pairs])
+
+
+def _lost(results: dict[str, Any]) -> str:
+    """Name the phases in which both levers lose blocks, with the share on target without and with them."""
+    compared = [_service(results["rows"], levers, results["safety"]) for levers in ("none", "both")]
+    held = [np.mean([row["expected_on_target_by_phase"] for row in some], axis=0).tolist() for some in compared]
+    lost = [one for one in zip(PHASES, *held, strict=False) if one[1] - one[2] > _NOTABLE]
+    return ", ".join(f"{phase.title} ({percent(base)} → {percent(ours)})" for phase, base, ours in lost) or "none"
+
+
+def _equal(results: dict[str, Any]) -> str:
+    margins = sorted({one["safety"] for one in results["at_equal_compliance"]})
+    held = frontiers(results["rows"])["none"]
+    weights = np.ones(len(held.column("seed")))
+    shares = dict(zip(held.safeties, held.held(weights).tolist(), strict=True))
+    head = [f"{title}, at {percent(shares[margin], 1)} on target" for margin in margins for title in COSTS.values()]
+    rows = []
+    for levers, title in TITLES.items():
+        if levers != "none":
+            cells = [_ratio(results, levers, cost, margin) for margin in margins for cost in COSTS]
+            rows.append([title, *(f"{ratio:.3f} {between(found)}" for ratio, found in cells)])
+    named = " and ".join(f"{margin:g}" for margin in margins)
+    return f"""{table(("levers", *head), rows)}
+
+Cost over that without levers. The shares on target are those without levers at a safety of {named}; costs at that share
+are read off a straight line through each frontier's margins (logarithm of cost on share). In brackets: 95 % intervals
+of a bootstrap over streams ({ROUNDS:,} rounds), in which both sides have the same streams. Single levers and the larger
+full share were run at two margins only, so that their lines are less certain."""
+
+
+def _same_margin(results: dict[str, Any]) -> str:
+    safety, rows = results["safety"], results["rows"]
+    without = _service(rows, "none", safety)
+    shown = []
+    for levers, title in TITLES.items():
+        ours = _service(rows, levers, safety)
+        if levers != "none":
+            changes = [
+                difference([one[name] / other[name] - 1.0 for one, other in zip(ours, without, strict=True)])
+                for name in COSTS
+            ]
+            held = _change_of_held(ours, without)
+            cells = [f"{1.0 + change.mean:.3f} {_half(change.half, 3)}" for change in changes]
+            shown.append([title, *cells, f"{signed(held.mean)} {_half(held.half, 3)}"])
+    head = ("levers", *COSTS.values(), "blocks on target, change")
+    return f"""{table(head, shown)}
+
+Safety {safety:g} on both sides: means of paired ratios and differences over streams, with half their 95 % intervals
+(Student's t). Less certain than the table above, since a margin with more blocks on target also costs more."""
+
+
+def _margins(results: dict[str, Any]) -> str:
+    rows = [
+        [TITLES[levers], f"{safety:g}", *_figures(_service(results["rows"], levers, safety))]
+        for levers, frontier in frontiers(results["rows"]).items()
+        for safety in frontier.safeties
+    ]
+    return table(("levers", "safety", *_FIGURES), rows)
+
+
+def _static(rows: Sequence[Row]) -> str:
+    titles = {
+        "static": "Static (the paper)",
+        "static_levers": "Static, both levers",
+        "oracle": "Oracle by phase, no levers",
+    }
+    return f"""{table(("policy", *_FIGURES), [[title, *_figures(_of(rows, name))] for name, title in titles.items()])}
+
+The static calibration is the paper's: an isotonic map and the cheapest threshold, once, on 4,000 labels. With levers
+these are labels of answers under the handoff, and expected lengths are those of the 4,000 small answers."""
+
+
+_FIGURES = (
+    "on target",
+    "shortfall",
+    "large ran",
+    "sequential, tokens",
+    "paper's, tokens",
+    "sequential, calls",
+    "paper's, calls",
+)
+
+
+def _figures(rows: Sequence[Row]) -> list[str]:
+    held = difference([row["expected_on_target"] for row in rows])
+    costs = [f"{_mean(rows, name):.3f}" for name in ("sequential_tokens", "paper_tokens", "sequential", "paper")]
+    share = f"{percent(held.mean, 1)} {_half(None if held.half is None else 100.0 * held.half, 1)}".strip()
+    return [share, f"{_mean(rows, 'shortfall'):.4f}", percent(_mean(rows, "escalated"), 1), *costs]
+
+
+def _phases(results: dict[str, Any]) -> str:
+    rows, safety = results["rows"], results["safety"]
+    without, both = _service(rows, "none", safety), _service(rows, "both", safety)
+    compared = (without, both, _of(rows, "followed"))
+    costs, held = (
+        [np.mean([row[f"{name}_by_phase"] for row in some], axis=0).tolist() for some in compared]
+        for name in ("sequential_tokens", "expected_on_target")
+    )
+    shown = [
+        [phase.title, f"{cost[0]:.2f}", *(f"{one / cost[0]:.3f}" for one in cost[1:]), *map(percent, shares)]
+        for phase, cost, shares in zip(PHASES, zip(*costs, strict=True), zip(*held, strict=True), strict=False)
+    ]
+    ways = ("without levers", "both", "both, same thresholds")
+    head = ("phase", f"cost {ways[0]}", *(f"ratio, {way}" for way in ways[1:]), *(f"on target, {way}" for way in ways))
+    return f"""{table(head, shown)}
+
+Sequential cost by tokens at a safety of {safety:g}. *Same thresholds*: those that were in force without levers, batch
+by batch, with both levers switched on; nothing is learned there."""
+
+
+def _doings(results: dict[str, Any]) -> str:
+    ours = _service(results["rows"], "both", results["safety"])
+    ended = sum(row["handoff_ended"] for row in results["rows"] if row["policy"] == "service")
+    rows = [
+        ["small calls stopped, of all queries", percent(_mean(ours, "stopped"), 1)],
+        ["escalated needlessly, of all queries", percent(_mean(ours, "needless"), 2)],
+        ["other entities than without handoff, of large answers that are served", percent(_mean(ours, "differs"), 1)],
+        ["asked again, since what followed was no valid answer", percent(_mean(ours, "asked_again"), 1)],
+        ["stopped before the first unsure token, so that less is handed over", percent(_mean(ours, "cut_early"), 3)],
+        ["of these with other entities than without handoff", percent(_mean(ours, "cut_early_differs"), 3)],
+        ["runs in which the guard ended the handoff", str(ended)],
+    ]
+    return table(("both levers", f"at a safety of {results['safety']:g}"), rows)
+
+
+_NOTES = f"""All answers are those of the two models, greedy, under `{HANDOFF}`
+(`python -m benchmarks.recorded.answers` asked both for all 15,000 recorded queries). What is handed over of a call that
+was, or would have been, stopped ends at the stop. Where the small model's first unsure token lies before the stop, that
+changes nothing; the table above says how often it does not. There the large model is taken to give the same answer, and
+to generate itself what was not handed over. Asked live, it does so for nearly all of them, and generates fewer tokens
+than are counted (`test_calls_stopped_early_cost_no_more_than_is_counted`, tests/benchmarks/test_recorded_levers.py): of
+what is counted as asked again, most is not when less is handed over. The small model's margins are rounded to 1/65535.
+
+Not priced: reading, the connection that each stopped call costs, and the router's CPU time for streamed calls. Prices
+by tokens know nothing of batching."""
+
+
+def _of(rows: Sequence[Row], policy: str) -> list[Row]:
+    return [row for row in rows if row["policy"] == policy]
+
+
+def _service(rows: Sequence[Row], levers: str, safety: float) -> list[Row]:
+    return [row for row in _of(rows, "service") if (row["levers"], row["safety"]) == (levers, safety)]
+
+
+def _mean(rows: Sequence[Row], name: str) -> float:
+    return float(np.mean([row[name] for row in rows]))
+
+
+def _half(half: float | None, digits: int) -> str:
+    return "" if half is None else f"± {half:.{digits}f}"
