@@ -68,8 +68,8 @@ class StaticLevers(Static):
     def start(self, labels: Labels) -> None:
         """Calibrate, and find the u above which queries escalate: the map is monotone."""
         super().start(labels)
-        self._threshold = float(labels.u[~self.escalates(labels.u)].max(initial=0.0))
+        self.threshold = float(labels.u[~self.escalates(labels.u)].max(initial=0.0))
 
     def call_shares(self, traffic: Traffic) -> CallShares:
         """Return what one chunk's calls cost."""
-        return call_shares(traffic, self._threshold)
+        return call_shares(traffic, self.threshold)
