@@ -136,7 +136,7 @@ def test_levers_change_nothing_but_the_cost_of_static() -> None:
     assert static["cost"] - levers["cost"] > handoff_saves(static) + 0.01
 
 
-def test_static_stops_at_the_uncertainty_above_which_it_escalates() -> None:
+def test_static_stops_above_the_u_where_it_escalates() -> None:
     drawn, policy = stream("stationary", 5, BLOCK), StaticLevers()
     walk(drawn, offline(5), policy)
     kept = drawn.u[~policy.escalates(drawn.u)]
