@@ -6,11 +6,14 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import NamedTuple
 
+import numpy as np
+
 from benchmarks.drift.oracle import LARGE_COST
 from benchmarks.drift.paired import Difference, difference
 from benchmarks.drift.policies import OURS, OURS_LEVERS, STATIC_LEVERS
 from benchmarks.drift.policies.levers import GUARD_SHARE, LARGE_TOKENS_SAVED, OF_EVEN
 from benchmarks.drift.summary import Point, Row, family_of, names, of, saved_at
+from benchmarks.paper.tables import percent, table
 
 ASKED = 0.90
 """Of the cost without levers at equal compliance, at most."""
@@ -20,6 +23,8 @@ TOLERATED_LOSS = 0.002
 """Of micro-F1 on escalated queries, which the guard of a handoff tolerates by default."""
 _GOLD_OF_ESCALATED = 1.35
 """Gold pairs of an escalated query over those of any (1.31 to 1.40 where 16 to 32 % escalate)."""
+DEFAULT_SAFETY = 0.5
+"""Margin of policies whose name has none, in standard errors."""
 _LEVELS = (0.90, 0.92, 0.94, 0.95)
 _COSTS = ("cost", "cost_paper")
 
@@ -121,7 +126,7 @@ _INTRO = f"""\
 ## Both levers: handoff and early stop
 
 Two levers lower the bill of a cascade that pays by the token. *Handoff* (`token@0.9`): the large model goes on from
-what the small one was certain of. On {GUARD_SHARE:.0%} of the escalated queries it also answers alone, as a guard.
+what the small one was certain of. On {percent(GUARD_SHARE)} of the escalated queries it also answers alone, as a guard.
 *Early stop*: a small call is closed once its answer can no longer be kept; a fifth of the queries run in full, so that
 something is still learned. `ours-levers` is `ours` with both. `static` is the paper's calibration: one map and one
 threshold from 4,000 labelled queries, never touched again; the levers change nothing but its cost.
@@ -130,9 +135,9 @@ Costs are the mean of a query in small calls, exploration and guard included. *S
 *paper's* cost leaves out the small call of queries that the large model answers, so that early stop saves nothing
 there. What calls cost is what was measured live on the demo's models:
 
-- A large call that goes on generates {LARGE_TOKENS_SAVED:.1%} fewer tokens, as on
+- A large call that goes on generates {percent(LARGE_TOKENS_SAVED, 1)} fewer tokens, as on
   [texts with typos](../handoff/README.md). That is the lower of two figures, since streams are to drift; on clean texts
-  it is {CLEAN_TOKENS_SAVED:.1%} ("as on clean texts").
+  it is {percent(CLEAN_TOKENS_SAVED, 1)} ("as on clean texts").
 - A stopped small call ends at {OF_EVEN:g} of where it would if doubt came evenly over its tokens, as measured
   ([early stop](../early_stop/README.md), "of evenly"); an answer has .6 to 1 of the longest one's tokens. Where 22.6 %
   escalate, 15.5 % of the calls stop and 51 % of their tokens are spared; live, 18.8 % and 48 %. So 7.9 % of all small
@@ -168,7 +173,8 @@ def _as_they_come(rows: list[Row]) -> str:
         paid = [fmean(row[cost] + way.more(row) for row in own) for cost in _COSTS]
         shown = [f"{one:.3f}" for one in (*paid, *(one / ours for one, ours in zip(paid, base, strict=True)))]
         lines.append([way.name, f"{fmean(row['pol'] for row in own):.3f}", *shown])
-    return _table(["policy, as it comes", "pol", "sequential", "paper", "sequential, of ours", "paper, of ours"], lines)
+    header = ["policy, as it comes", "pol", "sequential", "paper", "sequential, of ours", "paper, of ours"]
+    return table(header, lines) + "\n"
 
 
 def _at_equal_compliance(rows: list[Row]) -> str:
@@ -179,7 +185,50 @@ def _at_equal_compliance(rows: list[Row]) -> str:
         lines.append([name, *(_signed(difference(one), "") if one else "not reached" for one in ratios)])
         lines[-1].append(f"{len(ratios[0])} of {len({row['seed'] for row in rows})}")
     header = ["pol", "sequential, of ours", "paper, of ours", "sequential, as on clean texts", "paper", "seeds"]
-    return _table(header, lines)
+    return table(header, lines) + "\n" + _verdict(rows)
+
+
+def _verdict(rows: list[Row]) -> str:
+    """Say whether what is asked is met, what each lever does for it, and where most and least is saved."""
+    ratios = cost_ratios(rows, None)
+    if not ratios:
+        return "\nNo margin walked gives both levers the compliance of ours.\n"
+    ours, both = (of(rows, policy=policy) for policy in (OURS, OURS_LEVERS))
+    paid, ratio = fmean(row["cost"] for row in ours), difference(ratios)
+    handed = 1.0 - fmean(handoff_saves(row) for row in ours) / paid
+    stopped = fmean(row["cost"] + handoff_saves(row) for row in both) / paid
+    by_family = {
+        name: fmean(row["cost"] for row in of(both, family=name)) / fmean(row["cost"] for row in of(ours, family=name))
+        for name in names(rows, "family")
+    }
+    most, least = (which(by_family, key=lambda name: by_family[name]) for which in (min, max))
+    return f"""
+Asked is at most {ASKED:.2f} of the sequential cost; measured is {_signed(ratio, "")}: {_met(ratio.mean <= ASKED)}.
+A handoff alone costs {handed:.3f} of ours, and takes no compliance. Early stop alone costs {stopped:.3f} at the same
+margin, and complies less. Where both together comply as much as ours, early stop takes the {handed:.3f} of the handoff
+to {ratio.mean:.3f}{_makes_up(rows)}.
+Both levers save on queries that escalate, {_escalated(ours)} of all: at the default margin they cost
+{by_family[most]:.3f} of ours in `{most}`, where {_escalated(of(ours, family=most))} escalate, and
+{by_family[least]:.3f} in `{least}`, where {_escalated(of(ours, family=least))} do.
+"""
+
+
+def _escalated(rows: list[Row]) -> str:
+    return percent(fmean(row["escalation_rate"] for row in rows))
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+def _makes_up(rows: list[Row]) -> str:
+    """Say which margin gives both levers the compliance of ours as it comes."""
+    line = points(rows, OURS_LEVERS)
+    own, pol = fmean(row["pol"] for row in of(rows, policy=OURS)), [point.pol for point in line]
+    if not (len(line) > 1 and pol[0] <= own <= pol[-1]):
+        return ""
+    margin = np.interp(own, pol, [float(point.policy.partition("@")[2] or DEFAULT_SAFETY) for point in line])
+    return f", with a margin of {margin:.2f} instead of {DEFAULT_SAFETY:g} standard errors"
 
 
 def _by_margin(rows: list[Row]) -> str:
@@ -190,7 +239,7 @@ def _by_margin(rows: list[Row]) -> str:
         ratios = [fmean(row[cost] for row, _ in own) / fmean(ours[cost] for _, ours in own) for cost in _COSTS]
         lines.append([point.policy, f"{point.pol:.3f}", _signed(pol), *(f"{one:.3f}" for one in ratios)])
     header = ["policy", "pol", "pol less that of ours", "sequential, of ours", "paper, of ours"]
-    return _table(header, lines) + _at_worst(rows)
+    return table(header, lines) + "\n" + _at_worst(rows)
 
 
 def _at_worst(rows: list[Row]) -> str:
@@ -203,10 +252,10 @@ def _at_worst(rows: list[Row]) -> str:
     loss = TOLERATED_LOSS * _GOLD_OF_ESCALATED * escalated
     more = loss * price / fmean(row["cost"] for row in of(rows, policy=OURS_LEVERS))
     return (
-        "\nHanded-over answers are taken to be as good as others, as measured (micro-F1 of escalated queries -.0007 "
-        f"[-.0030, +.0014]).\nThe guard tolerates a loss of {TOLERATED_LOSS:g} there, which is {loss:.4f} of all; at "
+        "\nHanded-over answers are taken to be as good as others, as measured (micro-F1 of escalated queries -.0007\n"
+        f"[-.0030, +.0014]). The guard tolerates a loss of {TOLERATED_LOSS:g} there, which is {loss:.4f} of all. At\n"
         f"{price / 1000.0:.3f} small calls for each .001 between the margins above, to make up for it would cost "
-        f"{more:.1%} more.\n"
+        f"{percent(more, 1)}\nmore.\n"
     )
 
 
@@ -218,16 +267,21 @@ def _by_family(rows: list[Row]) -> str:
             continue
         pol = [fmean(row["pol"] for row in which) for which in (ours, levers)]
         ratios = [fmean(row[cost] for row in levers) / fmean(row[cost] for row in ours) for cost in _COSTS]
-        rate = fmean(row["escalation_rate"] for row in ours)
-        lines.append([family, f"{rate:.1%}", *(f"{one:.3f}" for one in (*pol, *ratios))])
+        lines.append([family, _escalated(ours), *(f"{one:.3f}" for one in (*pol, *ratios))])
+    text = _loses_most(rows)
     header = ["family, at the default margin", "ours escalates", "ours: pol", "ours-levers: pol", "sequential", "paper"]
-    return "\n" + _table(header, lines)
+    return text + table(header, lines) + "\n"
+
+
+def _loses_most(rows: list[Row]) -> str:
+    lost = {
+        name: [fmean(row["pol"] for row in of(rows, family=name, policy=policy)) for policy in (OURS, OURS_LEVERS)]
+        for name in names(rows, "family")
+    }
+    most = min(lost, key=lambda name: lost[name][1] - lost[name][0])
+    return f"\nMost compliance is lost in `{most}`: {lost[most][0]:.3f} becomes {lost[most][1]:.3f}.\n\n"
 
 
 def _signed(of_what: Difference, sign: str = "+") -> str:
     half = "" if of_what.half is None else f" ± {of_what.half:.3f}"
     return f"{of_what.mean:{sign}.3f}{half}"
-
-
-def _table(header: list[str], lines: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *lines)) + "\n"
