@@ -52,7 +52,7 @@ def large_rate(row: Row) -> float:
 
 def handoff_saves(row: Row, tokens_saved: float = LARGE_TOKENS_SAVED) -> float:
     """Return by how much handing over lowers the cost of a query, in small calls, the guard's calls counted."""
-    return LARGE_COST * (tokens_saved * large_rate(row) - GUARD_SHARE * row["escalation_rate"])
+    return LARGE_COST * (tokens_saved * large_rate(row) - GUARD_SHARE * float(row["escalation_rate"]))
 
 
 def _saves_more(row: Row) -> float:
