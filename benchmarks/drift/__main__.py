@@ -12,7 +12,7 @@ python -m benchmarks.drift --quick --families messy --policies ours
 python -m benchmarks.drift --families clean messy --policies parts --seeds 101 102 103 --queries 60000
 python -m benchmarks.drift --families ablations --policies ablations --seeds 101 102 103
 python -m benchmarks.drift --seeds 101 102 103 --jobs 2 --out docs/results/drift
-python -m benchmarks.drift --policies levers --seeds 501 502 --out docs/results/drift-levers
+python -m benchmarks.drift --policies levers --seeds 501 502 503 --out docs/results/drift-levers
 python -m benchmarks.drift --families small_abrupt prior --policies ours ucci-router-reselected --seeds 101
 """
 
