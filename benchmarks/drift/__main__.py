@@ -12,6 +12,7 @@ python -m benchmarks.drift --quick --families messy --policies ours
 python -m benchmarks.drift --families clean messy --policies parts --seeds 101 102 103 --queries 60000
 python -m benchmarks.drift --families ablations --policies ablations --seeds 101 102 103
 python -m benchmarks.drift --seeds 101 102 103 --jobs 2 --out docs/results/drift
+python -m benchmarks.drift --policies levers --seeds 501 502 503 --out docs/results/drift-levers
 python -m benchmarks.drift --families small_abrupt prior --policies ours ucci-router-reselected --seeds 101
 """
 
@@ -31,14 +32,29 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.drift.families import BY_NAME
 from benchmarks.drift.families import SETS as CLEAN_OR_MESSY
-from benchmarks.drift.policies import EXERCISED_BY, FRONTIER, OURS, PLAIN, POLICIES, WITHOUT, exercised, takes_mess
+from benchmarks.drift.policies import (
+    EXERCISED_BY,
+    FRONTIER,
+    LEVERS,
+    OURS,
+    PLAIN,
+    POLICIES,
+    WITHOUT,
+    exercised,
+    takes_mess,
+)
 from benchmarks.drift.report import provenance, write
 from benchmarks.drift.run import Row, Task, rows_of
 from benchmarks.drift.streams import BLOCK
 
 QUERIES, QUICK_QUERIES = 200_000, 20_000
 SEEDS = (101, 102, 103)
-SETS = {"plain": tuple(PLAIN), "parts": (OURS, *WITHOUT), "frontier": tuple(FRONTIER)}
+SETS = {
+    "plain": tuple(PLAIN),
+    "parts": (OURS, *WITHOUT),
+    "frontier": tuple(FRONTIER),
+    "levers": ("static", OURS, *LEVERS),
+}
 ABLATIONS = "ablations"
 """As policies: each part that a family puts to work taken out in turn; as families: those that put parts to work."""
 FAMILY_SETS = {
@@ -81,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     if options.again:
         return _again(options.out)
-    asked = options.policies or (["plain"] if options.quick else list(SETS))
+    asked = options.policies or (["plain"] if options.quick else list(SETS)[:3])
     policies = tuple(dict.fromkeys(name for one in asked if one != ABLATIONS for name in SETS.get(one, (one,))))
     unknown = [name for name in policies if name not in POLICIES]
     if unknown:

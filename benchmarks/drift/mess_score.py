@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.drift.oracle import expected_micro_f1, sequential_cost
+from benchmarks.drift.oracle import expected_micro_f1
+from benchmarks.drift.score import mean_cost
 from benchmarks.drift.simulate import Routed
 from benchmarks.drift.streams import Stream
 
@@ -99,7 +100,7 @@ def _lying_at(routed: Routed, numbers: list[int]) -> Floats:
 
 def _moved(stream: Stream, routed: Routed, twin: Routed) -> tuple[float, float, float]:
     quality = [expected_micro_f1(stream, one.served_by_large) for one in (routed, twin)]
-    cost = [float(sequential_cost(one.large_ran.mean())) for one in (routed, twin)]
+    cost = [mean_cost(one, one.large_ran) for one in (routed, twin)]
     apart = quality[0] - quality[1]
     return float(apart.mean()), float(np.abs(apart).max()), cost[0] / cost[1] - 1.0
 

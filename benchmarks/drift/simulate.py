@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,6 +149,22 @@ class Policy(Protocol):
         """Take in what came meanwhile."""
 
 
+class CallShares(NamedTuple):
+    """What calls cost, as shares of whole ones, shape (queries,) each; the large one holds only where it ran."""
+
+    small: Floats
+    large: Floats
+
+
+@runtime_checkable
+class PricesCalls(Protocol):
+    """What a policy offers besides if not each of its calls costs a whole one."""
+
+    def call_shares(self, traffic: Traffic) -> CallShares:
+        """Return what the calls of one chunk cost under the version in force, before :meth:`Policy.on_traffic`."""
+        ...
+
+
 @dataclass(slots=True)
 class Journal:
     """What a policy says of itself in a messy stream.
@@ -195,6 +211,8 @@ class Routed:
         Whose call gave no answer; where the large one's did not, the small answer is served.
     attempts : ndarray
         At the large server, retries included.
+    small_share, large_share : ndarray
+        What the call costs, as a share of a whole one; the large one's holds only where it ran.
     lying : list of (int, int)
         In a messy stream: standing labels that are not the truth, after so many queries.
     journal : Journal or None
@@ -211,6 +229,8 @@ class Routed:
     small_failed: Bools
     large_failed: Bools
     attempts: Floats
+    small_share: Floats
+    large_share: Floats
     lying: list[tuple[int, int]] = field(default_factory=list)
     journal: Journal | None = None
     alarms: list[Alarm] = field(default_factory=list)
@@ -220,7 +240,8 @@ class Routed:
         """Return columns to fill."""
         none = np.zeros((6, queries), dtype=bool)
         number = np.zeros(queries, dtype=np.int64)
-        return cls(*none[:4], np.zeros(queries), np.full(queries, np.nan), number, *none[4:], np.zeros(queries))
+        whole = np.ones((2, queries))
+        return cls(*none[:4], np.zeros(queries), np.full(queries, np.nan), number, *none[4:], np.zeros(queries), *whole)
 
     @property
     def served_by_large(self) -> Bools:
@@ -259,18 +280,19 @@ def walk(stream: Stream, start: Stream, policy: Policy) -> Routed:
         chunk = slice(first, first + chunk_queries)
         labelling.before(float(stream.at_s[first]), routed, policy)
         latencies = _route(stream, routed, policy, servers, chunk)
-        policy.on_traffic(
-            Traffic(
-                clock_s[chunk],
-                np.where(routed.small_failed[chunk], np.nan, stream.u[chunk]),
-                routed.escalated[chunk],
-                routed.large_ran[chunk],
-                stream.truth.agree[chunk],
-                routed.label_requested[chunk],
-                routed.large_failed[chunk],
-                *latencies,
-            )
+        traffic = Traffic(
+            clock_s[chunk],
+            np.where(routed.small_failed[chunk], np.nan, stream.u[chunk]),
+            routed.escalated[chunk],
+            routed.large_ran[chunk],
+            stream.truth.agree[chunk],
+            routed.label_requested[chunk],
+            routed.large_failed[chunk],
+            *latencies,
         )
+        if isinstance(policy, PricesCalls):
+            routed.small_share[chunk], routed.large_share[chunk] = policy.call_shares(traffic)
+        policy.on_traffic(traffic)
         labelling.ask(first, routed, chunk)
         labelling.deliver(float(stream.at_s[min(first + chunk_queries, len(stream)) - 1]), routed, policy)
         labelling.note(min(first + chunk_queries, len(stream)), routed)

@@ -151,14 +151,20 @@ class _Trial:
         return next((tokens for tokens, sum_ in enumerate(doubt, start=1) if rule.is_met(tokens, sum_)), None)
 
     def stops(self, rule: StopRule) -> dict[str, float]:
-        """Return what a rule stops: shares of all queries, and of the tokens of the answers that it stops."""
+        """Return what a rule stops: shares of all queries, and of the tokens of the answers that it stops.
+
+        ``of_even`` is the generated part of these answers over what it would be if doubt came evenly over the tokens.
+        """
         places = [self._place(number, rule) for number in range(len(self._queries))]
         stopped = np.array([place is not None for place in places])
-        spared = [1.0 - place / self._small[number].tokens for number, place in enumerate(places) if place is not None]
+        ended = {number: place for number, place in enumerate(places) if place is not None}
+        generated = np.array([place / self._small[number].tokens for number, place in ended.items()])
+        even = [min(rule.threshold * rule.longest / self._doubt[number][-1], 1.0) for number in ended]
         return {
             "stopped": float(stopped.mean()),
             "needless": float((stopped & ~self.above).mean()),
-            "tokens_spared": float(np.mean(spared)) if spared else 0.0,
+            "tokens_spared": float(1.0 - generated.mean()) if ended else 0.0,
+            "of_even": float(generated.sum() / np.sum(even)) if ended else 1.0,
         }
 
     def served(self, rule: StopRule | None, handoff: Handoff | None) -> Served:

@@ -46,7 +46,7 @@ what is served today is {results["micro_f1"]:.4f}. In brackets: 95 % intervals o
 
 
 def _stops(rows: list[dict[str, Any]]) -> str:
-    head = ("length quantile", "tokens", "calls stopped", "their tokens spared", "escalated needlessly")
+    head = ("length quantile", "tokens", "calls stopped", "their tokens spared", "of evenly", "escalated needlessly")
     first = [next(row for row in rows if row.get("quantile") == quantile) for quantile in QUANTILES]
     return table(
         head,
@@ -56,6 +56,7 @@ def _stops(rows: list[dict[str, Any]]) -> str:
                 str(row["longest"]),
                 percent(row["stopped"], 1),
                 percent(row["tokens_spared"], 1),
+                f"{row['of_even']:.2f}",
                 percent(row["needless"], 2),
             ]
             for row in first
@@ -81,7 +82,8 @@ def _costs(rows: list[dict[str, Any]]) -> str:
 
 
 _NOTES = f"""*Calls stopped* and what follows it are of a full share of 0; a full share of {FULL_SHARES[-1]:g} stops
-{percent(1.0 - FULL_SHARES[-1])} of these. *Escalated needlessly*: answers that would have ended below the threshold,
-since they were longer than expected; their large answers are in cost and micro-F1. With a handoff, what is handed over
-of a query that runs in full is cut where its call would have been stopped. Reading is not priced, nor is the connection
-that every stopped call costs."""
+{percent(1.0 - FULL_SHARES[-1])} of these. *Of evenly*: what is generated of stopped answers, over what it would be if
+their doubt came evenly over their tokens: it comes early. *Escalated needlessly*: answers that would have ended below
+the threshold, since they were longer than expected; their large answers are in cost and micro-F1. With a handoff, what
+is handed over of a query that runs in full is cut where its call would have been stopped. Reading is not priced, nor is
+the connection that every stopped call costs."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.drift.policies.clairvoyant import Clairvoyant
 from benchmarks.drift.policies.early_stop import OursEarlyStop
+from benchmarks.drift.policies.levers import OursLevers, StaticLevers
 from benchmarks.drift.policies.ours import WITHOUT, Ours
 from benchmarks.drift.policies.ucci_router import AsReleased, Reselected, Static
 from benchmarks.drift.policies.windowed import AdaptiveConformal, InversePropensity, Naive, PostStratified
@@ -63,7 +64,18 @@ EARLY_STOP: dict[str, Callable[[], Policy]] = {
 }
 """Ours where small calls are stopped early, and the same with more or less margin."""
 
-POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **MAPS, **WATCHED, **EARLY_STOP}
+OURS_LEVERS, STATIC_LEVERS = "ours-levers", "static-levers"
+MORE_SAFETIES = (0.25, 0.75, 1.0)
+
+LEVERS: dict[str, Callable[[], Policy]] = {
+    **{f"ours@{s:g}": lambda s=s: Ours(s) for s in MORE_SAFETIES},
+    OURS_LEVERS: OursLevers,
+    **{f"{OURS_LEVERS}@{s:g}": lambda s=s: OursLevers(s) for s in MORE_SAFETIES},
+    STATIC_LEVERS: StaticLevers,
+}
+"""Handoff and early stop together, with what they save, by margin, and ours by margin to compare with."""
+
+POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **MAPS, **WATCHED, **EARLY_STOP, **LEVERS}
 
 EXERCISED_BY: dict[str, tuple[str, ...]] = {
     "ours-no-mix detectors": ("new_model", "prior"),
@@ -102,9 +114,12 @@ __all__ = [
     "CLAIRVOYANT",
     "EXERCISED_BY",
     "FRONTIER",
+    "LEVERS",
     "OURS",
+    "OURS_LEVERS",
     "PLAIN",
     "POLICIES",
+    "STATIC_LEVERS",
     "WITHOUT",
     "exercised",
     "takes_mess",
