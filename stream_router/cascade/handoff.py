@@ -65,8 +65,19 @@ def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
     places = _Places()
     if not places.read(certain) or not _is_beginning(certain):
         return ""
-    end = places.field if handoff.granularity == "field" else places.anywhere
+    end = places.field if handoff.granularity == "field" else _before_a_token(certain, places.anywhere, marks)
     return certain[:end].rstrip()
+
+
+def _before_a_token(certain: str, end: int, marks: Sequence[TokenMark]) -> int:
+    """Return where the token begins that a cut would divide, if the text may be cut there; else the cut itself.
+
+    Half a token is read as another one, after which the large model has never seen an answer go on: an answer that is
+    certain to its end was cut before the brace of a last token such as ``"}``, and often had to be asked for again.
+    """
+    start = max((mark.start for mark in marks if mark.start <= end), default=end)
+    places = _Places()
+    return start if places.read(certain[:start]) and places.anywhere == start else end
 
 
 def _is_beginning(text: str) -> bool:

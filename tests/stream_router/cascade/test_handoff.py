@@ -118,7 +118,8 @@ def test_what_is_no_answer_hands_nothing_over(text: str) -> None:
 def test_the_part_ends_before_the_first_unsure_token(unsure_at: str, by_field: str, by_token: str) -> None:
     """A character that is not whole counts as unsure: its bytes may belong to another one."""
     text = '{"iso": "100", "lens": "50mm\N{REPLACEMENT CHARACTER}", "aperture": "f/4"}'
-    marks = [TokenMark(0, 1.0), TokenMark(text.index(unsure_at), 0.1)]
+    broken = TokenMark(text.index("\N{REPLACEMENT CHARACTER}"), 1.0)
+    marks = sorted([TokenMark(0, 1.0), broken, TokenMark(text.index(unsure_at), 0.1)])
     assert handed_over(text, marks, BY_FIELD) == by_field
     assert handed_over(text, marks, BY_TOKEN) == by_token
 
@@ -130,5 +131,14 @@ def test_an_answer_whose_tokens_are_not_known_hands_nothing_over() -> None:
 
 def test_an_answer_without_a_doubt_is_left_open() -> None:
     text = '{"iso": "100", "lens": null}'
-    assert handed_over(text, [TokenMark(0, 1.0)], BY_TOKEN) == '{"iso": "100", "lens": null'
-    assert handed_over(text, [TokenMark(0, 1.0)], BY_FIELD) == '{"iso": "100",'
+    marks = [TokenMark(0, 1.0), TokenMark(len(text) - 1, 1.0)]
+    assert handed_over(text, marks, BY_TOKEN) == '{"iso": "100", "lens": null'
+    assert handed_over(text, marks, BY_FIELD) == '{"iso": "100",'
+
+
+@pytest.mark.parametrize("last", ['"}', 'mm"}', ' "50mm"}'])
+def test_a_cut_inside_a_token_led_the_large_model_astray(last: str) -> None:
+    """An answer that was certain to its end was cut before its brace, though one token may hold more than that."""
+    text = '{"iso": "100", "lens": "50mm"}'
+    marks = [TokenMark(0, 1.0), TokenMark(text.index(last), 1.0)]
+    assert handed_over(text, marks, BY_TOKEN) == text.removesuffix(last)
