@@ -190,8 +190,8 @@ def _findings(results: dict[str, Any]) -> str:
 - At the same margin ({safety:g}) both levers hold fewer blocks: {signed(100.0 * change.mean, 1)} {half} points. The
   phases that lose most, without levers → with both: {_lost(results)}. The last columns
   of the [table by phase](#by-phase) tell two causes apart. Where the thresholds that are in force without levers would
-  still hold, the loss is one of choosing them: of stopped queries neither u nor agreement is seen, and after a change
-  the estimate stays too high for longer ([measured](../../README.md#single-measurements)). Where the target is out of
+  still hold, the loss is one of choosing them: after a change the estimate stays too high for longer
+  ([measured](../../README.md#single-measurements)). Where the target is out of
   reach, even these thresholds lose: the goal is the best that the large model reaches alone, and answers that go on
   from the small one's do not reach it.
 - A full share of {SEEN_SHARE:g} instead of {FULL_SHARE:g} shows more and saves less: {seen[0]:.3f} {between(seen[1])}
