@@ -81,8 +81,8 @@ class StandIns:
     def spread(self, cell: Ints, others: StandIns) -> tuple[Ints, Floats]:
         """Return how the u of some other queries is distributed, whose stand-ins are few.
 
-        Their number is that of the others; they are spread over the cells as all stand-ins here are. A detector must
-        take neither few of these for many, nor chance among them for a change.
+        Spared ones count where they are. Stopped ones count by their number, spread over the cells as all stand-ins
+        here are: a detector must take neither few spared queries for many, nor chance among them for a change.
 
         Parameters
         ----------
@@ -99,7 +99,6 @@ class StandIns:
         counted = others.known.astype(np.float64)
         if self.weight == 1.0:
             return cell, counted
-        alike = others.sums["stopped"] + others._spared
-        queries = self.spared.astype(np.float64) * (alike / self._spared)
-        queries[cell] += counted - others.spared
+        queries = self.spared.astype(np.float64) * (others.sums["stopped"] / self._spared)
+        queries[cell] += counted
         return np.arange(len(queries)), queries
