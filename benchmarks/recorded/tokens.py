@@ -18,7 +18,7 @@ from benchmarks.recorded.answers import load_answers
 from benchmarks.recorded.stream import Floats, Integers, Mask, Outcomes, offline_outcomes
 from recalibrator.fit.publish.early_stopping import longest
 from schemas.early_stop import EarlyStop, rounded_length
-from ucci_demo.recorded.traffic import RecordedQuery, load_traffic
+from ucci_demo.recorded.traffic import RecordedQuery, load_traffic, with_handoff
 from ucci_stream.demo.scenario import offline_set
 
 LARGE_TOKEN = 3.02
@@ -87,12 +87,7 @@ def under_handoff(outcomes: Outcomes) -> Outcomes:
 
 def offline_under_handoff() -> list[RecordedQuery]:
     """Return the offline set as the large model answers it under the handoff."""
-    answers, found = load_answers(), []
-    for row, query in zip(offline_outcomes().recording.tolist(), offline_set(load_traffic()), strict=True):
-        hits, named = int(answers.large_hits[row]), int(answers.large_named[row])
-        large = replace(query.large, true_positives=hits, predicted=named)
-        found.append(replace(query, large=large, agree=bool(answers.agree[row])))
-    return found
+    return with_handoff(offline_set(load_traffic()))
 
 
 def offline_early_stop() -> EarlyStop:

@@ -6,13 +6,13 @@ cost everywhere, so that the difference to ours is the price of knowing less.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from benchmarks.drift.oracle import LARGE_COST
 from benchmarks.drift.policies.ours import Ours
 from benchmarks.drift.simulate import LABELLED_ESCALATED, LABELLED_KEPT, Traffic
-from benchmarks.routed_batch import BatchEarlyStop, RoutedBatch, summarise
-from schemas import TrafficSummary
+from benchmarks.routed_batch import BatchEarlyStop, RoutedBatch
 
 FULL_SHARE = 0.2
 SHORTEST = 0.6
@@ -34,25 +34,14 @@ class OursEarlyStop(Ours):
         self.core = self._fresh()
         self._random = np.random.default_rng(_SEED)
 
-    def _summary(self, traffic: Traffic) -> TrafficSummary:
-        """Summarise what a router with early stop knows of a chunk; labels are drawn inside the full share."""
+    def _batch(self, traffic: Traffic) -> RoutedBatch:
+        """Return what a router with early stop knows of a chunk; labels are drawn inside the full share."""
         lengths, luck = self._random.uniform(SHORTEST, 1.0, len(traffic.u)), self._random.uniform(size=len(traffic.u))
         cause = traffic.u * lengths > self._current().uncertainty_threshold
         rate = np.where(traffic.escalated, LABELLED_ESCALATED, LABELLED_KEPT)
         in_full = traffic.label_requested | (luck < (FULL_SHARE - rate) / (1.0 - rate))
-        usual = super()._summary(traffic)
-        batch = RoutedBatch(
-            traffic.u,
-            traffic.large_ran,
-            traffic.large_ran & ~traffic.escalated,
-            traffic.agree,
-            traffic.label_requested,
-            usual.first_routed_at,
-            usual.last_routed_at,
-            traffic.large_failed,
-            traffic.small_latency_s,
-            traffic.large_latency_s,
+        return replace(
+            super()._batch(traffic),
             early_stop=BatchEarlyStop(cause, in_full),
             small_tokens=np.full(len(traffic.u), _TOKENS),
         )
-        return summarise(batch, self._grid, usual.workload, self.version, LARGE_COST)

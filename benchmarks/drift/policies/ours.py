@@ -163,7 +163,10 @@ class Ours(TakesMess):
             self._look()
 
     def _summary(self, traffic: Traffic) -> TrafficSummary:
-        batch = RoutedBatch(
+        return summarise(self._batch(traffic), self._grid, _WORKLOAD, self.version, LARGE_COST)
+
+    def _batch(self, traffic: Traffic) -> RoutedBatch:
+        return RoutedBatch(
             traffic.u,
             traffic.large_ran,
             traffic.large_ran & ~traffic.escalated,
@@ -175,7 +178,6 @@ class Ours(TakesMess):
             traffic.small_latency_s,
             traffic.large_latency_s,
         )
-        return summarise(batch, self._grid, _WORKLOAD, self.version, LARGE_COST)
 
     def _look(self) -> None:
         status = self.core.status()
