@@ -75,6 +75,8 @@ def _before_a_token(certain: str, end: int, marks: Sequence[TokenMark]) -> int:
     Half a token is read as another one, after which the large model has never seen an answer go on: an answer that is
     certain to its end was cut before the brace of a last token such as ``"}``, and often had to be asked for again.
     """
+    if end == len(certain):
+        return end
     start = max((mark.start for mark in marks if mark.start <= end), default=end)
     places = _Places()
     return start if places.read(certain[:start]) and places.anywhere == start else end

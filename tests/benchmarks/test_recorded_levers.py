@@ -134,8 +134,8 @@ def test_a_call_stopped_before_it_is_unsure_hands_over_less() -> None:
     assert (late.large == known.large_tokens[rows]).all()
 
 
-def test_calls_stopped_early_cost_no_more_than_is_counted() -> None:
-    """Asked live with the shorter part, the large model mostly says the same, and generates no more on average."""
+def test_calls_stopped_early_cost_what_is_counted() -> None:
+    """Asked live with the shorter part, the large model mostly says the same, and generates as many tokens."""
     known, rows = load_answers(), np.arange(4_000, 15_000, 7)
     places = stop_places(rows, 0.003, EarlyStop(longest=64, full_share=FULL_SHARE))
     early = np.flatnonzero((places > 0) & ((known.unsure[rows] == 0) | (places < known.unsure[rows])))[:20]
@@ -151,7 +151,7 @@ def test_calls_stopped_early_cost_no_more_than_is_counted() -> None:
     assert np.mean(same) >= 0.9
     ran = np.ones(len(rows), dtype=bool)
     counted = generated(rows, places, stopped=ran, ran=ran, handed=ran, compared=~ran)
-    assert np.mean([answer.tokens for answer in live]) <= counted.large.mean()
+    assert np.mean([answer.tokens for answer in live]) == pytest.approx(counted.large.mean(), rel=0.03)
 
 
 def test_a_part_ends_where_its_call_was_stopped() -> None:

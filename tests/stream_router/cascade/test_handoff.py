@@ -136,6 +136,12 @@ def test_an_answer_without_a_doubt_is_left_open() -> None:
     assert handed_over(text, marks, BY_FIELD) == '{"iso": "100",'
 
 
+def test_a_stopped_answer_without_a_doubt_is_handed_over_whole() -> None:
+    """It ends where its last token does, though the place of the next one is not known."""
+    text = '{"iso": "100", "len'
+    assert handed_over(text, [TokenMark(0, 1.0), TokenMark(text.index("len"), 1.0)], BY_TOKEN) == text
+
+
 @pytest.mark.parametrize("last", ['"}', 'mm"}', ' "50mm"}'])
 def test_a_cut_inside_a_token_led_the_large_model_astray(last: str) -> None:
     """An answer that was certain to its end was cut before its brace, though one token may hold more than that."""
