@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.drift.policies.clairvoyant import REBUILT_AFTER, TRAFFIC_KEPT, kept_from_before
+from benchmarks.drift.policies.clairvoyant import REBUILT_AFTER, TRAFFIC_KEPT
 from benchmarks.recorded.service import START, Service, time_of
 from benchmarks.recorded.simulate import Routed
 from benchmarks.recorded.stream import EXPLORED, Stream
@@ -71,7 +71,9 @@ class Clairvoyant(Service):
         if not self._rebuild_at or fresh < self._rebuild_at[0]:
             return
         self._rebuild_at = [labels for labels in self._rebuild_at if labels > fresh]
+        decay = self.core.constants.estimate.decay
+        kept = int(max(decay.old_labels_least, decay.old_labels_most - fresh))
         in_turn = sorted(self._labels, key=lambda one: one.routed_at)
-        self._labels = in_turn[-(kept_from_before(fresh) + fresh) :]
+        self._labels = in_turn[-(kept + fresh) :]
         self._start_anew([*self._labels, *self._traffic], self._traffic[-1].last_routed_at, self._version.version)
         self._remember(self._seen)

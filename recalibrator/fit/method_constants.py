@@ -50,14 +50,16 @@ class DecayConstants:
     half_life_slow, half_life_fast, half_life_map : float
         Labels after which a label counts half: for the outcome curves, for the rectifier and the status page,
         for the map g.
-    old_labels : float
-        What all labels from before a change together count at most.
+    old_labels_least, old_labels_most : float
+        After a change, what all earlier labels together may still count: the larger value at first, falling by one
+        for every new label down to the smaller.
     """
 
     half_life_slow: float = 4_000.0
     half_life_fast: float = 1_200.0
     half_life_map: float = 3_000.0
-    old_labels: float = 200.0
+    old_labels_least: float = 50.0
+    old_labels_most: float = 400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +93,20 @@ class SmoothingConstants:
 class TiltConstants:
     """How far agreement alone moves the curves.
 
-    Receipt: ablation ``tilt``; tests/recalibrator/fit/estimate/test_agreement.py.
+    Receipt: ablations ``tilt`` and ``quieter tilt``; tests/recalibrator/fit/estimate/test_agreement.py.
 
     Parameters
     ----------
-    tilt_ridge : float
-        Penalty on the two parameters of the agreement tilt, per unit of logit squared.
+    tilt_ridge, quiet_tilt_ridge : float
+        Penalty on the two parameters of the agreement tilt, per unit of logit squared: after a change or while one is
+        suspected, and while all is quiet.
     labels_present : float
         Share of the labels asked for that is there in time while labelers work; with fewer, what agreement loses
         counts as the small model's fault.
     """
 
-    tilt_ridge: float = 160.0
+    tilt_ridge: float = 40.0
+    quiet_tilt_ridge: float = 160.0
     labels_present: float = 0.5
 
 
@@ -327,8 +331,8 @@ class MethodConstants:
 
     Examples
     --------
-    >>> without_tilt = with_constants(DEFAULT, tilt_ridge=1e12)
-    >>> without_tilt.estimate.tilt.tilt_ridge
+    >>> without_tilt = with_constants(DEFAULT, tilt_ridge=1e12, quiet_tilt_ridge=1e12)
+    >>> without_tilt.estimate.tilt.quiet_tilt_ridge
     1000000000000.0
     """
 

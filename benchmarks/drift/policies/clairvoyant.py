@@ -1,8 +1,8 @@
 """Ours if it knew when the world changes: the same labels, estimates and margins, with nothing left to detect.
 
 It answers how much of the rest is lost to late detection, and how much to what so few labels can tell. Only the public
-interface is used: at each true change a fresh core is given the labels since, and ever fewer of the latest before.
-Labels of a time in which labelers err are left out, being known as well.
+interface is used: at each true change a fresh core is given the labels since, and of those before as many of the latest
+as the discount after an alarm lets count. Labels of a time in which labelers err are left out, being known as well.
 """
 
 from __future__ import annotations
@@ -24,18 +24,6 @@ REBUILT_AFTER = (0, 50, 150, 350)
 """Labels since the change after which the core is made anew, with fewer labels from before."""
 TRAFFIC_KEPT = 8
 """Latest summaries that a fresh core is given."""
-_KEPT_MOST, _KEPT_LEAST = 400, 50
-
-
-def kept_from_before(since: int) -> int:
-    """Return how many labels from before a change a core is given that has so many since.
-
-    Examples
-    --------
-    >>> [kept_from_before(since) for since in REBUILT_AFTER]
-    [400, 350, 250, 50]
-    """
-    return max(_KEPT_LEAST, _KEPT_MOST - since)
 
 
 def changes(stream: Stream) -> list[int]:
@@ -114,7 +102,8 @@ class Clairvoyant(Ours):
             return
         while self._rebuild_at and self._fresh_labels >= self._rebuild_at[0]:
             self._rebuild_at.pop(0)
-        kept = kept_from_before(self._fresh_labels)
+        most, least = self.constants.estimate.decay.old_labels_most, self.constants.estimate.decay.old_labels_least
+        kept = int(max(least, most - self._fresh_labels))
         before = sorted((one for one in self._labels if one[0] < self._changed), key=lambda one: one[0])[-kept:]
         since = [one for one in self._labels if one[0] >= self._changed]
         self._labels = before + since

@@ -123,8 +123,8 @@ class DecayedSums:
     ----------
     before, since : ndarray, shape (``SUMS``, groups)
         The newest label weighs 1. Before is None where nothing has changed.
-    labels, pairs : int
-        Contributions that count; of these, where both models ran.
+    labels, pairs, fresh : int
+        Contributions that count; of these, where both models ran; of these, those since the change.
     window_us : tuple of int or None
         First and last routing time of what counts.
     """
@@ -133,6 +133,7 @@ class DecayedSums:
     since: Floats
     labels: int
     pairs: int
+    fresh: int
     window_us: tuple[int, int] | None
 
 
@@ -144,6 +145,7 @@ class _Mark:
     last_us: float
     labels: int
     pairs: int
+    before_change: int
     span_us: tuple[float, float] | None
     sums: Floats
 
@@ -269,7 +271,7 @@ class LabelSums:
 
     def _start(self, changed_us: int | None) -> _Mark:
         parts = 1 if changed_us is None else 2
-        return _Mark(0, -np.inf, 0, 0, None, np.zeros((parts, SUMS, self.labels.groups)))
+        return _Mark(0, -np.inf, 0, 0, 0, None, np.zeros((parts, SUMS, self.labels.groups)))
 
     def _advance(
         self, mark: _Mark, rows: int, last_us: float, counting: Floats, weight: Floats, changed_us: int | None
@@ -285,7 +287,7 @@ class LabelSums:
         if len(counting):
             span = (float(routed_us[0]) if span is None else span[0], float(routed_us[-1]))
         pairs = mark.pairs + int(np.count_nonzero(counting[:, PAIR]))
-        return _Mark(rows, last_us, mark.labels + len(counting), pairs, span, sums)
+        return _Mark(rows, last_us, mark.labels + len(counting), pairs, mark.before_change + old, span, sums)
 
     def _add(self, sums: Floats, rows: Floats, weight: Floats) -> None:
         slow, fast, of_map = weight
@@ -326,5 +328,6 @@ def _relative(whole: _Mark, half_lives: HalfLives, origin: int) -> DecayedSums:
         since=sums[-1],
         labels=whole.labels,
         pairs=whole.pairs,
+        fresh=whole.labels - whole.before_change,
         window_us=None if whole.span_us is None else (int(whole.span_us[0]), int(whole.span_us[1])),
     )

@@ -186,7 +186,7 @@ def estimate_outcomes(
     curves = stratify(sums, smoothed, target, constants.smoothing)
     if constants.smoothing.centred:
         curves = centred(curves, sums, target, split)
-    tilt, shift = _tilt(curves, smoothed, label_sums, traffic, constants.tilt)
+    tilt, shift = _tilt(curves, smoothed, label_sums, traffic, constants.tilt, is_quiet=circumstances.is_quiet)
     widening = constants.rectifier.mix_drift_factor if circumstances.is_new_mix else 1.0
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
@@ -239,12 +239,15 @@ def _tilt(
     label_sums: LabelSums,
     traffic: TrafficWindow,
     constants: TiltConstants,
+    *,
+    is_quiet: bool,
 ) -> tuple[Tilt, Shift]:
     """Fit the agreement tilt to recent unlabelled pairs; returns what it does to each curve, too."""
     labels = label_sums.labels
     place = labels.grid.standard_logits
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
-    tilt = fit_tilt(curves.agreement, pairs, agreeing, place, constants.tilt_ridge)
+    ridge = constants.quiet_tilt_ridge if is_quiet else constants.tilt_ridge
+    tilt = fit_tilt(curves.agreement, pairs, agreeing, place, ridge)
     missing = _unlabelled(label_sums, traffic, constants.labels_present)
     return tilt, shift_by(tilt, curves.agreement, place, smoothed, labels.target, unlabelled=missing)
 
@@ -281,7 +284,7 @@ def _last_kept(grid: Grid, threshold: float | None) -> int:
 
 
 def _discounted(decayed: DecayedSums, constants: DecayConstants, discounted: bool) -> Floats:
-    """Let all labels from before a change together weigh no more than a prior does.
+    """Let all labels from before a change together weigh no more than a prior that new labels use up.
 
     Returns
     -------
@@ -291,7 +294,7 @@ def _discounted(decayed: DecayedSums, constants: DecayConstants, discounted: boo
     before = decayed.before
     if before is None:
         return decayed.since
-    allowed = constants.old_labels if discounted else float("inf")
+    allowed = max(constants.old_labels_least, constants.old_labels_most - decayed.fresh) if discounted else float("inf")
     slow, of_map = (
         min(1.0, allowed / total) if total > 0.0 else 1.0
         for total in (float(before[SLOW][ONE].sum()), float(before[MAP_LABELS].sum()))

@@ -112,7 +112,12 @@ def test_kept_sums_are_those_of_all_labels_weighed_anew(
         afresh.load(labels.state())
         again = LabelSums(afresh).decayed_sums(HALF_LIVES, known)
         assert again.since.tobytes() == kept.since.tobytes()
-        assert (again.labels, again.pairs, again.window_us) == (kept.labels, kept.pairs, kept.window_us)
+        assert (again.labels, again.pairs, again.fresh, again.window_us) == (
+            kept.labels,
+            kept.pairs,
+            kept.fresh,
+            kept.window_us,
+        )
 
 
 def test_many_half_lives_neither_overflow_nor_lose_labels() -> None:
