@@ -55,6 +55,7 @@ SETS = {
     "frontier": tuple(FRONTIER),
     "levers": ("static", OURS, *LEVERS),
 }
+DEFAULT_SETS = ("plain", "parts", "frontier")
 ABLATIONS = "ablations"
 """As policies: each part that a family puts to work taken out in turn; as families: those that put parts to work."""
 FAMILY_SETS = {
@@ -97,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     if options.again:
         return _again(options.out)
-    asked = options.policies or (["plain"] if options.quick else list(SETS)[:3])
+    asked = options.policies or (["plain"] if options.quick else list(DEFAULT_SETS))
     policies = tuple(dict.fromkeys(name for one in asked if one != ABLATIONS for name in SETS.get(one, (one,))))
     unknown = [name for name in policies if name not in POLICIES]
     if unknown:

@@ -332,8 +332,8 @@ _NOTES = f"""All answers are those of the two models, greedy, under `{HANDOFF}`
 was, or would have been, stopped ends at the stop. Where the small model's first unsure token lies before the stop, that
 changes nothing; the table above says how often it does not. There the large model is taken to give the same answer, and
 to generate itself what was not handed over. Asked live, it does so for nearly all of them, and generates as many tokens
-(`test_calls_stopped_early_cost_what_is_counted`, tests/benchmarks/test_recorded_levers.py). The small model's margins are
-rounded to 1/65535.
+(`test_calls_stopped_early_cost_what_is_counted`, tests/benchmarks/test_recorded_levers.py). The small model's margins
+are rounded to 1/65535.
 
 Not priced: reading, the connection that each stopped call costs, and the router's CPU time for streamed calls. Prices
 by tokens know nothing of batching."""
