@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, Producer
+from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
 from schemas.entities import EntityMapping, normalise
-from schemas.errors import DecodeError, UcciError
+from schemas.errors import ConfigError, DecodeError, UcciError
+from schemas.event import decode_error
 from schemas.query import QueryEvent
 from schemas.routed import ModelRun, RoutedEvent
 from schemas.settings import Settings, WorkloadSettings
@@ -68,13 +70,18 @@ def ask(settings: Settings, text: str, workload: str | None, timeout_s: float) -
 
     Raises
     ------
+    ConfigError
+        When the text is none that a query may have.
     NoAnswer
         When the query was not acknowledged, or no result came in time.
     TopicMissing
     BrokerUnreachable, AccessDenied
         When the broker does not answer, or not to us.
     """
-    query = QueryEvent(query_id=f"ask-{uuid.uuid4()}", text=text, workload=workload)
+    try:
+        query = QueryEvent(query_id=f"ask-{uuid.uuid4()}", text=text, workload=workload)
+    except ValidationError as error:
+        raise ConfigError([str(decode_error(error))]) from None
     prefix = settings.topics.prefix
     with follow(settings, [RESULTS], group_id=asking_group(prefix, query.query_id)) as follower:
         producer = Producer(client_properties(settings, linger_ms=0))
