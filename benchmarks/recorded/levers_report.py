@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.drift.paired import Difference, difference
+from benchmarks.handoff.experiment import LARGE_TOKEN
 from benchmarks.paper.intervals import Interval, interval, resamplings
 from benchmarks.paper.tables import between, percent, signed, table
 from benchmarks.recorded.stream import PHASES, Floats
-from benchmarks.recorded.tokens import FULL_SHARE, HANDOFF, LARGE_TOKEN, LENGTH_QUANTILE
+from benchmarks.recorded.tokens import FULL_SHARE, HANDOFF, LENGTH_QUANTILE
 from benchmarks.results_json import receipt, write_report
 
 SEEN_SHARE = 0.5

@@ -11,10 +11,9 @@ from benchmarks.recorded.released import Released, Reselected
 from benchmarks.recorded.service import Service
 from benchmarks.recorded.simulate import Policy, Routed
 from benchmarks.recorded.stream import offline_outcomes
-from benchmarks.recorded.tokens import Levers, offline_early_stop, offline_under_handoff
+from benchmarks.recorded.tokens import Levers, offline_early_stop, offline_queries
 from benchmarks.recorded.windows import KEEP_NONE, InversePropensity, NaiveRefit, PostStratified, Static
-from ucci_demo.recorded.traffic import load_traffic
-from ucci_stream.demo.scenario import offline_calibration, offline_set
+from ucci_stream.demo.scenario import offline_calibration
 
 SAFETY = 0.5
 STRICT_SAFETY = 1.0
@@ -60,8 +59,7 @@ class Entry:
 @cache
 def static_threshold(target: float, *, handoff: bool = False) -> float:
     """Return the threshold that the paper's procedure chooses on the offline labels, or on those under the handoff."""
-    offline = offline_under_handoff() if handoff else offline_set(load_traffic())
-    return offline_calibration(offline, target)[1]
+    return offline_calibration(offline_queries(handoff=handoff), target)[1]
 
 
 def static_with_levers(target: float) -> Policy:

@@ -17,7 +17,7 @@ from benchmarks.recorded.stream import (
     all_outcomes,
     query_id,
 )
-from benchmarks.recorded.tokens import HANDOFF, Levers, offline_under_handoff
+from benchmarks.recorded.tokens import HANDOFF, Levers, offline_queries
 from benchmarks.routed_batch import BatchEarlyStop, RoutedBatch, summarise
 from recalibrator.core import Recalibrator, WorkloadSettings
 from recalibrator.decoding import Observation
@@ -25,8 +25,7 @@ from recalibrator.fit.method_constants import DEFAULT, with_constants
 from recalibrator.grid import Grid
 from schemas import CalibrationVersion, Command, LabelledExample, OutcomeCounts, TrafficSummary
 from schemas.handoff import handoff_name
-from ucci_demo.recorded.traffic import load_traffic
-from ucci_stream.demo.scenario import offline_examples, offline_set
+from ucci_stream.demo.scenario import offline_examples
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECONDS_A_QUERY = 0.1
@@ -82,10 +81,8 @@ class Service:
             }
         )
         self._constants = with_constants(DEFAULT, **tuned)
-        offline = offline_under_handoff() if handoff else offline_set(load_traffic())
-        examples = offline_examples(offline, WORKLOAD, START)
-        made_under = {"handoff": HANDOFF if handoff else None}
-        self._start_anew((one.model_copy(update=made_under) for one in examples), START)
+        offline, made_under = offline_queries(handoff=handoff), HANDOFF if handoff else None
+        self._start_anew(offline_examples(offline, WORKLOAD, START, made_under), START)
         self._grid = Grid(self.core.constants.grid)
         self._issued: list[tuple[int, CalibrationVersion]] = []
         self.triggers: list[str] = []

@@ -14,15 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.handoff.experiment import LARGE_TOKEN
 from benchmarks.recorded.answers import load_answers
 from benchmarks.recorded.stream import Floats, Integers, Mask, Outcomes, offline_outcomes
 from recalibrator.fit.publish.early_stopping import longest
 from schemas.early_stop import EarlyStop, rounded_length
 from ucci_demo.recorded.traffic import RecordedQuery, load_traffic, with_handoff
 from ucci_stream.demo.scenario import offline_set
-
-LARGE_TOKEN = 3.02
-"""Price of a token that the large model generates; the small model's is the unit."""
 
 HANDOFF = "token@0.9"
 FULL_SHARE, LENGTH_QUANTILE = 0.2, 0.9
@@ -85,9 +83,10 @@ def under_handoff(outcomes: Outcomes) -> Outcomes:
     )
 
 
-def offline_under_handoff() -> list[RecordedQuery]:
-    """Return the offline set as the large model answers it under the handoff."""
-    return with_handoff(offline_set(load_traffic()))
+def offline_queries(*, handoff: bool) -> list[RecordedQuery]:
+    """Return the offline set, as the large model answers it alone or under the handoff."""
+    offline = offline_set(load_traffic())
+    return with_handoff(offline) if handoff else offline
 
 
 def offline_early_stop() -> EarlyStop:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.handoff.experiment import FIELDS, entities_of
+from benchmarks.handoff.experiment import FIELDS, LARGE_TOKEN, entities_of
 from benchmarks.handoff.models import LiveModel
 from benchmarks.recorded import levers
 from benchmarks.recorded.answers import ask, load_answers, part_of
@@ -22,7 +22,6 @@ from benchmarks.recorded.stream import LABELLED_ESCALATED, PHASES, Phase, Stream
 from benchmarks.recorded.tokens import (
     FULL_SHARE,
     HANDOFF,
-    LARGE_TOKEN,
     Levers,
     generated,
     offline_early_stop,

@@ -1,8 +1,8 @@
 """The memo: recorded outputs by prompt, token by token with each runner-up.
 
 Packed as flat arrays with row ends; about 24 bytes a token before compression. An answer from here and one computed
-live go through the same protocol code and are equal. Decoding is greedy, so that whoever hands over a recorded prompt
-with the first tokens of its recorded answer gets the rest of it.
+live go through the same protocol code and are equal. Decoding is greedy: to a recorded prompt that ends with the
+first tokens of its recorded answer, the model adds the rest of that answer.
 """
 
 from __future__ import annotations
