@@ -62,7 +62,7 @@ class ConcurrencyLimit:
         self._is_starting = self._is_first_start = True
         self._lone_s = 0.0
         self._firsts = FIRST
-        self._counts_from_s = float("-inf")
+        self._counts_from_s = self._prompt_s = float("-inf")
         self._round = self._last_round = _Round()
 
     @property
@@ -81,6 +81,14 @@ class ConcurrencyLimit:
         both = self._round.and_then(self._last_round)
         return both.ended >= LEAST_ROUND and both.next_limit < both.peak
 
+    def is_own(self, now_s: float) -> bool:
+        """Whether a call that times out now does so of itself: others are answered promptly.
+
+        The longest that calls which hang of themselves may take up every place is a time-out; that is no silence of the
+        server's, so two of them are looked back on. Such a call is not to be passed to :meth:`ended`.
+        """
+        return now_s - self._prompt_s <= 2.0 * self._timeout_s and not self.is_congested
+
     def restart(self, now_s: float) -> None:
         """Begin at 1 again: the server answered nobody, and what it can do now is unknown.
 
@@ -88,7 +96,7 @@ class ConcurrencyLimit:
         """
         self._limit = 1.0
         self._is_starting, self._is_first_start = True, False
-        self._counts_from_s = now_s
+        self._counts_from_s, self._prompt_s = now_s, float("-inf")
         self._round = self._last_round = _Round()
 
     def ended(self, *, began_s: float, now_s: float, overloaded: bool, in_flight: int) -> None:
@@ -110,6 +118,8 @@ class ConcurrencyLimit:
             self._lone_s += (latency_s - self._lone_s) / (LEAST_ROUND if self._lone_s else 1)
             self._firsts = max(0, self._firsts - 1)
         marked = overloaded or latency_s > self._lone_s + SLOW_SHARE * (self._timeout_s - self._lone_s)
+        if not marked:
+            self._prompt_s = now_s
         self._round.add(in_flight, marked=marked)
         if self._is_starting and not marked and in_flight >= self.current:
             self._limit = min(float(self._highest), self._limit + 1.0)

@@ -303,9 +303,11 @@ class ModelClient:
         """Say whether an attempt ended by overload; ``answered`` are the successes at its begin.
 
         A time-out did if nobody was answered meanwhile, or others are slow too. A call that times out at a limit of 1
-        while a probe is answered has only itself to blame.
+        while a probe is answered, or while others are answered promptly, has only itself to blame.
         """
         if isinstance(error, TimedOutError):
+            if self._limit.is_own(self._clock.monotonic()):
+                return False
             is_silent = self._breaker.successes == answered
             return is_silent or (self._limit.is_congested and self._limit.current > 1)
         return isinstance(error, OverloadedError)
@@ -371,10 +373,11 @@ class ModelClient:
         except CallError as error:
             self._failures += 1
             self._count(_OUTCOMES[type(error)], self._clock.monotonic() - began_s)
-            if isinstance(error, OverloadedError | TimedOutError) and not is_probe:
-                self._limit_by(began_s, overloaded=True)
-            if isinstance(error, TimedOutError) and self._breaker.successes == answered:
-                self._restart_limit()
+            if not (isinstance(error, TimedOutError) and self._limit.is_own(self._clock.monotonic())):
+                if isinstance(error, OverloadedError | TimedOutError) and not is_probe:
+                    self._limit_by(began_s, overloaded=True)
+                if isinstance(error, TimedOutError) and self._breaker.successes == answered:
+                    self._restart_limit()
             self._suspect(error, is_probe=is_probe)
             raise
         seconds = self._clock.monotonic() - began_s

@@ -9,6 +9,7 @@ import pytest
 
 from schemas.routed import RoutedEvent
 from stream_router.errors import ModelsFailed
+from stream_router.model_client.concurrency_limit import FIRST
 from tests.support.cascades import COLD, ESCALATES, KEEPS, Bench, bench
 from tests.support.model_clients import draw_no_pauses, until
 from tests.support.scripted_model_server import Fault, FaultKind
@@ -41,6 +42,23 @@ async def test_silent_or_truncated_queries_are_given_up(kind: FaultKind) -> None
             server.play(Fault(kind, containing="poison"))
         ends = await asyncio.gather(*(b.answer(f"poison {n}") for n in range(3)), return_exceptions=True)
         assert Counter(map(type, ends)) == {ModelsFailed: 3}
+        assert never_down(b)
+
+
+async def test_calls_that_hang_delay_only_themselves() -> None:
+    """A server that hangs on every other query goes on with as many calls at a time as before."""
+    async with bench(KEEPS, small_timeout_s=0.3) as b:
+        b.small.play(Fault("hang", containing="poison"))
+        poison: list[asyncio.Task[RoutedEvent]] = []
+        limits: list[int] = []
+        while len(poison) < 30 or not all(task.done() for task in poison):
+            good = [b.answer(f"good {len(limits)} {n}") for n in range(2)]
+            if len(poison) < 30:
+                poison += [asyncio.create_task(b.answer(f"poison {len(limits)} {n}")) for n in range(2)]
+            assert {event.answered_by for event in await asyncio.gather(*good)} == {"small"}
+            limits.append(b.answerer.health()["photo"]["small"].concurrency_limit or 0)
+        assert {task.result().decision.reason for task in poison} == {"small_failed"}
+        assert min(limits) >= FIRST
         assert never_down(b)
 
 

@@ -180,3 +180,19 @@ def test_after_an_outage_it_begins_at_one_call() -> None:
     callers.limit.restart(callers.now_s)
     assert callers.limit.current == 1
     assert callers.limit.is_lowered
+
+
+def test_a_time_out_is_a_calls_own_only_beside_prompt_answers() -> None:
+    """Neither in a silence of two time-outs, nor after an outage, nor while answers are slow."""
+    limit = ConcurrencyLimit(8, TIMEOUT_S)
+    assert not limit.is_own(0.0)
+    limit.ended(began_s=0.0, now_s=1.0, overloaded=False, in_flight=1)
+    assert limit.is_own(1.0 + 2 * TIMEOUT_S)
+    assert not limit.is_own(1.1 + 2 * TIMEOUT_S)
+    limit.restart(2.0)
+    assert not limit.is_own(2.0)
+    callers = Callers(demand=64)
+    callers.ask(queueing(places=4, service_s=1.0), calls=200)
+    callers.ask(queueing(places=1, service_s=9.0), calls=LEAST_ROUND)
+    assert callers.limit.is_congested
+    assert not callers.limit.is_own(callers.now_s)
