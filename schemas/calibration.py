@@ -321,6 +321,19 @@ class Evidence(Part):
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
 
 
+class Hold(Part):
+    """Who keeps new fits from being published, by which command, since when and why."""
+
+    action: str
+    issued_by: str
+    issued_at: Timestamp
+    reason: str
+
+
+Holds = Members[str, Hold]
+"""What keeps new fits from being published: ``paused`` until ``resume``, ``pinned`` until ``unpin``."""
+
+
 class CalibrationVersion(Event):
     """One version of the calibration of one workload (key: workload).
 
@@ -337,6 +350,9 @@ class CalibrationVersion(Event):
 
     Where routers have a key, ``signature`` says that the fit has published it: the lower-case hex HMAC-SHA256 of the
     object without it and ``digest`` in RFC 8785 canonical JSON.
+
+    ``holds`` says what people have decided about the versions to come; routers pass over it. It is absent where no hold
+    is in force: each that begins or ends is a version of its own.
     """
 
     # Of a key given twice, a reader that takes the first value finds that the digest does not fit.
@@ -361,6 +377,7 @@ class CalibrationVersion(Event):
     handoff: Handoff | None = None
     basis: Basis | None = None
     early_stop: EarlyStop | None = None
+    holds: Annotated[Holds, Field(exclude_if=_is_absent)] = Field(default_factory=dict)
     signature: str = ""
     digest: str = ""
 
@@ -406,7 +423,11 @@ class CalibrationVersion(Event):
         pydantic.ValidationError
             If the content contradicts itself.
         """
-        unsealed = cls(**content)
+        return cls(**content).altered()
+
+    def altered(self, **content: Any) -> Self:
+        """Return a copy that differs in this content, with the digest on it."""
+        unsealed = self.model_copy(update=content)
         return unsealed.model_copy(update={"digest": digest(unsealed.model_dump(mode="json"))})
 
     @property

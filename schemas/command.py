@@ -45,11 +45,11 @@ class Command(Event):
     action : str
         ``bootstrap`` publishes a first version: of ``map`` and ``uncertainty_threshold`` where they are given, else
         fitted on the labelled examples before it in the log. ``activate`` publishes version ``version`` anew under
-        a new number, with ``hold`` until ``unpin``, else until a refit replaces it. ``pin`` keeps a version until
-        ``unpin``, and publishes it anew unless it is the one in force. ``pause`` stops publishing
-        until ``resume``. ``refit`` fits and publishes at once. ``shadow`` and ``canary`` begin a trial of version
-        ``version``: routers report what it would decide, or decide a ``share`` of queries by it. ``promote`` publishes
-        the version on trial under a new number, ``stop_trial`` ends the trial.
+        a new number, with ``hold`` until ``unpin``, else until a refit replaces it. ``pin`` publishes a version anew
+        and keeps it until ``unpin``. ``pause`` stops publishing fits until ``resume``. These publish the version in
+        force anew, with what holds it now. ``refit`` fits and publishes at once. ``shadow`` and ``canary`` begin a
+        trial of version ``version``: routers report what it would decide, or decide a ``share`` of queries by it.
+        ``promote`` publishes the version on trial under a new number, ``stop_trial`` ends the trial.
     version : int, optional
         For ``activate``, ``pin``, ``shadow`` and ``canary``; ``pin`` without one pins the version in force.
     hold : bool, optional

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from schemas.calibration import CalibrationVersion
-from schemas.canonical import DIGEST_FIELD, canonical, digest
+from schemas.canonical import DIGEST_FIELD, canonical
 
 SIGNATURE_FIELD = "signature"
 
@@ -22,9 +22,13 @@ SignatureFault = Literal["unsigned", "bad_signature"]
 
 def signed(version: CalibrationVersion, key: bytes) -> CalibrationVersion:
     """Return a sealed version with the signature that a key gives it."""
-    signature = _signature(version.model_dump(mode="json"), key)
-    carrying = version.model_copy(update={SIGNATURE_FIELD: signature})
-    return carrying.model_copy(update={DIGEST_FIELD: digest(carrying.model_dump(mode="json"))})
+    return version.altered(signature=_signature(version.model_dump(mode="json"), key))
+
+
+def unsigned(version: CalibrationVersion) -> CalibrationVersion:
+    """Return a version sealed without its signature, and without what a later release has put in it."""
+    given = version.model_fields_set - {DIGEST_FIELD, SIGNATURE_FIELD}
+    return CalibrationVersion.sealed(**{name: getattr(version, name) for name in given})
 
 
 def signature_fault(document: Mapping[str, Any], keys: Sequence[bytes]) -> SignatureFault | None:

@@ -42,6 +42,10 @@ class Core(Protocol):
         """Have the next version numbered above this one."""
         ...
 
+    def inherit(self, version: CalibrationVersion, trial: CalibrationTrial | None) -> None:
+        """Go on from this version and this trial, unless the events have led there, too."""
+        ...
+
     def snapshot(self) -> bytes:
         """Return the whole state."""
         ...
@@ -56,6 +60,10 @@ class VersionLog(Protocol):
 
     def highest(self) -> dict[str, int]:
         """Read to the end as of now, then return the highest valid version of each workload; blocks."""
+        ...
+
+    def newest(self, workload: str) -> tuple[CalibrationVersion | None, CalibrationTrial | None]:
+        """Return a workload's newest trusted version as far as was read, unsigned, and the trial under way."""
         ...
 
     def ignored(self) -> dict[str, int]:

@@ -42,7 +42,7 @@ from recalibrator.fit.publish.early_stopping import EarlyStopping
 from recalibrator.fit.publish.evidence import costs, evidence
 from recalibrator.fit.publish.standing import target_standing
 from recalibrator.fit.publish.trial import Trials
-from recalibrator.fit.publish.versions import Content, Holds, VersionRegistry, content_of, interpret
+from recalibrator.fit.publish.versions import PINNED, Content, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
 from schemas.basis import is_of_basis
@@ -53,19 +53,20 @@ from schemas.calibration import (
     QUALITY,
     Z95,
     CalibrationVersion,
+    Hold,
     TargetStanding,
 )
 from schemas.command import Command
 from schemas.early_stop import full_share
-from schemas.event import DEFAULT_SIGNAL, to_us
+from schemas.event import to_us
 from schemas.labelled import LabelledExample
-from schemas.made_for import outdated
+from schemas.made_for import made_for, misfit, outdated
 from schemas.settings import WorkloadSettings
 from schemas.status import CommandOutcome, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
-_SNAPSHOT_FORMAT = 4
+_SNAPSHOT_FORMAT = 5
 _DEFAULT_MAP = "isotonic"
 
 
@@ -133,7 +134,6 @@ class Recalibrator:
         budget = settings.target.cost
         self._pacer = None if budget is None else Pacer(budget, constants.budget)
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
-        self._holds = Holds()
         self._trials = Trials()
         self._movements = MovementMonitor() if settings.explain_drift else None
         self._counters = Counters()
@@ -224,6 +224,20 @@ class Recalibrator:
         if version <= HIGHEST_VERSION:
             self._published.floor = max(self._published.floor, version)
 
+    def inherit(self, version: CalibrationVersion, trial: CalibrationTrial | None) -> None:
+        """Go on from the newest version on the topic and the trial beside it, unless the events have led there, too."""
+        if self.current is not None and self.current.digest == version.digest:
+            return
+        wanted = made_for(self.settings)
+        may_decide = misfit(version, wanted) is None
+        may_try = may_decide and trial is not None and misfit(trial.version, wanted) is None
+        self._published.inherit(version, may_decide=may_decide)
+        self._trials = Trials(trial if may_try else None)
+        if may_decide and version.handoff is not None and not version.handoff.active:
+            self._handoff.end()
+            self._published.handoff = self._handoff.in_versions
+        self._labels.retarget(reference(self.settings.target, self.current))
+
     def _observe_label(self, example: LabelledExample) -> CalibrationVersion | None:
         routed_us = to_us(example.routed_at)
         self._now_us = max(self._now_us, routed_us)
@@ -284,7 +298,7 @@ class Recalibrator:
     @property
     def _may_ask(self) -> bool:
         """Whether an audit could be published."""
-        return self.current is not None and not self._holds.any
+        return self.current is not None and not self._published.holds
 
     @property
     def _audit(self) -> float:
@@ -292,7 +306,7 @@ class Recalibrator:
 
         Only those that ran in full are known to be pairs, and can be audited.
         """
-        if self._holds.any:
+        if self._published.holds:
             return 0.0
         wanted = self._monitor.label_quality.audit_probability(self.constants.audit)
         return full_share(self._published.early_stop) * wanted
@@ -448,7 +462,8 @@ class Recalibrator:
 
     def _trigger(self, candidate: Candidate, *, drifted: bool, news: str | None) -> str | None:
         support, current, needed = candidate.estimate.support, self.current, self.constants.support
-        if self._holds.any or support.effective_labels < needed.minimum_labels or not self._knows_fields(candidate):
+        is_known = support.effective_labels >= needed.minimum_labels and self._knows_fields(candidate)
+        if self._published.holds or not is_known:
             return None
         if current is None:
             return "first_fit" if support.effective_pairs >= needed.minimum_pairs else None
@@ -519,8 +534,8 @@ class Recalibrator:
     def _apply_command(self, command: Command) -> CalibrationVersion | None:
         self._now_us = max(self._now_us, to_us(command.issued_at))
         on_trial = self._trials.running
-        act = interpret(command, self._published, self._holds, None if on_trial is None else on_trial.version.version)
-        self._holds = act.holds
+        act = interpret(command, self._published, None if on_trial is None else on_trial.version.version)
+        self._published.holds = act.holds
         if act.ends_trial:
             self._trials.end(command.action, self._now_us)
         if act.deed == "fit":
@@ -535,9 +550,11 @@ class Recalibrator:
         if act.deed == "nothing" or (content := content_of(command, act.of, former)) is None:
             self._conclude(command, act.note, is_refused=act.is_refused)
             return None
-        is_tried = act.deed == "try"
-        model_costs = costs(self.settings, self._traffic)
-        version = self._published.publish(self._now_us, content, model_costs, audit=self._audit, on_trial=is_tried)
+        is_tried, model_costs = act.deed == "try", costs(self.settings, self._traffic)
+        if former is not None and act.deed == "hold":
+            version = self._published.hold(former, self._now_us, content.evidence)
+        else:
+            version = self._published.publish(self._now_us, content, model_costs, audit=self._audit, on_trial=is_tried)
         self._labels.retarget(reference(self.settings.target, self.current))
         if is_tried:
             self._trials.begin(command, version, self._now_us)
@@ -575,12 +592,13 @@ class Recalibrator:
             self.settings,
             self.constants,
             self.current,
-            self._holds,
+            self._published.holds,
             self._counters,
             self._trials,
             self._handoff,
             self._early_stopping,
             self._now_us,
+            self._published.inherited,
             standing,
         )
         found = workload_status(facts, support, served, self._sums, self._traffic, self._monitor)
@@ -598,7 +616,7 @@ class Recalibrator:
             "traffic": self._traffic.state(),
             **self._monitor.state(),
             "published": self._published.state(),
-            "holds": asdict(self._holds),
+            "holds": {name: hold.model_dump(mode="json") for name, hold in self._published.holds.items()},
             "trials": self._trials.state(),
             "movements": None if self._movements is None else self._movements.state(),
             "counters": asdict(self._counters),
@@ -637,12 +655,13 @@ class Recalibrator:
         if state["workload"] != settings.name:
             raise ValueError(f"snapshot: is of workload {state['workload']!r}, not {settings.name!r}")
         core = cls(settings, constants)
-        is_same_handoff = core._handoff.load(state.get("handoff"))  # like the signal, not in former snapshots
+        core._published.holds = {name: Hold.model_validate(one) for name, one in state["holds"].items()}
+        is_same_handoff = core._handoff.load(state["handoff"])
         core._published.handoff = core._handoff.in_versions
-        is_same_signal = state.get("signal", DEFAULT_SIGNAL) == settings.uncertainty
-        if not (is_same_signal and is_same_handoff and is_of_basis(state.get("basis"), core._basis_mark)):
+        is_same_signal = state["signal"] == settings.uncertainty
+        if not (is_same_signal and is_same_handoff and is_of_basis(state["basis"], core._basis_mark)):
             core._published.take_floor(state["published"])
-            core._holds = Holds(paused=state["holds"]["paused"])
+            core._published.holds.pop(PINNED, None)
             core._now_us = state["now_us"]
             return core
         core._labels.load(state["window"])
@@ -653,18 +672,15 @@ class Recalibrator:
         core._labels.retarget(reference(settings.target, core.current))
         if core._pacer is not None and "pacer" in state:
             core._pacer.load(state["pacer"])
-        core._holds = Holds(**state["holds"])
-        if "trials" in state:  # not in the snapshots of former releases
-            core._trials.load(state["trials"])
+        core._trials.load(state["trials"])
         # What was watched before an interruption by ``explain_drift = false`` is not what is usual now.
         if core._movements is not None and state["movements"] is not None:
             core._movements.load(state["movements"])
-        state["counters"].pop("effective_labels", None)  # in the snapshots of former releases
         core._counters = Counters(**state["counters"])
         core._now_us = state["now_us"]
         core._labels_until_fit = state["labels_until_fit"]
         core._queries_until_fit = state["queries_until_fit"]
-        core._put_off = state.get("refits_put_off", 0)  # not in the snapshots of former releases
+        core._put_off = state["refits_put_off"]
         if core.current is not None and outdated(core.current, settings):
             core._labels_until_fit, core._queries_until_fit = 0, 0.0
         return core

@@ -89,7 +89,7 @@ class _Fold:
     """The workloads of one partition of the observations.
 
     ``position`` is the next offset to take, ``committed`` the one that the group knows, ``limit`` the one below which
-    outputs are in the topics already, ``stored`` the one that the snapshot stands at, None where the disk refused it.
+    outputs are in the topics already, ``stored`` the one that the snapshot stands at, None where the disk has none.
     """
 
     source: Input
@@ -230,7 +230,7 @@ class FitStage(Stage):
                 # A group whose offsets were lost is behind the snapshot, whose versions are committed all the same.
                 limit=max(offset, start),
                 committed=offset,
-                stored=start,
+                stored=None if state is None else start,
                 cores={} if state is None else dict(state.cores),
                 history={} if state is None else {name: list(kept) for name, kept in state.history.items()},
             )
@@ -359,20 +359,28 @@ class FitStage(Stage):
         # A status that a crash has swallowed would otherwise wait for the next observation.
         fold.touched.update(fold.cores)
         self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
-        self._raise_floors_of(fold, self._versions.highest())
+        highest = self._versions.highest()
+        for workload, core in fold.cores.items():
+            self._inherit(core, workload, is_rebuilt=fold.stored is None)
+        self._raise_floors_of(fold, highest)
+
+    def _inherit(self, core: Core, workload: str, *, is_rebuilt: bool) -> None:
+        """Have a core go on from the newest version where the log does not tell how that came about.
+
+        A core from a disk that knew its number knows it as foreign, and stays with its own.
+        """
+        version, trial = self._versions.newest(workload)
+        mine = 0 if core.current is None else core.current.version
+        if version is not None and (is_rebuilt or not mine < version.version <= core.version_floor):
+            core.inherit(version, trial)
 
     def _begin_workload(self, fold: _Fold, workload: str) -> Core:
         """Make the core of a workload's first observation here, numbered above all that is published."""
-        if not fold.is_live:
-            core = fold.cores[workload] = self._snapshots.new(workload)
-            return core
-        highest = self._versions.highest().get(workload)
-        if highest is not None:
-            self._commit(is_urgent=True)
         core = fold.cores[workload] = self._snapshots.new(workload)
-        if highest is not None:
-            core.raise_version_floor(highest)
-            self._store([fold], changed=True)
+        if fold.is_live:
+            highest = self._versions.highest()
+            self._inherit(core, workload, is_rebuilt=True)
+            self._raise_floors_of(fold, highest)
         return core
 
     def _raise_version_floors(self, highest: Mapping[str, int]) -> None:

@@ -24,9 +24,9 @@ from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.fit.publish.early_stopping import EarlyStopping
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.trial import Trials
-from recalibrator.fit.publish.versions import Holds
-from schemas.calibration import Z95, CalibrationVersion, Interval, TargetStanding
+from schemas.calibration import Z95, CalibrationVersion, Holds, Interval, TargetStanding
 from schemas.costs import CostRate
+from schemas.errors import one_line
 from schemas.event import DEFAULT_SIGNAL, MAX_INTEGER, from_us
 from schemas.settings import WorkloadSettings
 from schemas.status import (
@@ -121,6 +121,7 @@ class WorkloadFacts(NamedTuple):
     handoff: HandoffWatch
     early_stopping: EarlyStopping
     now_us: int
+    inherited: int | None
     standing: TargetStanding | None = None
 
 
@@ -142,7 +143,7 @@ def workload_status(
     state = _state(facts, effective, suspected=suspected, stale=stale)
     quality = _quality(current, support, policies)
     said = _sentence(state, facts, quality, effective) or label_sentence(trust, labels.set_aside_since(-1))
-    remarks = monitor.labelers.sentence(labels) + facts.handoff.sentence()
+    remarks = _decided(facts) + monitor.labelers.sentence(labels) + facts.handoff.sentence()
     known: DriftState | None = "insufficient_labels" if effective < needed.minimum_labels else None
     return WorkloadStatus(
         workload=settings.name,
@@ -229,8 +230,8 @@ def _state(facts: WorkloadFacts, effective: float, *, suspected: bool, stale: bo
     current, holds = facts.current, facts.holds
     rules: tuple[tuple[bool, WorkloadState], ...] = (
         (current is None, "cold_start"),
-        (holds.paused, "paused"),
-        (holds.pinned, "pinned"),
+        ("paused" in holds, "paused"),
+        ("pinned" in holds, "pinned"),
         (suspected, "bad_labels_suspected"),
         (current is not None and current.state == "infeasible", "infeasible"),
         (effective < facts.constants.support.minimum_labels, "label_starved"),
@@ -311,7 +312,7 @@ def _sentence(state: WorkloadState, facts: WorkloadFacts, quality: Interval | No
     now = "not yet known" if quality is None else estimated(quality)
     number = 0 if current is None else current.version
     need = max(0, round(minimum - effective))
-    first = "new versions are paused" if facts.holds.paused else f"a first version needs about {need} labels more"
+    first = "new versions are paused" if "paused" in facts.holds else f"a first version needs about {need} labels more"
     asked = round(facts.counters.requested_since_label)
     sentences = {
         "cold_start": f"Both models answer every query: {first}.",
@@ -323,6 +324,17 @@ def _sentence(state: WorkloadState, facts: WorkloadFacts, quality: Interval | No
         "active": _held(facts, quality, number, now),
     }
     return sentences.get(state, "")
+
+
+def _decided(facts: WorkloadFacts) -> str:
+    """Say who has decided what holds, and where the version in force comes from if nothing here tells."""
+    said = ""
+    for name, hold in facts.holds.items():
+        by = f"{hold.issued_by} ({hold.action}{hold.reason and ': '}{hold.reason})"
+        said += f" {name.capitalize()} since {hold.issued_at:%Y-%m-%d %H:%M} UTC by {one_line(by)}."
+    if facts.inherited is not None:
+        said += f" Version {facts.inherited} was read from the calibration topic: nothing is left of what led to it."
+    return said
 
 
 def _short_of(goal: str, facts: WorkloadFacts) -> str:

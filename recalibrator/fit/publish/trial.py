@@ -56,15 +56,15 @@ class _Tally:
 
 
 class Trials:
-    """The trial under way, or the latest, of one workload."""
+    """The trial under way, or the latest, of one workload; of one that goes on, what is compared is counted anew."""
 
-    def __init__(self) -> None:
-        self._trial: CalibrationTrial | None = None
+    def __init__(self, running: CalibrationTrial | None = None) -> None:
+        self._trial = running
         self._ended_us: int | None = None
         self._ended_by: str | None = None
         self._tally = _Tally()
         self._labels: dict[str, _Label] = {}
-        self._numbers: list[int] = []
+        self._numbers = [] if running is None else [running.version.version]
 
     @property
     def running(self) -> CalibrationTrial | None:

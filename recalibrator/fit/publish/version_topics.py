@@ -7,16 +7,19 @@ by records without value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
 from schemas.command import Command
 from schemas.errors import DecodeError
 from schemas.event import Event
+from schemas.signature import signature_fault, unsigned
 from schemas.trial import CalibrationTrial
 from ucci_runtime.broker.ports import TopicReader
 from ucci_runtime.broker.records import OutputRecord, Record
 
+_Found = CalibrationVersion | CalibrationTrial
 _ENDING = frozenset({"activate", "pin", "stop_trial"})
 """Commands after which no trial runs, whether or not the fit knew of one."""
 
@@ -29,12 +32,18 @@ class TopicVersionLog:
     reader : TopicReader
         Of the topics of versions in force and on trial.
     trial_topic : str or None
+    keys : sequence of bytes
+        One of which must have signed a version that is gone on from; empty: none need be signed.
     """
 
-    def __init__(self, reader: TopicReader, trial_topic: str | None) -> None:
+    def __init__(self, reader: TopicReader, trial_topic: str | None, keys: Sequence[bytes] = ()) -> None:
         self._reader = reader
         self._trial_topic = trial_topic
-        self._numbers = TakenNumbers()
+        self._keys = tuple(keys)
+        self._highest: dict[str, int] = {}
+        self._ignored: dict[str, int] = {}
+        self._newest: dict[str, CalibrationVersion] = {}
+        self._trials: dict[str, CalibrationTrial] = {}
 
     def news(self) -> dict[str, int]:
         """Return the highest valid version of each workload that came since the last call; never blocks."""
@@ -48,11 +57,17 @@ class TopicVersionLog:
         AccessDenied, BrokerUnreachable
         """
         self._take(self._reader.up_to_end())
-        return dict(self._numbers.highest)
+        return dict(self._highest)
+
+    def newest(self, workload: str) -> tuple[CalibrationVersion | None, CalibrationTrial | None]:
+        """Return a workload's newest trusted version as far as was read, unsigned, and the trial under way."""
+        version = self._newest.get(workload)
+        return None if version is None else unsigned(version), self._trials.get(workload)
 
     def ignored(self) -> dict[str, int]:
         """Return by workload the numbers too high to be followed that came since the last call."""
-        return self._numbers.ignored()
+        ignored, self._ignored = self._ignored, {}
+        return ignored
 
     def close(self) -> None:
         """Close the reader."""
@@ -61,61 +76,39 @@ class TopicVersionLog:
     def _take(self, records: Iterable[Record]) -> dict[str, int]:
         news: dict[str, int] = {}
         for record in records:
-            read = version_on_trial if record.source.topic == self._trial_topic else valid_version
-            version = read(record.key, record.value)
-            if version is not None and self._numbers.take(version):
-                news[version.workload] = max(version.version, news.get(version.workload, 0))
+            is_trial = record.source.topic == self._trial_topic
+            if is_trial:
+                # As at the routers, it takes the place of the trial under way whatever it holds.
+                self._trials.pop((record.key or b"").decode(errors="replace"), None)
+            found = _valid(CalibrationTrial if is_trial else CalibrationVersion, record)
+            version = found.version if isinstance(found, CalibrationTrial) else found
+            if version is None or not version.is_sealed:
+                continue
+            workload, number = version.workload, version.version
+            if number > HIGHEST_VERSION:
+                self._ignored[workload] = number
+                continue
+            news[workload] = max(number, news.get(workload, 0))
+            self._highest[workload] = max(number, self._highest.get(workload, 0))
+            document = json.loads(record.value or b"") if self._keys else {}
+            if self._keys and signature_fault(document["version"] if is_trial else document, self._keys):
+                continue
+            if isinstance(found, CalibrationTrial):
+                self._trials[workload] = found
+            elif workload not in self._newest or number > self._newest[workload].version:
+                self._newest[workload] = version
         return news
 
 
-class TakenNumbers:
-    """Which numbers versions have taken, of any writer.
-
-    Attributes
-    ----------
-    highest : dict of str to int
-        By workload.
-    """
-
-    def __init__(self) -> None:
-        self.highest: dict[str, int] = {}
-        self._ignored: dict[str, int] = {}
-
-    def take(self, version: CalibrationVersion) -> bool:
-        """Take a valid version's number; False where it is too high for another one to follow."""
-        workload, number = version.workload, version.version
-        if number > HIGHEST_VERSION:
-            self._ignored[workload] = number
-            return False
-        self.highest[workload] = max(number, self.highest.get(workload, 0))
-        return True
-
-    def ignored(self) -> dict[str, int]:
-        """Return by workload the numbers too high to be followed that came since the last call."""
-        ignored, self._ignored = self._ignored, {}
-        return ignored
-
-
-def valid_version(key: bytes | None, value: bytes | None) -> CalibrationVersion | None:
-    """Return a record's version, or None where it is deleted, damaged, unsealed or under a foreign key."""
-    if key is None or value is None:
+def _valid(kind: type[_Found], record: Record) -> _Found | None:
+    """Return what a record holds, or None where it is deleted, damaged, of another kind or under a foreign key."""
+    if record.key is None or record.value is None:
         return None
     try:
-        version = CalibrationVersion.from_json(value)
+        found = kind.from_json(record.value)
     except DecodeError:
         return None
-    return version if version.is_sealed and key == version.workload.encode() else None
-
-
-def version_on_trial(key: bytes | None, value: bytes | None) -> CalibrationVersion | None:
-    """Return the version that a record puts on trial, or None where it ends one or is damaged."""
-    if key is None or value is None:
-        return None
-    try:
-        trial = CalibrationTrial.from_json(value)
-    except DecodeError:
-        return None
-    return trial.version if key == trial.workload.encode() else None
+    return found if record.key == found.workload.encode() else None
 
 
 def version_records(

@@ -7,7 +7,7 @@ workload a shadow may run, as it acts on nothing, but no canary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
@@ -20,6 +20,8 @@ from schemas.calibration import (
     CalibrationState,
     CalibrationVersion,
     Evidence,
+    Hold,
+    Holds,
 )
 from schemas.command import Command
 from schemas.costs import ModelCosts
@@ -59,6 +61,10 @@ class VersionRegistry:
         """What new versions hand over; None where none is configured."""
         self.early_stop: EarlyStop | None = None
         """When new versions have small calls stopped; None: never."""
+        self.holds: Holds = {}
+        """What keeps new fits from being published."""
+        self.inherited: int | None = None
+        """The version in force, where nothing is known of what led to it."""
 
     @property
     def signal(self) -> str:
@@ -115,19 +121,37 @@ class VersionRegistry:
             **({} if self.handoff is None else {"handoff": self.handoff}),
             **({} if self.basis is None else {"basis": self.basis}),
             **({} if self.early_stop is None else {"early_stop": self.early_stop}),
+            **({} if on_trial else {"holds": self.holds}),
         )
         if not on_trial:
-            self.current = version
+            self.current, self.inherited = version, None
         self._versions[version.version] = version
         for old in list(self._versions)[: -self._kept]:
             if self.current is not None and old != self.current.version:
                 del self._versions[old]
         return version
 
+    def hold(self, former: CalibrationVersion, created_us: int, evidence: Evidence) -> CalibrationVersion:
+        """Publish what is in force anew, alike but for what holds it: a fit without history reads it there."""
+        self.floor += 1
+        made = {"version": self.floor, "created_at": from_us(created_us), "parent_version": former.version}
+        version = former.altered(**made, evidence=evidence, holds=self.holds)
+        self.current, self.inherited, self._versions[self.floor] = version, None, version
+        return version
+
+    def inherit(self, version: CalibrationVersion, *, may_decide: bool) -> None:
+        """Know a version that was read back, and no other; of one that may not decide, its pause alone."""
+        self._versions = {version.version: version} if may_decide else {}
+        self.current, self.inherited = (version, version.version) if may_decide else (None, None)
+        self.holds = dict(version.holds) if may_decide else version.holds | self.holds
+        if not may_decide:
+            self.holds.pop(PINNED, None)
+
     def state(self) -> dict[str, Any]:
         """Return all as JSON values."""
         return {
             "floor": self.floor,
+            "inherited": self.inherited,
             "current": None if self.current is None else self.current.version,
             "versions": [version.model_dump(mode="json") for version in self._versions.values()],
         }
@@ -136,6 +160,7 @@ class VersionRegistry:
         """Take a former :meth:`state` back."""
         self._versions = {one["version"]: CalibrationVersion.model_validate(one) for one in state["versions"]}
         self.current = None if state["current"] is None else self._versions[state["current"]]
+        self.inherited = state["inherited"]
         self.take_floor(state)
 
     def take_floor(self, state: dict[str, Any]) -> None:
@@ -177,20 +202,10 @@ def content_of(command: Command, of: int | None, former: CalibrationVersion | No
     return Content(command.map, given_threshold(command, command.map), "active", proof)
 
 
-Deed = Literal["fit", "take_map", "republish", "try", "nothing"]
+PAUSED, PINNED = "paused", "pinned"
+_HOLDS = {"pause": (PAUSED, "paused"), "resume": (PAUSED, "resumed"), "unpin": (PINNED, "unpinned")}
 
-
-@dataclass(frozen=True, slots=True)
-class Holds:
-    """What keeps new fits from being published."""
-
-    paused: bool = False
-    pinned: bool = False
-
-    @property
-    def any(self) -> bool:
-        """Whether automatic versions are held back."""
-        return self.paused or self.pinned
+Deed = Literal["fit", "take_map", "republish", "hold", "try", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +215,8 @@ class Act:
     Parameters
     ----------
     deed : str
-        ``fit`` from the labels, ``take_map`` from the command, ``republish`` the version ``of``, ``try`` it, or
-        ``nothing``.
+        ``fit`` from the labels, ``take_map`` from the command, ``republish`` the version ``of``, ``try`` it, ``hold``
+        what is in force, or ``nothing``.
     holds : Holds
         From now on.
     of : int or None
@@ -221,7 +236,7 @@ class Act:
     is_refused: bool = False
 
 
-def interpret(command: Command, registry: VersionRegistry, holds: Holds, on_trial: int | None = None) -> Act:
+def interpret(command: Command, registry: VersionRegistry, on_trial: int | None = None) -> Act:
     """Return what a command asks for; ``on_trial`` is the number of the version on trial.
 
     A version that is not known any more is taken from the command, where that carries its content; else the act is
@@ -229,60 +244,61 @@ def interpret(command: Command, registry: VersionRegistry, holds: Holds, on_tria
     """
     if command.map is not None and command.signal != registry.signal:
         because = f"its map is of the uncertainty signal {command.signal}, configured is {registry.signal}"
-        return _refused(command, holds, because)
+        return _refused(command, registry, because)
     if command.map is not None and None not in (command.basis, registry.basis) and command.basis != registry.basis:
         because = "its map was made with another prompt, other fields or another model than configured"
-        return _refused(command, holds, because)
-    return _interpret(command, registry, holds, on_trial)
+        return _refused(command, registry, because)
+    return _interpret(command, registry, on_trial)
 
 
-def _interpret(command: Command, registry: VersionRegistry, holds: Holds, on_trial: int | None) -> Act:
+def _interpret(command: Command, registry: VersionRegistry, on_trial: int | None) -> Act:
     match command.action:
         case "bootstrap":
-            return _bootstrap(command, holds)
+            return _bootstrap(command, registry)
         case "activate" | "pin":
-            return _republish(command, registry, holds)
+            return _republish(command, registry)
         case "shadow" | "canary":
-            return _try(command, registry, holds)
+            return _try(command, registry)
         case "promote" | "stop_trial":
-            return _conclude(command, holds, on_trial)
+            return _conclude(command, registry, on_trial)
         case "refit":
-            return Act("fit", holds, "refit")
+            return Act("fit", registry.holds, "refit")
         case "pause" | "resume" | "unpin":
-            return _hold(command, holds)
+            return _hold(command, registry)
 
 
-def _refused(command: Command, holds: Holds, because: str) -> Act:
-    return Act("nothing", holds, f"{command.action} refused: {because}", is_refused=True)
+def _refused(command: Command, registry: VersionRegistry, because: str) -> Act:
+    return Act("nothing", registry.holds, f"{command.action} refused: {because}", is_refused=True)
 
 
-def _hold(command: Command, holds: Holds) -> Act:
+def _hold(command: Command, registry: VersionRegistry) -> Act:
+    what, note = _HOLDS[command.action]
+    holds = {name: hold for name, hold in registry.holds.items() if name != what}
     if command.action == "pause":
-        return Act("nothing", replace(holds, paused=True), "paused")
-    if command.action == "resume":
-        return Act("nothing", replace(holds, paused=False), "resumed")
-    return Act("nothing", replace(holds, pinned=False), "unpinned")
+        holds[what] = Hold.model_validate(command, from_attributes=True)
+    if registry.current is None or holds == registry.holds:
+        return Act("nothing", holds, note)
+    return Act("hold", holds, note, registry.current.version)
 
 
-def _bootstrap(command: Command, holds: Holds) -> Act:
+def _bootstrap(command: Command, registry: VersionRegistry) -> Act:
     if command.map is None:
-        return Act("fit", holds, "bootstrap")
+        return Act("fit", registry.holds, "bootstrap")
     if not command.map.uncertainty:
-        return _refused(command, holds, "its map has no knots")
-    return Act("take_map", holds, "bootstrap")
+        return _refused(command, registry, "its map has no knots")
+    return Act("take_map", registry.holds, "bootstrap")
 
 
-def _republish(command: Command, registry: VersionRegistry, holds: Holds) -> Act:
-    current = registry.current
+def _republish(command: Command, registry: VersionRegistry) -> Act:
+    current, holds = registry.current, registry.holds
     wanted = command.version if command.version is not None else current.version if current else None
     if wanted is None or not _is_known(wanted, command, registry):
-        known = "there is none yet" if wanted is None else f"version {wanted} is not among those kept"
-        return _refused(command, holds, known)
+        because = "there is none yet" if wanted is None else f"version {wanted} is not among those kept"
+        return _refused(command, registry, because)
     if command.action == "pin" or command.hold:
-        holds = replace(holds, pinned=True)
-    if command.action == "pin" and current is not None and current.version == wanted:
-        return Act("nothing", holds, f"pinned version {wanted}", ends_trial=True)
-    deed: Deed = "republish" if registry.find(wanted) is not None else "take_map"
+        holds = holds | {PINNED: Hold.model_validate(command, from_attributes=True)}
+    known: Deed = "hold" if current is not None and current.version == wanted else "republish"
+    deed: Deed = known if registry.find(wanted) is not None else "take_map"
     return Act(deed, holds, f"{command.action} of version {wanted}", wanted, ends_trial=True)
 
 
@@ -292,22 +308,22 @@ def _is_known(version: int, command: Command, registry: VersionRegistry) -> bool
     return is_given or registry.find(version) is not None
 
 
-def _try(command: Command, registry: VersionRegistry, holds: Holds) -> Act:
+def _try(command: Command, registry: VersionRegistry) -> Act:
     wanted = command.version
     if wanted is None or registry.current is None:
         because = "there is no version in force to compare with"
     elif not _is_known(wanted, command, registry):
         because = f"version {wanted} is not among those kept"
-    elif command.action == "canary" and holds.pinned:
+    elif command.action == "canary" and PINNED in registry.holds:
         because = "the workload is pinned; unpin it first"
     else:
-        return Act("try", holds, f"{command.action} of version {wanted}", wanted, ends_trial=True)
-    return _refused(command, holds, because)
+        return Act("try", registry.holds, f"{command.action} of version {wanted}", wanted, ends_trial=True)
+    return _refused(command, registry, because)
 
 
-def _conclude(command: Command, holds: Holds, on_trial: int | None) -> Act:
+def _conclude(command: Command, registry: VersionRegistry, on_trial: int | None) -> Act:
     if on_trial is None:
-        return _refused(command, holds, "no trial is under way")
+        return _refused(command, registry, "no trial is under way")
     if command.action == "promote":
-        return Act("republish", holds, f"promote of version {on_trial}", on_trial, ends_trial=True)
-    return Act("nothing", holds, f"trial of version {on_trial} stopped", ends_trial=True)
+        return Act("republish", registry.holds, f"promote of version {on_trial}", on_trial, ends_trial=True)
+    return Act("nothing", registry.holds, f"trial of version {on_trial} stopped", ends_trial=True)
