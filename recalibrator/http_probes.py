@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from ucci_runtime.broker.contact import Health
+
 _JSON: Final = "application/json"
 STRAY_TIMEOUT_S = 10.0
 """The longest wait for a client's next byte; then its connection is closed."""
@@ -24,7 +26,8 @@ MAX_CONNECTIONS = 64
 class ProbeServer:
     """Serves ``/healthz``, ``/readyz`` and ``/metrics`` on a thread of its own.
 
-    ``/healthz`` answers while the process runs and never asks the broker; ``/readyz`` names what is not ready.
+    ``/healthz`` answers while the process runs, 503 only where the broker answers others and not this process;
+    ``/readyz`` names what is not ready.
 
     Parameters
     ----------
@@ -33,6 +36,8 @@ class ProbeServer:
     missing : callable
         Returns what is missing for being ready; empty when ready. Called in the server's threads.
     registry : CollectorRegistry
+    health : callable, optional
+        Returns whether the process and the broker talk. Called in the server's threads.
     stray_timeout_s : float, optional
 
     Raises
@@ -48,10 +53,11 @@ class ProbeServer:
         *,
         missing: Callable[[], list[str]],
         registry: CollectorRegistry,
+        health: Callable[[], Health] = Health,
         stray_timeout_s: float = STRAY_TIMEOUT_S,
     ) -> None:
         answers = {
-            "/healthz": lambda: (HTTPStatus.OK, _JSON, _document("alive")),
+            "/healthz": lambda: _liveness(health()),
             "/readyz": lambda: _readiness(missing()),
             "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)),
         }
@@ -134,6 +140,11 @@ def _handler(answers: dict[str, Callable[[], _Answer]], stray_timeout_s: float) 
             """Probes come every few seconds: no line for each."""
 
     return Handler
+
+
+def _liveness(health: Health) -> _Answer:
+    body, status = health.answer()
+    return status, _JSON, json.dumps(body).encode()
 
 
 def _readiness(missing: list[str]) -> _Answer:

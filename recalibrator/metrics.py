@@ -62,7 +62,11 @@ SPECS = (
     MetricSpec("transactions", "counter", "transaction", "Transactions by how they ended.", ("stage", "outcome")),
     MetricSpec("transaction_seconds", "histogram", "second", "From begin to committed.", ("stage",)),
     MetricSpec(
-        "producers_abandoned", "counter", "producer", "Producers replaced because a call hung or failed.", ("stage",)
+        "producers_abandoned",
+        "counter",
+        "producer",
+        "Producers replaced because a call hung, failed or was not answered.",
+        ("stage",),
     ),
     MetricSpec(
         "records_lost",

@@ -49,8 +49,9 @@ from schemas.topics import (
     Topic,
 )
 from ucci_runtime.absence import Absence
+from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.errors import BrokerUnreachable
-from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, TransactionSession
+from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, TransactionSession, health_of
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
 from ucci_runtime.process import Hangup, SystemClock, end_on_signals
 
@@ -91,6 +92,7 @@ class Service:
         self._closing = Event()
         self._failure: BaseException | None = None
         self._broker_away: str | None = None
+        self._broker: Broker | None = None
         self._server: Future[HttpServer] | None = None
         self._sessions: list[TransactionSession] = []
         self._threads: list[StageThread] = []
@@ -159,7 +161,7 @@ class Service:
                 loader = ThreadPoolExecutor(1, "http-start")
                 self._server = loader.submit(self._waiting_server)
                 loader.shutdown(wait=False)
-            broker = self._connect(
+            broker = self._broker = self._connect(
                 state.instance_id, count=self.metrics.count, on_final=self._fail, closing=self._closing
             )
             checked = self._await_topics(broker)
@@ -181,6 +183,10 @@ class Service:
         if self._broker_away is not None:
             found.append(f"waiting for the broker: {self._broker_away}")
         return [*found, "closing"] if self._closing.is_set() else found
+
+    def health(self) -> Health:
+        """Return whether the process and the broker talk; from any thread."""
+        return health_of(self._broker, self._broker_away)
 
     def _await_topics(self, broker: Broker) -> CheckedTopics | None:
         """Check the topics as soon as a broker answers, and log what is wrong with them; None when closing is first."""
@@ -213,7 +219,11 @@ class Service:
         if StageName.API in self._stages or options.probe_port is None:
             return None
         probes = ProbeServer(
-            options.probe_host, options.probe_port, missing=self.missing, registry=self.metrics.registry
+            options.probe_host,
+            options.probe_port,
+            missing=self.missing,
+            registry=self.metrics.registry,
+            health=self.health,
         )
         probes.start()
         _log.info("serving probes", host=options.probe_host, port=probes.port)
@@ -311,6 +321,7 @@ class Service:
             trial=None if CALIBRATION_TRIAL in checked.missing else self._topic(CALIBRATION_TRIAL),
         )
         numbered = [topic for topic in (topics.calibration, topics.trial) if topic is not None]
+        versions = broker.topic_reader(ReaderName.VERSIONS.value, numbered)
         return FitStage(
             frozenset(settings.workloads),
             topics,
@@ -319,7 +330,7 @@ class Service:
                 broker.group_reader(StageName.FIT.value, (topics.observations,)),
                 self._session(broker, StageName.FIT),
                 SnapshotFiles(state.of_cluster(checked.cluster_id, settings.topics.prefix), settings.workloads),
-                TopicVersionLog(broker.topic_reader(ReaderName.VERSIONS.value, numbered), topics.trial),
+                TopicVersionLog(versions, topics.trial, settings.calibration.accepted_keys),
             ),
             signing_key=settings.calibration.sign_with,
             clock=self._clock,
@@ -329,7 +340,7 @@ class Service:
     def _waiting_server(self) -> HttpServer:
         from recalibrator.api.http_stage import Shared, waiting_server
 
-        server = waiting_server(self._settings, Shared(self.metrics, self._clock, self.missing))
+        server = waiting_server(self._settings, Shared(self.metrics, self._clock, self.missing, self.health))
         server.start()
         return server
 
@@ -340,7 +351,7 @@ class Service:
         return ApiStage(
             self._settings,
             broker,
-            Shared(self.metrics, self._clock, self.missing),
+            Shared(self.metrics, self._clock, self.missing, self.health),
             tuple(topic for topic in VIEWED if topic not in checked.missing),
             self._server.result(),
         )

@@ -1,8 +1,9 @@
 """The router's HTTP: is it alive, is it ready, its metrics, its status.
 
-``/healthz`` answers while the loop turns and never asks the broker: a broker that is away is no reason to restart a
-router. ``/readyz`` says what is missing. Callers need no key, so nothing that they do may keep more than a connection,
-and that not for long: they are few, and each ends after a minute, whether its caller asks, is silent or does not read.
+``/healthz`` answers while the loop turns and says whether the clients hear the broker: 503 only where they do not and
+others do, since a broker that is away is no reason to restart a router. ``/readyz`` says what is missing. Callers need
+no key, so nothing that they do may keep more than a connection, and that not for long: they are few, and each ends
+after a minute, whether its caller asks, is silent or does not read.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from schemas.status import RouterStatus
 from stream_router.http_listener import Bounds, HttpListener, add_headers, guarded
+from ucci_runtime.broker.contact import Health
 from ucci_runtime.browser_safety import RequestHosts
 
 LIFETIME_S = 60.0
@@ -35,14 +37,21 @@ class StatusRoutes:
     missing : callable
         Returns what is missing for being ready; empty when ready.
     registry : CollectorRegistry
+    health : callable, optional
+        Returns whether the process and the broker talk.
     """
 
     def __init__(
-        self, status: Callable[[], RouterStatus], missing: Callable[[], tuple[str, ...]], registry: CollectorRegistry
+        self,
+        status: Callable[[], RouterStatus],
+        missing: Callable[[], tuple[str, ...]],
+        registry: CollectorRegistry,
+        health: Callable[[], Health] = Health,
     ) -> None:
         self._status = status
         self._missing = missing
         self._registry = registry
+        self._health = health
 
     def table(self) -> list[web.RouteDef]:
         """Return the routes."""
@@ -54,7 +63,8 @@ class StatusRoutes:
         ]
 
     async def _healthz(self, _request: web.Request) -> web.Response:
-        return web.json_response({"status": "alive"})
+        body, status = self._health().answer()
+        return web.json_response(body, status=status)
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         missing = self._missing()

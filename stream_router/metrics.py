@@ -32,7 +32,7 @@ SPECS = (
         "ucci_router_producers_abandoned_total",
         "counter",
         "producer",
-        "Producers replaced because a call hung or failed.",
+        "Producers replaced because a call hung, failed or was not answered.",
     ),
     MetricSpec(
         "ucci_router_records_lost_total",

@@ -46,7 +46,7 @@ from stream_router.process import (
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
 from stream_router.status import Backlog, Identity, Readiness, Versions, router_status
-from ucci_runtime.broker.ports import LEAVE_S, Broker, CheckedTopics, Connect
+from ucci_runtime.broker.ports import LEAVE_S, Broker, CheckedTopics, Connect, health_of
 from ucci_runtime.broker.records import Input, OffsetCommit, Record
 from ucci_runtime.browser_safety import RequestHosts
 from ucci_runtime.clock import Clock
@@ -117,11 +117,17 @@ class Service:
         self._ended = Event()
         self._identity = Identity(settings.router.instance_id, self._clock.now(), running_settings(settings, OF_ROUTER))
         self._broker_away: str | None = None
+        self._broker: Broker | None = None
         self._server = StatusServer(
             settings.router.http_host,
             settings.router.http_port,
             hosts=RequestHosts.of(settings.router.http_host, settings.router.allowed_hosts),
-            routes=StatusRoutes(self.status, lambda: self._readiness().missing, self.metrics.registry),
+            routes=StatusRoutes(
+                self.status,
+                lambda: self._readiness().missing,
+                self.metrics.registry,
+                lambda: health_of(self._broker, self._broker_away),
+            ),
         )
 
     @property
@@ -167,7 +173,7 @@ class Service:
             When the status server's address is taken.
         """
         self._ending.begin()
-        broker = self._connect(
+        broker = self._broker = self._connect(
             self._settings.router.instance_id,
             count=self.metrics.count,
             on_final=self._ending.fail,

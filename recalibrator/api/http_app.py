@@ -26,6 +26,7 @@ from recalibrator.api.routes_label_form import LabelFormRoutes
 from recalibrator.api.routes_page import PageRoutes
 from recalibrator.api.routes_status import LabelRoutes, StatusRoutes
 from recalibrator.prometheus_metrics import Metrics
+from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.browser_safety import SECURITY_HEADERS, RequestHosts
 from ucci_runtime.refusals import RequestRefused
@@ -45,7 +46,7 @@ def create_app(context: Context) -> FastAPI:
     for routes in (StatusRoutes(context), labels, feedback, commands, *pages):
         app.include_router(routes.router)
     statuses = StatusMetrics(context.cache.workloads, context.documents, context.clock.now)
-    _add_probes(app, context.missing, context.metrics, statuses.text)
+    _add_probes(app, context.missing, context.metrics, context.health, statuses.text)
     _add_handlers(app)
     app.openapi = document_of(app, has_keys=bool(context.settings.recalibrator.api_keys))  # type: ignore[method-assign]
     app.add_route("/openapi.json", _description(app), include_in_schema=False)
@@ -58,7 +59,9 @@ def create_app(context: Context) -> FastAPI:
     return app
 
 
-def create_waiting_app(missing: Callable[[], list[str]], metrics: Metrics, hosts: RequestHosts) -> FastAPI:
+def create_waiting_app(
+    missing: Callable[[], list[str]], metrics: Metrics, hosts: RequestHosts, health: Callable[[], Health] = Health
+) -> FastAPI:
     """Return the ASGI application of a process that has no broker yet: the probes, and 503 for all else.
 
     Parameters
@@ -68,9 +71,11 @@ def create_waiting_app(missing: Callable[[], list[str]], metrics: Metrics, hosts
     metrics : Metrics
     hosts : RequestHosts
         Names under which it may be asked.
+    health : callable, optional
+        Returns whether the process and the broker talk.
     """
     app = FastAPI(title="recalibrator", version=version("ucci-stream"), docs_url=None, redoc_url=None, openapi_url=None)
-    _add_probes(app, missing, metrics)
+    _add_probes(app, missing, metrics, health)
 
     @app.api_route("/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"])
     async def wait(path: str) -> Response:  # noqa: ARG001 whatever it is
@@ -200,12 +205,16 @@ def _description(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _add_probes(
-    app: FastAPI, missing: Callable[[], list[str]], metrics: Metrics, statuses: Callable[[], bytes] = bytes
+    app: FastAPI,
+    missing: Callable[[], list[str]],
+    metrics: Metrics,
+    health: Callable[[], Health],
+    statuses: Callable[[], bytes] = bytes,
 ) -> None:
     @app.get("/healthz", tags=["probes"])
     async def healthz() -> Response:
-        """Answer as long as the process runs; the broker is never asked."""
-        return json_answer({"status": "alive"})
+        """Answer as long as the process runs; say whether it and the broker talk, 503 where a restart would help."""
+        return json_answer(*health().answer())
 
     @app.get(
         "/readyz",

@@ -14,6 +14,7 @@ from recalibrator.api.read_model.topic_cache import TopicCache
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
+from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.ports import Publisher
 from ucci_runtime.clock import Clock
 from ucci_runtime.refusals import RequestRefused
@@ -39,6 +40,8 @@ class Context:
     clock : Clock
     missing : callable
         Returns what is not ready, one word each.
+    health : callable
+        Returns whether the process and the broker talk.
     """
 
     settings: Settings
@@ -51,6 +54,7 @@ class Context:
     metrics: Metrics
     clock: Clock
     missing: Callable[[], list[str]]
+    health: Callable[[], Health] = Health
 
     def authorise(self, request: Request, scope: Scope) -> str:
         """Return the caller's name.

@@ -19,6 +19,7 @@ from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import ReaderName, Stage
 from schemas.settings import Settings
 from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, LABEL_REQUESTS, RECALIBRATORS, ROUTERS, STATUS, Topic
+from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.ports import Broker
 from ucci_runtime.browser_safety import RequestHosts
 from ucci_runtime.clock import Clock
@@ -39,11 +40,14 @@ class Shared:
     clock : Clock
     missing : callable
         Returns which stages are not ready, one word each.
+    health : callable
+        Returns whether the process and the broker talk.
     """
 
     metrics: Metrics
     clock: Clock
     missing: Callable[[], list[str]]
+    health: Callable[[], Health] = Health
 
 
 def waiting_server(settings: Settings, shared: Shared) -> HttpServer:
@@ -56,7 +60,8 @@ def waiting_server(settings: Settings, shared: Shared) -> HttpServer:
     """
     options = settings.recalibrator
     hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
-    return HttpServer(create_waiting_app(shared.missing, shared.metrics, hosts), options.http_host, options.http_port)
+    app = create_waiting_app(shared.missing, shared.metrics, hosts, shared.health)
+    return HttpServer(app, options.http_host, options.http_port)
 
 
 class ApiStage(Stage):
@@ -115,6 +120,7 @@ class ApiStage(Stage):
             shared.metrics,
             shared.clock,
             shared.missing,
+            shared.health,
         )
         return create_app(context)
 

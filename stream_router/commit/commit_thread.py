@@ -1,7 +1,7 @@
 """The commit's thread: whatever is finished, committed together with its offsets, tick after tick.
 
-A result is never in two committed transactions: when a transaction's end was not seen, the group's offsets say how it
-ended before anything is produced again.
+A result is never in two committed transactions: when a transaction's end was not seen, the group's offsets show whether
+it took place before anything is produced again.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from stream_router.process import (
 )
 from stream_router.prometheus_metrics import Metrics
 from stream_router.status import Backlog, Identity, Readiness, Versions, router_status
-from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, Publisher
+from ucci_runtime.broker.ports import Broker, CheckedTopics, Connect, Publisher, health_of
 from ucci_runtime.clock import Clock
 from ucci_runtime.heartbeat_thread import PUBLISHER, Beat, HeartbeatThread
 from ucci_runtime.process import SystemClock
@@ -100,7 +100,13 @@ class GatewayService:
         )
         self._closing, self._ended = Event(), Event()
         self._topics_away: str | None = None
-        routes = StatusRoutes(self.status, lambda: self._readiness().missing, self.metrics.registry)
+        self._broker: Broker | None = None
+        routes = StatusRoutes(
+            self.status,
+            lambda: self._readiness().missing,
+            self.metrics.registry,
+            lambda: health_of(self._broker, self._topics_away),
+        )
         self._listener = self._api.listener(routes)
 
     @property
@@ -143,7 +149,7 @@ class GatewayService:
             When the address is taken.
         """
         self._ending.begin()
-        broker = self._connect(
+        broker = self._broker = self._connect(
             self._settings.gateway.instance_id,
             count=self.metrics.count,
             on_final=self._ending.fail,

@@ -101,7 +101,6 @@ class Archive:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 20,
-                "metadata.recovery.strategy": "none",
                 # It waits out every outage of the broker; the client's own lines would stand in the report.
                 "log_level": 2,
             }

@@ -169,7 +169,11 @@ class Arena:
 
     def committed_since(self, name: str, after_ms: int) -> bool:
         """Whether a process has committed something that was written after a moment."""
-        return self._counts.latest_ms.get(_source(name), -1) > after_ms
+        return self.latest_ms(name) > after_ms
+
+    def latest_ms(self, name: str) -> int:
+        """Return when the latest record that a process committed was written, -1 before the first."""
+        return self._counts.latest_ms.get(_source(name), -1)
 
     def await_commit(self, name: str, after_ms: int, timeout_s: float = SETTLE_S) -> None:
         """Wait until a process has committed something written after a moment of the wall clock.
@@ -216,6 +220,11 @@ class Arena:
         """Number of results seen."""
         return self._counts.results
 
+    @property
+    def versions(self) -> Collection[int]:
+        """Numbers of the versions seen."""
+        return self._counts.versions
+
     def await_results(self, more: int, timeout_s: float = SETTLE_S) -> None:
         """Wait for so many more results."""
         wanted = self.results + more
@@ -243,10 +252,10 @@ class Arena:
                 return True
         return False
 
-    def evidence(self) -> Evidence:
-        """Return what the topics hold now."""
+    def evidence(self, *, anew: bool = True) -> Evidence:
+        """Return what the topics hold now, read anew or as far as it was followed."""
         return Evidence(
-            records=self.archive.read_again(),
+            records=self.archive.read_again() if anew else dict(self.archive.records),
             queries=dict(self.senders.queries),
             acknowledged=frozenset(self.senders.acknowledged),
             labels=frozenset(self.senders.labels),
@@ -264,13 +273,13 @@ class Arena:
         if "fit" in self._stages:
             findings += _belief_faults(evidence)
             if not any(place.topic == "observations" for place in self.excused):
-                findings += self._fold_faults(evidence)
+                findings += self.fold_faults(evidence)
         return evidence, findings
 
-    def _fold_faults(self, evidence: Evidence) -> list[Finding]:
+    def fold_faults(self, evidence: Evidence, timeout_s: float = VERSION_S) -> list[Finding]:
         """Compare the versions with those of an undisturbed fold; the last of them may still be on its way."""
         expected = _folded(evidence, self.settings)
-        self.archive.wait_for(lambda: expected.keys() <= self._counts.versions, VERSION_S)
+        self.archive.wait_for(lambda: expected.keys() <= self._counts.versions, timeout_s)
         found = {
             int(json.loads(record.value)["version"]): record.value
             for place, record in list(self.archive.records.items())

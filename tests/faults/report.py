@@ -34,7 +34,7 @@ def document(rows: Sequence[Row], command: str, seed: int, began_at: datetime) -
         "command": command,
         "seed": seed,
         "machine": machine_class(),
-        "commit": _commit(),
+        "commit": commit(),
         "began_at": began_at.isoformat(timespec="seconds"),
         "minutes": round((datetime.now(UTC) - began_at).total_seconds() / 60.0, 1),
         "harmless": is_harmless(rows),
@@ -125,7 +125,7 @@ def soak_document(found: Soak, command: str, seed: int, began_at: datetime) -> d
     return document(found.rows, command, seed, began_at) | {"queries": found.queries} | grown
 
 
-def _commit() -> str:
+def commit() -> str:
     done = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=ROOT
     )

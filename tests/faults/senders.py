@@ -78,7 +78,6 @@ class Senders:
                 "enable.idempotence": True,
                 "message.timeout.ms": 0,
                 "linger.ms": 5,
-                "metadata.recovery.strategy": "none",
                 "log_level": 2,
             }
         )
@@ -103,6 +102,11 @@ class Senders:
         with self._lock:
             for _ in range(queries):
                 self._ask()
+
+    def refit(self) -> None:
+        """Ask for a refit, whatever is due."""
+        with self._lock:
+            self._refit()
 
     def stop_asking(self) -> None:
         """Send no further queries; labels go on."""

@@ -44,9 +44,9 @@ from schemas.topics import (
     STATUS,
 )
 from tests.support.lives import Life, count_nothing
+from tests.support.memory_broker.broker import MemoryCluster, MemoryTransactionSession
+from tests.support.memory_broker.logs import TransactionEnd
 from tests.support.recalibrator_events import FIELDS, START, drawn_inputs
-from ucci_runtime.broker.memory import MemoryCluster, MemoryTransactionSession
-from ucci_runtime.broker.memory_logs import TransactionEnd
 from ucci_runtime.broker.ports import Aborted, CommitEnd, Committed, Unknown
 from ucci_runtime.broker.records import Input, OutputRecord, Record
 

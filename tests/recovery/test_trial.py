@@ -114,9 +114,9 @@ async def service(broker: LocalBroker, directory: Path) -> AsyncIterator[Live]:
 async def test_trial_goes_from_shadow_to_canary_to_promotion(broker: LocalBroker, tmp_path: Path) -> None:
     """A version is tried in shadow, then as a canary, then promoted."""
     async with service(broker, tmp_path) as live:
+        live.command("pause")  # labels are not what this is about
         live.command("bootstrap", map=MAP, uncertainty_threshold=STRICT)
         live.command("bootstrap", map=MAP, uncertainty_threshold=LOOSE)
-        live.command("pause")  # labels are not what this is about
         live.command("shadow", version=1, reason="would the strict one pay?")
         await live.until_router_has(2, 3)
         versions = live.versions()

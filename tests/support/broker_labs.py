@@ -17,13 +17,13 @@ from schemas.settings import Settings
 from schemas.topics import Topic
 from tests.support.broker import create
 from tests.support.clocks import ManualClock
+from tests.support.memory_broker import groups as memory_groups
+from tests.support.memory_broker.broker import Fate, MemoryCluster, NoFaults, memory_connect
+from tests.support.memory_broker.logs import OpenTransaction, TopicConfig, TransactionEnd
 from tests.support.raw_records import RawRecord, produce_raw
-from ucci_runtime.broker import memory_groups
 from ucci_runtime.broker.errors import RecreateProducer
 from ucci_runtime.broker.kafka_broker import kafka_connect
 from ucci_runtime.broker.kafka_producer import TransactionalProducer
-from ucci_runtime.broker.memory import Fate, MemoryCluster, NoFaults, memory_connect
-from ucci_runtime.broker.memory_logs import OpenTransaction, TopicConfig, TransactionEnd
 from ucci_runtime.broker.ports import Broker, GroupOffsets, GroupReader
 from ucci_runtime.broker.records import EndReached, Input, Record, next_offset
 
@@ -85,8 +85,8 @@ class Lab(Protocol):
         ...
 
 
-class MemoryLab:
-    """In memory."""
+class MemoryLab(NoFaults):
+    """In memory; its own faults, too."""
 
     def __init__(self, monkeypatch: Any) -> None:
         self._monkeypatch = monkeypatch
@@ -141,12 +141,6 @@ class MemoryLab:
 
     def fate(self) -> Fate:
         return self._fates.pop() if self._fates else Fate.COMMIT
-
-    def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
-        return NoFaults().mixed(sources)
-
-    def batch(self, most: int) -> int:
-        return NoFaults().batch(most)
 
 
 class KafkaLab:

@@ -19,8 +19,8 @@ from stream_router.ports import Calibrations
 from stream_router.process import AnswererFactory, RunningAnswerer
 from stream_router.prometheus_metrics import Metrics
 from tests.support.answerers import EchoAnswerer
+from tests.support.memory_broker.broker import MemoryCluster, create_topics, memory_connect
 from tests.support.model_clients import workload
-from ucci_runtime.broker.memory import MemoryCluster, create_topics, memory_connect
 from ucci_runtime.broker.ports import Connect
 from ucci_runtime.clock import Clock
 from ucci_runtime.process import SystemClock

@@ -16,8 +16,8 @@ from schemas.event import Event
 from schemas.settings import Settings
 from schemas.status import WorkloadStatus
 from schemas.topics import OBSERVATIONS, STATUS
+from tests.support.memory_broker.broker import MemoryCluster, create_topics, memory_connect
 from tests.support.orders import MAP
-from ucci_runtime.broker.memory import MemoryCluster, create_topics, memory_connect
 from ucci_runtime.process import SystemClock
 
 WORKLOAD = "photo"

@@ -11,14 +11,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from recalibrator.fit.publish.version_topics import TakenNumbers
 from recalibrator.prometheus_metrics import Metrics
-from schemas.calibration import CalibrationVersion
 from tests.support import clocks
 from tests.support.lives import count_nothing
-from tests.support.recalibrator_events import START
-from ucci_runtime.broker.memory import (
+from tests.support.memory_broker.broker import (
     FAULTS,
+    DrawnFaults,
     Fate,
     MemoryCluster,
     MemoryGroupReader,
@@ -26,7 +24,8 @@ from ucci_runtime.broker.memory import (
     NoFaults,
     ProcessCrashed,
 )
-from ucci_runtime.broker.memory_logs import TopicConfig
+from tests.support.memory_broker.logs import TopicConfig
+from tests.support.recalibrator_events import START
 from ucci_runtime.broker.ports import MAX_POLLED
 from ucci_runtime.broker.records import EndReached, Header, Input, OutputRecord, Record
 
@@ -56,21 +55,16 @@ class Counts:
         self.totals[" ".join([name, *(labels[key] for key in sorted(labels))])] += amount
 
 
-class Budget:
+class Budget(DrawnFaults):
     """Faults from a list, one in three transactions until it is empty; deliveries mixed at random."""
 
     def __init__(self, draw: random.Random, budget: list[Fate]) -> None:
-        self._draw = draw
+        super().__init__(draw.random)
+        self._draw_from = draw
         self._budget = budget
 
     def fate(self) -> Fate:
-        return self._budget.pop() if self._budget and self._draw.random() < 0.3 else Fate.COMMIT
-
-    def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
-        return self._draw.sample(sources, self._draw.randint(1, len(sources))) if sources else ()
-
-    def batch(self, most: int) -> int:
-        return min(self._draw.randint(1, 6), most)
+        return self._budget.pop() if self._budget and self._draw_from.random() < 0.3 else Fate.COMMIT
 
 
 class OrderedCluster(MemoryCluster):
@@ -196,33 +190,3 @@ class MemoryTransactions(MemoryTransactionSession):
 
     def __init__(self, broker: MemoryBroker, draw: random.Random, budget: list[Fate]) -> None:
         super().__init__(broker.cluster, _GROUP, _INSTANCE, Budget(draw, budget), 1_000_000)
-
-
-class MemoryVersions:
-    """The calibration topic, read from the committed outputs."""
-
-    def __init__(self, broker: MemoryBroker, topic: str) -> None:
-        self._broker = broker
-        self._topic = topic
-        self._read = 0
-        self._numbers = TakenNumbers()
-
-    def news(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        values = self._broker.values(self._topic)
-        for value in values[self._read :]:
-            version = CalibrationVersion.from_json(value)
-            if self._numbers.take(version):
-                found[version.workload] = max(version.version, found.get(version.workload, 0))
-        self._read = len(values)
-        return found
-
-    def highest(self) -> dict[str, int]:
-        self.news()
-        return dict(self._numbers.highest)
-
-    def ignored(self) -> dict[str, int]:
-        return self._numbers.ignored()
-
-    def close(self) -> None:
-        """Nothing is open."""

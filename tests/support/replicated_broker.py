@@ -1,11 +1,15 @@
-"""Three Kafka nodes on this machine, each broker and controller: replication 3, two in-sync replicas at least."""
+"""Three Kafka brokers and their controller on this machine: replication 3, two in-sync replicas at least.
+
+The controller is a node of its own, as in production: a broker that is killed takes no election of controllers with it.
+"""
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -16,13 +20,18 @@ from ucci_stream.local.kafka_install import broker_properties, meta_properties, 
 from ucci_stream.local.kafka_node import LocalBroker
 
 NODES = 3
+DEFAULT_SESSION_MS = 9_000
+"""After which a cluster gives up a broker that is silent, by default."""
+
 _HEAP_MB = 384
+_CONTROLLER = 100
+_START_S = 60.0
 _IN_SYNC_S = 120.0
 _ASK_S = 5.0
 
 
 class Node(LocalBroker):
-    """One node of the cluster; once all are up, ``bootstrap`` names all of them.
+    """One broker of the cluster; once all are up, ``bootstrap`` names all of them.
 
     Parameters
     ----------
@@ -30,15 +39,17 @@ class Node(LocalBroker):
     number : int
         From 1.
     cluster_id : str
-    controllers : dict of int to int
-        The controller's port of each node.
+    controller_port : int
+    session_ms : int
+        After which the controller gives it up.
     """
 
-    def __init__(self, directory: Path, number: int, cluster_id: str, controllers: dict[int, int]) -> None:
+    def __init__(self, directory: Path, number: int, cluster_id: str, controller_port: int, session_ms: int) -> None:
         super().__init__(directory, _HEAP_MB)
         self.number = number
         self._cluster_id = cluster_id
-        self._controllers = controllers
+        self._controller_port = controller_port
+        self._session_ms = session_ms
 
     def _format(self) -> str:
         data = self.directory / "data"
@@ -50,11 +61,18 @@ class Node(LocalBroker):
         return self._cluster_id
 
     def _choose_ports(self) -> None:
-        port, controller = pick_port(), self._controllers[self.number]
-        voters = ",".join(f"{number}@127.0.0.1:{at}" for number, at in self._controllers.items())
-        ours = {
+        port = pick_port()
+        ours = self._settings(port) | {"process.roles": "broker", "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+        (self.directory / "server.properties").write_text(properties_text(ours), encoding="ascii")
+        self._ports = (port,)
+        self.bootstrap = f"127.0.0.1:{port}"
+
+    def _settings(self, port: int) -> dict[str, str]:
+        return broker_properties(str(self.directory / "data"), port, self._controller_port) | {
             "node.id": str(self.number),
-            "controller.quorum.voters": voters,
+            "controller.quorum.voters": f"{_CONTROLLER}@127.0.0.1:{self._controller_port}",
+            "broker.session.timeout.ms": str(self._session_ms),
+            "broker.heartbeat.interval.ms": str(self._session_ms // 6),
             "default.replication.factor": str(NODES),
             "min.insync.replicas": "2",
             "offsets.topic.replication.factor": str(NODES),
@@ -62,13 +80,27 @@ class Node(LocalBroker):
             "transaction.state.log.min.isr": "2",
             "share.coordinator.state.topic.replication.factor": str(NODES),
             "share.coordinator.state.topic.min.isr": "2",
-            # As a cluster has it by default: a dead node is given up after this time, which is what users wait for.
-            "broker.session.timeout.ms": "9000",
         }
-        settings = broker_properties(str(self.directory / "data"), port, controller) | ours
-        (self.directory / "server.properties").write_text(properties_text(settings), encoding="ascii")
-        self._ports = (port, controller)
-        self.bootstrap = f"127.0.0.1:{port}"
+
+
+class Controller(Node):
+    """The controller, which no client talks to."""
+
+    def _choose_ports(self) -> None:
+        ours = self._settings(self._controller_port) | {"process.roles": "controller"}
+        ours["listeners"] = f"CONTROLLER://127.0.0.1:{self._controller_port}"
+        del ours["advertised.listeners"]
+        (self.directory / "server.properties").write_text(properties_text(ours), encoding="ascii")
+        self._ports = (self._controller_port,)
+        self.bootstrap = f"127.0.0.1:{self._controller_port}"
+
+    def _is_up(self, _cluster_id: str) -> bool:
+        deadline_s = time.monotonic() + _START_S
+        while time.monotonic() < deadline_s:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self._controller_port), 1.0):
+                return True
+            time.sleep(0.1)
+        return False
 
 
 class Cluster:
@@ -76,12 +108,14 @@ class Cluster:
 
     Parameters
     ----------
+    controller : Controller
     nodes : tuple of Node
     threads : ThreadPoolExecutor
         Which starts them: Linux ends a child with the thread that started it, and these last as long as the cluster.
     """
 
-    def __init__(self, nodes: tuple[Node, ...], threads: ThreadPoolExecutor) -> None:
+    def __init__(self, controller: Controller, nodes: tuple[Node, ...], threads: ThreadPoolExecutor) -> None:
+        self._controller = controller
         self.nodes = nodes
         self._threads = threads
 
@@ -91,7 +125,8 @@ class Cluster:
         return self.nodes[0].bootstrap
 
     def start(self) -> None:
-        """Start all nodes at once, since none is ready before most are."""
+        """Start the controller, then all brokers at once."""
+        self._threads.submit(self._controller.start).result()
         for started in [self._threads.submit(node.start) for node in self.nodes]:
             started.result()
         everywhere = ",".join(node.bootstrap for node in self.nodes)
@@ -112,7 +147,7 @@ class Cluster:
 
     def stop(self) -> None:
         """End all nodes."""
-        for node in self.nodes:
+        for node in (*self.nodes, self._controller):
             node.kill()
 
     def _behind(self, admin: AdminClient) -> list[str]:
@@ -129,13 +164,15 @@ class Cluster:
 
 
 @contextmanager
-def three_brokers(directory: Path) -> Iterator[Cluster]:
-    """Run a cluster for the length of a block."""
-    cluster_id = random_kafka_id()
-    controllers = {number: pick_port() for number in range(1, NODES + 1)}
-    nodes = tuple(Node(directory / f"node-{number}", number, cluster_id, controllers) for number in controllers)
+def three_brokers(
+    directory: Path, node: Callable[..., Node] = Node, session_ms: int = DEFAULT_SESSION_MS
+) -> Iterator[Cluster]:
+    """Run a cluster for the length of a block; ``node`` makes each of its brokers."""
+    settings = (random_kafka_id(), pick_port(), session_ms)
+    nodes = tuple(node(directory / f"node-{number}", number, *settings) for number in range(1, NODES + 1))
+    controller = Controller(directory / "controller", _CONTROLLER, *settings)
     with ThreadPoolExecutor(NODES) as threads:
-        cluster = Cluster(nodes, threads)
+        cluster = Cluster(controller, nodes, threads)
         try:
             cluster.start()
             yield cluster

@@ -8,9 +8,11 @@
     │   ├── Rejoin          the group moved on: abort, drop what is no longer owned, keep the rest
     │   └── MetadataTooLong the broker takes less beside an offset: abort, then commit with less of it
     ├── RecreateProducer    this producer is done for: make a new one under the same transactional id
+    │   └── TopicShrank     a topic takes smaller records than it did: read its limit first
     ├── Fenced              another process runs under this instance id: stop, exit non-zero
     ├── AccessDenied        the broker refuses us: stop, exit non-zero
     ├── OffsetsBeyondLog    the group is ahead of its topic: stop, a person has to choose where it goes on
+    ├── CutOff              the broker answers others, and not us: stop, a restart makes all clients anew
     └── BrokerUnreachable   nothing answers: at start wait and ask again; in an API answer 503
     TopicsUnusable          a topic is missing or has the wrong policy: stop, exit non-zero
     IllegalTransition       a fault of this program: stop
@@ -70,6 +72,10 @@ class RecreateProducer(BrokerError):
     """The producer cannot go on: make a new one under the same transactional id."""
 
 
+class TopicShrank(RecreateProducer):
+    """A topic takes smaller records than this producer does: read the limits again, then make a new one."""
+
+
 class Fenced(BrokerError):
     """Another process runs under the same instance id; this one must stop."""
 
@@ -103,6 +109,12 @@ class OffsetsBeyondLog(BrokerError):
             f"sessions have ended: kafka-consumer-groups.sh --bootstrap-server HOST:PORT --group {group} --topic "
             f"{topic} --reset-offsets --to-latest --execute skips what the topic holds, --to-earliest takes all of it"
         )
+
+
+class CutOff(BrokerError):
+    """The broker answers other clients, and did not answer a new one of ours either."""
+
+    exit_code = 1
 
 
 class BrokerUnreachable(BrokerError):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from threading import Event
 from typing import Literal
 
-from schemas.settings import Settings
+from schemas.settings import BOOTSTRAP_KEY, Settings
 from schemas.topics import Topic
 from ucci_runtime.broker import kafka_properties as properties
+from ucci_runtime.broker.contact import Health, health
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.kafka_client_reports import reports
 from ucci_runtime.broker.kafka_group_members import has_other_members
@@ -55,6 +57,16 @@ class KafkaBroker:
         self._closing = closing
         self._ask: Callable[[], CheckedTopics] | None = None
         self._max_record_bytes = 0
+        self._readers: list[KafkaGroupReader | KafkaTopicReader | KafkaTailReader] = []
+        self._sessions: list[KafkaTransactionSession] = []
+
+    def health(self) -> Health:
+        """Return whether this process and the broker talk; never blocks, from any thread."""
+        contacts = [reader.contact for reader in self._readers]
+        busy_s = [session.busy_since_s for session in self._sessions]
+        found = health(contacts, time.monotonic(), time.time(), busy_s)
+        address = self._settings.kafka.get(BOOTSTRAP_KEY)
+        return found._replace(reason=f"{found.reason} ({address})") if found.reason else found
 
     def check(
         self, touched: Sequence[Topic], written: Iterable[Topic], optional: Sequence[Topic] = ()
@@ -68,7 +80,7 @@ class KafkaBroker:
     def group_reader(self, name: str, topics: Sequence[str]) -> KafkaGroupReader:
         """Return a member of the group of this name."""
         asking = properties.admin_properties(self._settings) | reports("admin", self._count, self._on_final)
-        return KafkaGroupReader(
+        reader = KafkaGroupReader(
             self._names.member_label(name),
             topics,
             properties.group_properties(self._settings, self._names, name),
@@ -77,6 +89,8 @@ class KafkaBroker:
             closing=self._closing,
             has_successors=partial(has_other_members, asking, self._names.group_id(name), self._names.instance_id),
         )
+        self._readers.append(reader)
+        return reader
 
     def session(self, name: str) -> KafkaTransactionSession:
         """Return the session that commits for the group of this name; only after :meth:`check`."""
@@ -88,17 +102,23 @@ class KafkaBroker:
 
         offsets = properties.offsets_properties(self._settings, self._names.group_id(name))
         clients = SessionClients(transactional, offsets, self._room)
-        return KafkaTransactionSession(label, clients, self._max_record_bytes, self._counted(name), self._closing)
+        session = KafkaTransactionSession(label, clients, self._max_record_bytes, self._counted(name), self._closing)
+        self._sessions.append(session)
+        return session
 
     def topic_reader(
         self, name: str, topics: Sequence[str], *, tail: int | None = None
     ) -> KafkaTopicReader | KafkaTailReader:
         """Return a reader of whole topics of one partition each, or of the last ``tail`` records of one topic."""
         made = properties.reader_properties(self._settings, self._names.reader_group_id(name))
+        reader: KafkaTopicReader | KafkaTailReader
         if tail is None:
-            return KafkaTopicReader(name, topics, made, self._count, on_final=self._on_final, closing=self._closing)
-        (topic,) = topics
-        return KafkaTailReader(name, topic, made, self._count, most=tail, on_final=self._on_final)
+            reader = KafkaTopicReader(name, topics, made, self._count, on_final=self._on_final, closing=self._closing)
+        else:
+            (topic,) = topics
+            reader = KafkaTailReader(name, topic, made, self._count, most=tail, on_final=self._on_final)
+        self._readers.append(reader)
+        return reader
 
     def publisher(self, name: str) -> KafkaPublisher:
         """Return a publisher; the one called ``heartbeat`` drops what it cannot send soon."""

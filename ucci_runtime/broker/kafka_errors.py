@@ -6,6 +6,7 @@ aborts the transaction, what is unknown and fatal ends the producer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from confluent_kafka import KafkaError, KafkaException
@@ -19,6 +20,7 @@ from ucci_runtime.broker.errors import (
     RecreateProducer,
     Rejoin,
     RetryCall,
+    TopicShrank,
 )
 
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 client-side codes have underscores
@@ -45,12 +47,15 @@ _DENIED = frozenset(
 # After either the next transaction of the same producer fails too, or every one; a new producer works at once.
 _PRODUCER_SPOILT = frozenset(
     {
-        KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.INVALID_TXN_STATE,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
         KafkaError.UNKNOWN_PRODUCER_ID,
     }
 )
+_TOO_LARGE: Mapping[int, type[BrokerError]] = {
+    KafkaError.OFFSET_METADATA_TOO_LARGE: MetadataTooLong,
+    KafkaError.MSG_SIZE_TOO_LARGE: TopicShrank,
+}
 _TRANSIENT = frozenset(
     {
         KafkaError._TIMED_OUT,  # noqa: SLF001 client-side codes have underscores
@@ -87,11 +92,6 @@ def is_fatal(error: KafkaError) -> bool:
     return error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 a client-side code
 
 
-def is_unreachable(error: KafkaError) -> bool:
-    """Whether a client reports that it has no connection to a broker."""
-    return error.code() in {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001 client-side codes
-
-
 def _is_instance_fenced(error: KafkaError) -> bool:
     """Whether the group has another member under our group.instance.id.
 
@@ -119,7 +119,10 @@ def translate(  # noqa: PLR0911 one line a case, in the order in which they deci
     code = error.code()
     line = f"{error.name()}: {error.str()}"
     if side is Side.CONSUMER and _is_instance_fenced(error):
-        return Fenced(f"another process joined the group under this instance id ({line})")
+        return Fenced(
+            "another process joined the group under this instance id, or the broker served a join of this process that "
+            f"had waited in a stall ({line})"
+        )
     if code in _FENCED:
         if overdue:
             return RecreateProducer(f"the transaction outlived its time-out ({line})")
@@ -128,8 +131,8 @@ def translate(  # noqa: PLR0911 one line a case, in the order in which they deci
         return AccessDenied(f"the broker refuses: {line}; check the credentials and access lists")
     if code in _GROUP_MOVED_ON:
         return Rejoin(line)
-    if code == KafkaError.OFFSET_METADATA_TOO_LARGE:
-        return MetadataTooLong(line)
+    if code in _TOO_LARGE:
+        return _TOO_LARGE[code](line)
     if code in _PRODUCER_SPOILT or is_fatal(error):
         return RecreateProducer(line)
     if error.txn_requires_abort():

@@ -2,19 +2,25 @@
 
 Read with stable offsets only (``read_committed``): while a transaction is open over a partition, the broker makes us
 wait for its end instead of returning a state that is about to change.
+
+A client of its own asks. A member that asks from within a rebalance does not poll meanwhile, and while records that it
+has fetched wait to be polled, librdkafka 2.16 cannot let go of a broker that metadata did not name for a moment: such a
+member got no answer for as long as it asked, of a broker that answered everybody else at once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from threading import Event
+from typing import Any
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
+from ucci_runtime.broker.kafka_properties import outsider
 from ucci_runtime.broker.ports import GroupOffsets
 from ucci_runtime.broker.records import Input, OffsetCommit
 
@@ -27,13 +33,15 @@ _PATIENCE = 50
 """Attempts between two lines that say that it still does not work."""
 
 
-def ask_group_offsets(consumer: Consumer, sources: Iterable[Input], *, client: str, closing: Event) -> GroupOffsets:
+def ask_group_offsets(
+    properties: Mapping[str, Any], sources: Iterable[Input], *, client: str, closing: Event
+) -> GroupOffsets:
     """Read a group's offsets, with patience: the coordinator may be on its way back.
 
     Parameters
     ----------
-    consumer : Consumer
-        With the group's id; it need not be a member.
+    properties : mapping
+        Of any consumer with the group's id.
     sources : iterable of Input
     client : str
         Its name in log lines.
@@ -46,8 +54,18 @@ def ask_group_offsets(consumer: Consumer, sources: Iterable[Input], *, client: s
         When it did not answer within a minute, or before the end, or refuses.
     """
     asked = [TopicPartition(source.topic, source.partition) for source in sources]
+    if not asked:
+        return {}
+    consumer = Consumer(outsider(properties))
+    try:
+        return _ask(consumer, asked, client, closing)
+    finally:
+        consumer.close()
+
+
+def _ask(consumer: Consumer, asked: list[TopicPartition], client: str, closing: Event) -> GroupOffsets:
     deadline_s, attempts = time.monotonic() + _BUDGET_S, 0
-    while asked:
+    while True:
         try:
             return {Input(tp.topic, tp.partition): _committed(tp) for tp in consumer.committed(asked, _ASK_TIMEOUT_S)}
         except KafkaException as error:
@@ -58,7 +76,6 @@ def ask_group_offsets(consumer: Consumer, sources: Iterable[Input], *, client: s
                 _log.warning("the group's offsets could not be read; trying again", client=client, error=str(reason))
             attempts += 1
             closing.wait(_RETRY_WAIT_S)
-    return {}
 
 
 def _committed(found: TopicPartition) -> OffsetCommit | None:

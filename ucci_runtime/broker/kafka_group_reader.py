@@ -7,10 +7,14 @@ ends in good order leaves the group where another one can take its partitions ov
 A place that the log no longer has means its beginning; what the group had not taken until then is counted as lost.
 Where the group is beyond the log's end, it is another log, and nothing more is read.
 
-A thread that commits does not poll. When the broker is away meanwhile for longer than the session, the client drops its
-member id and goes on to send heartbeats, which a broker that remembers the member answers with "fenced". No other
-process is behind that, and the client takes no further calls: the reader joins the group anew with another client. The
-same helps where the group's offsets stay unanswered.
+When the broker stands still for longer than the session, the client drops its member id and joins again. The broker
+wakes and serves both: the request that waited in its buffers and the one that followed. It then fences the member that
+the client takes itself for. The same happens where the thread did not poll because it was committing. No other process
+is behind such a fence, and the client takes no further calls: the reader joins the group anew with another client,
+once. Another process would fence that one again.
+
+It also joins anew where the group's offsets stay unanswered, and where the broker answers others
+(:mod:`ucci_runtime.broker.contact`).
 """
 
 from __future__ import annotations
@@ -26,19 +30,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, Fenced, OffsetsBeyondLog, without_frames
 from ucci_runtime.broker.kafka_client_reports import reports
-from ucci_runtime.broker.kafka_errors import Side, is_fatal, is_unreachable, kafka_error, translate
+from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, translate
 from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
+from ucci_runtime.broker.kafka_lifeline import Lifeline
 from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_records import record_of, source_of
-from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
+from ucci_runtime.broker.kafka_watched_calls import close_or_leave
 from ucci_runtime.broker.ports import LEAVE_S, MAX_POLLED, Assignee
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, Record
 from ucci_runtime.broker.standstill import Standstill
 
 _log = structlog.get_logger()
-
-CLOSE_S = 10.0
-"""How long a client may take to end before it is left behind."""
 
 _LEAVE_POLL_S = 0.02
 _ASK_TIMEOUT_S = 5.0
@@ -85,8 +87,12 @@ class KafkaGroupReader:
         self._has_successors = has_successors
         self._properties = properties
         self._on_final = on_final
-        self._silence = Silence(float(properties["session.timeout.ms"]) / _MILLISECONDS)
+        self._session_s = float(properties["session.timeout.ms"]) / _MILLISECONDS
+        self._session_lost_s = -math.inf
+        """When the client last gave its own session up, since the group did not answer."""
         self._standstill = Standstill()
+        self._lifeline = Lifeline(name, properties, is_member=True)
+        self.contact = self._lifeline.contact
         self._unanswered: BrokerError | None = None
         self._consumer = self._member()
         self._assignee: Assignee | None = None
@@ -112,11 +118,12 @@ class KafkaGroupReader:
 
         Raises
         ------
-        Fenced, AccessDenied, OffsetsBeyondLog
+        Fenced, AccessDenied, OffsetsBeyondLog, CutOff
         """
         if self._misplaced:
             self._find_places()
-        self._silence.polled(time.monotonic())
+        if self._lifeline.is_cut(self._consumer, next(iter(self._assigned), Input(self._topics[0], 0))):
+            self._join_anew("the broker answers others, and not this client")
         self._wake()
         first = None if self._unanswered is not None else self._consumer.poll(timeout_s)
         if self._unanswered is not None:
@@ -129,8 +136,8 @@ class KafkaGroupReader:
         messages = [first, *self._consumer.consume(room, 0)] if room > 0 else [first]
         if len(messages) <= room:
             self._standstill.drained(time.monotonic())
-        if any(self._is_fenced_by_silence(message) for message in messages):
-            self._join_anew("fenced after an outage longer than the session")
+        if any(self._is_fenced_by_itself(message) for message in messages):
+            self._join_anew("fenced after the client gave its own session up")
             return []
         if self._rebalances != rebalances:
             # Messages of the assignment before could stand among them: read all of the new one again.
@@ -196,6 +203,7 @@ class KafkaGroupReader:
         once.
         """
         self._is_leaving = True
+        self.contact.closed()
         if self._assignee is not None and self._has_successors():
             self._leave()
         if self._assigned:
@@ -209,13 +217,7 @@ class KafkaGroupReader:
         wants then may wait for ever: so another thread waits for it.
         """
         self._is_ended = True
-        calls = WatchedCalls(f"{self._name}-close")
-        try:
-            calls.call(CLOSE_S, self._consumer.close)
-        except CallStuck as stuck:
-            _log.warning("a client was left behind", client=self._name, reason=str(stuck))
-        finally:
-            calls.close()
+        close_or_leave(self._name, self._consumer.close)
 
     def _leave(self) -> None:
         """Leave the group, which the client does for a static member when it unsubscribes, and never in its close.
@@ -233,15 +235,8 @@ class KafkaGroupReader:
             _log.warning("the group was not left", client=self._name, error=str(kafka_error(error)))
 
     def _member(self) -> Consumer:
-        made = reports(self._name, self._count, self._report_final, is_member=True)
-        report = made["error_cb"]
-
-        def on_error(error: KafkaError) -> None:
-            if is_unreachable(error):
-                self._silence.unreachable(time.monotonic())
-            report(error)
-
-        return Consumer(self._properties | made | {"error_cb": on_error})
+        made = reports(self._name, self._count, self._report_final, on_session_lost=self._note_session_lost)
+        return Consumer(self._properties | made)
 
     def _join(self) -> None:
         self._consumer.subscribe(
@@ -249,19 +244,27 @@ class KafkaGroupReader:
         )
 
     def _report_final(self, error: BrokerError) -> None:
-        if not (isinstance(error, Fenced) and self._silence.explains_a_fence):
+        if not (isinstance(error, Fenced) and self._has_lost_its_session):
             self._on_final(error)
 
-    def _is_fenced_by_silence(self, message: Message) -> bool:
+    def _note_session_lost(self) -> None:
+        self._session_lost_s = time.monotonic()
+
+    @property
+    def _has_lost_its_session(self) -> bool:
+        """Whether a fence that comes now may be the answer to a join of our own."""
+        return time.monotonic() - self._session_lost_s <= 2 * self._session_s
+
+    def _is_fenced_by_itself(self, message: Message) -> bool:
         error = message.error()
-        if error is None or not self._silence.explains_a_fence:
+        if error is None or not self._has_lost_its_session:
             return False
         return isinstance(translate(error, Side.CONSUMER), Fenced)
 
     def _join_anew(self, reason: str) -> None:
         """Replace the client by one that asks for its partitions from the beginning."""
         assert self._assignee is not None
-        self._silence.over()
+        self._session_lost_s = -math.inf
         self._unanswered = None
         self._count("client_errors", client=self._name, code="JOINED_ANEW")
         _log.warning("joining the group anew", client=self._name, reason=reason)
@@ -294,6 +297,8 @@ class KafkaGroupReader:
 
     def _note_taken(self, last: Mapping[Input, Record]) -> None:
         now_s = time.monotonic()
+        if last:
+            self.contact.heard(now_s)
         for source, record in last.items():
             self._standstill.heard(source, now_s)
             self._positions[source] = record.offset + 1
@@ -306,6 +311,7 @@ class KafkaGroupReader:
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
             source = source_of(message)
             self._standstill.heard(source, time.monotonic())
+            self.contact.heard(time.monotonic())
             self._positions[source] = cast(int, message.offset())
             return EndReached(source, self._positions[source])
         if error.code() in _MISPLACED:
@@ -329,6 +335,7 @@ class KafkaGroupReader:
             _consumer.assign([])
             return
         self._note("assigned")
+        self.contact.assigned(time.monotonic())
         self._assigned = [Input(tp.topic, tp.partition) for tp in partitions]
         self._assign(self._assigned)
         _log.info("assigned", client=self._name, partitions=_numbers(partitions))
@@ -336,7 +343,7 @@ class KafkaGroupReader:
     def _assign(self, sources: list[Input]) -> None:
         assert self._assignee is not None
         try:
-            committed = ask_group_offsets(self._consumer, sources, client=self._name, closing=self._closing)
+            committed = ask_group_offsets(self._properties, sources, client=self._name, closing=self._closing)
         except (Fenced, AccessDenied):
             raise
         except BrokerError as error:
@@ -424,55 +431,9 @@ class KafkaGroupReader:
 
     def _note(self, kind: str) -> None:
         self._rebalances += 1
+        if kind != "assigned":
+            self.contact.joining(time.monotonic())
         self._count("rebalances", kind=kind)
-
-
-class Silence:
-    """Whether a member was silent for longer than its session because it could not reach its group.
-
-    A process that was stopped, and replaced under its id meanwhile, was silent too; but the group was there.
-
-    Parameters
-    ----------
-    session_s : float
-        The session's time-out, in seconds.
-
-    Examples
-    --------
-    >>> silence = Silence(6.0)
-    >>> for now_s in (0.0, 0.1, 9.0):
-    ...     silence.polled(now_s)
-    >>> silence.explains_a_fence
-    False
-    >>> silence.unreachable(9.0)
-    >>> silence.explains_a_fence
-    True
-    """
-
-    def __init__(self, session_s: float) -> None:
-        self._session_s = session_s
-        self._polled_s = math.inf
-        self._silent_s = -math.inf
-        self._unreachable_s = -math.inf
-
-    @property
-    def explains_a_fence(self) -> bool:
-        """Whether a fence that is reported now may come from it."""
-        return abs(self._silent_s - self._unreachable_s) <= self._session_s
-
-    def polled(self, now_s: float) -> None:
-        """Note that the member polls now."""
-        if now_s - self._polled_s >= self._session_s:
-            self._silent_s = now_s
-        self._polled_s = now_s
-
-    def unreachable(self, now_s: float) -> None:
-        """Note that the client reports, when it is polled, that it could not reach the broker."""
-        self._unreachable_s = now_s
-
-    def over(self) -> None:
-        """Note that it joined anew: the next fence is another's."""
-        self._silent_s = self._unreachable_s = -math.inf
 
 
 def _partitions(sources: Iterable[Input]) -> list[TopicPartition]:

@@ -6,6 +6,7 @@ and transactional ids, isolation, auto-commit and the like are the services'.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,8 +18,9 @@ Properties = dict[str, Any]
 TRANSACTION_TIMEOUT_S = 10.0
 """An open transaction of a dead process hides what comes after it from readers for this long, and up to 10 s more."""
 
-# Without it a client that lost the broker forgets it, and a call in progress may block for good.
-_EVERY_CLIENT: Properties = {"metadata.recovery.strategy": "none"}
+# A broker that wakes after its own session answers metadata without itself: a client that drops it must come back by
+# bootstrap.servers. With "none" it never does. A call that blocks for good meanwhile is left behind by its watchdog.
+_EVERY_CLIENT: Properties = {"metadata.recovery.strategy": "rebootstrap"}
 _CONSUMER_DEFAULTS: Properties = {
     # A killed instance that comes back within this time finds its partitions where it left them.
     "session.timeout.ms": 20_000,
@@ -171,6 +173,12 @@ def group_properties(settings: Settings, names: ClientNames, name: str) -> Prope
 def offsets_properties(settings: Settings, group_id: str) -> Properties:
     """Return the properties of a consumer that reads a group's offsets and joins nothing."""
     return _consumer(settings) | {"group.id": group_id} | _READ_EXACTLY
+
+
+def outsider(properties: Mapping[str, Any]) -> Properties:
+    """Return a consumer's properties for a quiet one beside it, which takes no place in its group."""
+    own = ("group.instance.id", "error_cb", "logger")
+    return {key: value for key, value in properties.items() if key not in own} | {"log_level": 0}
 
 
 def reader_properties(settings: Settings, group_id: str) -> Properties:

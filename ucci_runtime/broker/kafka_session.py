@@ -1,19 +1,21 @@
 """The only transaction loop on Kafka: outputs and offsets in one go, and how it ended.
 
 A failed transaction is aborted, or its producer replaced. A producer is replaced where nobody saw how its transaction
-ended; starting the next one ends what is left open, and then the group's offsets say whether the transaction took
-place. So no record is ever written twice in committed transactions.
+ended; starting the next one ends what is left open, and then the group's offsets show whether the transaction took
+place. They show it only because records and offsets stand or fall together, and that holds only while no request of an
+earlier transaction can arrive in this one: a producer that has sent a request which was never answered is replaced
+before the next transaction begins (:mod:`ucci_runtime.broker.unanswered` says why, and what remains).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Event
 from typing import NamedTuple
 
 import structlog
-from confluent_kafka import Consumer
 
 from ucci_runtime.broker import transaction_states as states
 from ucci_runtime.broker.errors import (
@@ -22,7 +24,7 @@ from ucci_runtime.broker.errors import (
     BrokerError,
     Fenced,
     MetadataTooLong,
-    RecreateProducer,
+    TopicShrank,
     TopicsUnusable,
     without_frames,
 )
@@ -36,6 +38,9 @@ _log = structlog.get_logger()
 
 BACKOFF_S = (0.02, 2.0)
 """First and longest wait after a transaction that failed."""
+
+PATIENT_AFTER = 2
+"""After so many failures in a row the next producer's calls are waited for longer."""
 
 
 class SessionClients(NamedTuple):
@@ -78,6 +83,8 @@ class KafkaTransactionSession:
         self._count = count
         self._closing = closing
         self._failures = 0
+        self.busy_since_s: float | None = None
+        """When the call in progress began, on the monotonic clock."""
         self._transaction = states.Transaction()
         self._abandoned: list[TransactionalProducer] = []
         """Those with a call that has not returned."""
@@ -101,22 +108,10 @@ class KafkaTransactionSession:
         ------
         Fenced, AccessDenied
         """
-        while not self._closing.is_set():
-            self._leave()
-            properties = self._clients.transactional(self._max_record_bytes)
-            self._producer = TransactionalProducer(self._name, properties, self._transaction)
-            try:
-                self._producer.start()
-            except AccessDenied:
-                raise
-            except Fenced as error:
-                self._forgive(error)
-                self._failed("the producer did not start; trying again", error)
-            except BrokerError as error:
-                self._transaction.advance(states.Event.ABANDONED)
-                self._failed("the producer did not start; trying again", error)
-            else:
-                return
+        with self._busy():
+            while not self._closing.is_set():
+                if self._has_started():
+                    return
 
     def commit(
         self, records: Sequence[OutputRecord], offsets: Mapping[Input, OffsetCommit], group: object
@@ -127,6 +122,12 @@ class KafkaTransactionSession:
         ------
         Fenced, AccessDenied
         """
+        with self._busy():
+            return self._committed(records, offsets, group)
+
+    def _committed(
+        self, records: Sequence[OutputRecord], offsets: Mapping[Input, OffsetCommit], group: object
+    ) -> CommitEnd:
         if not self.is_started:
             self.start()
         if self._producer is None or not self.is_started:
@@ -144,6 +145,7 @@ class KafkaTransactionSession:
             self._failures = 0
             self._count("transactions", outcome="committed")
             self._count("transaction_seconds", time.monotonic() - began_s)
+            self._raise_epoch_if_unanswered(self._producer)
             return Committed(written)
         if isinstance(failure, AbortTransaction):
             return self._abort(self._producer, failure, offsets)
@@ -160,11 +162,43 @@ class KafkaTransactionSession:
             self._producer.close()
             self._producer = None
 
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        before_s = self.busy_since_s
+        self.busy_since_s = before_s or time.monotonic()
+        try:
+            yield
+        finally:
+            self.busy_since_s = before_s
+
+    def _has_started(self) -> bool:
+        """Make a producer in place of the one before, and return whether it started."""
+        self._leave()
+        self._producer = TransactionalProducer(
+            self._name,
+            self._clients.transactional(self._max_record_bytes),
+            self._transaction,
+            is_patient=self._failures >= PATIENT_AFTER,
+        )
+        try:
+            self._producer.start()
+        except AccessDenied:
+            raise
+        except Fenced as error:
+            self._forgive(error)
+            self._failed("the producer did not start; trying again", error)
+        except BrokerError as error:
+            self._transaction.advance(states.Event.ABANDONED)
+            self._failed("the producer did not start; trying again", error)
+        else:
+            return True
+        return False
+
     def _write(self, producer: TransactionalProducer, record: OutputRecord) -> OutputRecord:
         """Produce a record, or what it names to be written instead where it is too large."""
         while not producer.produce(record):
             if record.instead is None:
-                raise RecreateProducer(f"a record of {record.size_bytes} bytes for {record.topic} is too large")
+                raise TopicShrank(f"a record of {record.size_bytes} bytes for {record.topic} is too large")
             record = record.instead(self._max_record_bytes)
         return record
 
@@ -181,8 +215,19 @@ class KafkaTransactionSession:
         else:
             self._count("transactions", outcome="aborted")
             self._failed("transaction aborted", error)
+            self._raise_epoch_if_unanswered(producer)
             return Aborted(str(error), isinstance(error, MetadataTooLong))
         return self._replace(failure, offsets)
+
+    def _raise_epoch_if_unanswered(self, producer: TransactionalProducer) -> None:
+        """Replace the producer after a transaction of which a request may still arrive in the next one.
+
+        At once, and not when that begins: by then another process may have taken this one's place, to be fenced by it.
+        """
+        if producer.has_unanswered:
+            _log.info("a request was never answered; raising the producer's epoch", client=self._name)
+            self._transaction.advance(states.Event.ABANDONED)
+            self.start()
 
     def _replace(self, error: BrokerError, offsets: Mapping[Input, OffsetCommit]) -> CommitEnd:
         """Replace the producer, then ask the group how the transaction ended."""
@@ -190,7 +235,9 @@ class KafkaTransactionSession:
             self._forgive(error)
         self._transaction.advance(states.Event.ABANDONED)
         self._count("transactions", outcome="unknown")
-        self._failed("producer replaced; the group's offsets say how its transaction ended", error)
+        self._failed("producer replaced; asking the group's offsets how its transaction ended", error)
+        if isinstance(error, TopicShrank):
+            self._max_record_bytes = self._room()
         self.start()
         return Unknown(str(error), self._group_offsets(offsets) if self.is_started else None)
 
@@ -198,19 +245,15 @@ class KafkaTransactionSession:
         """Ask the group until it answers; None when closing comes first."""
         if not sources:
             return {}
-        consumer = Consumer(self._clients.offsets)
-        try:
-            while True:
-                try:
-                    return ask_group_offsets(consumer, sources, client=self._name, closing=self._closing)
-                except (AccessDenied, Fenced):
-                    raise
-                except BrokerError as error:
-                    if self._closing.is_set():
-                        return None
-                    self._failed("the group's offsets could not be read; trying again", error)
-        finally:
-            consumer.close()
+        while True:
+            try:
+                return ask_group_offsets(self._clients.offsets, sources, client=self._name, closing=self._closing)
+            except (AccessDenied, Fenced):
+                raise
+            except BrokerError as error:
+                if self._closing.is_set():
+                    return None
+                self._failed("the group's offsets could not be read; trying again", error)
 
     def _forgive(self, fence: Fenced) -> None:
         if not self._transaction.forgive_fence():
@@ -223,10 +266,9 @@ class KafkaTransactionSession:
             self._abandoned = [one for one in (*self._abandoned, self._producer) if one.is_stuck]
             self._producer.close()
             self._producer = None
-            self._max_record_bytes = self._room()
 
     def _room(self) -> int:
-        """Read the topics' limits again: a lowered one is a reason why a producer had to go."""
+        """Read the topics' limits again; blocks for some seconds where a broker is away."""
         try:
             return self._clients.max_record_bytes()
         except AccessDenied:

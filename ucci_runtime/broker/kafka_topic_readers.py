@@ -16,8 +16,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from ucci_runtime.broker.errors import AccessDenied, BrokerError, BrokerUnreachable
 from ucci_runtime.broker.kafka_client_reports import reports
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, kafka_error, translate
+from ucci_runtime.broker.kafka_lifeline import Lifeline
 from ucci_runtime.broker.kafka_properties import Properties
 from ucci_runtime.broker.kafka_records import record_of, source_of
+from ucci_runtime.broker.kafka_watched_calls import close_or_leave
 from ucci_runtime.broker.records import Count, Input, Record
 
 _log = structlog.get_logger()
@@ -67,10 +69,12 @@ class KafkaTopicReader:
         self._name = name
         self._count = count
         self._closing = closing
-        self._consumer = Consumer(properties | reports(name, count, on_final))
-        self._positions = {Input(topic, partition): 0 for topic in topics for partition in range(partitions)}
+        self._properties = properties | reports(name, count, on_final)
+        self._lifeline = Lifeline(name, properties)
+        self.contact = self._lifeline.contact
         # From offset 0 rather than "the beginning": that needs no question to the broker first.
-        self._consumer.assign([TopicPartition(*source, 0) for source in self._positions])
+        self._positions = {Input(topic, partition): 0 for topic in topics for partition in range(partitions)}
+        self._consumer = self._reading()
         self._reached: set[Input] = set()
 
     @property
@@ -83,8 +87,9 @@ class KafkaTopicReader:
 
         Raises
         ------
-        AccessDenied
+        AccessDenied, CutOff
         """
+        self._keep_contact()
         first = self._consumer.poll(timeout_s)
         if first is None:
             return
@@ -108,11 +113,25 @@ class KafkaTopicReader:
 
     def close(self) -> None:
         """Close the consumer."""
+        self.contact.closed()
         self._consumer.close()
+
+    def _reading(self) -> Consumer:
+        consumer = Consumer(self._properties)
+        consumer.assign([TopicPartition(*source, position) for source, position in self._positions.items()])
+        return consumer
+
+    def _keep_contact(self) -> None:
+        """Replace the client where the broker answers others, and not this one."""
+        if self._lifeline.is_cut(self._consumer, next(iter(self._positions))):
+            _log.warning("the broker answers others, and not this client; making it anew", client=self._name)
+            close_or_leave(self._name, self._consumer.close)
+            self._consumer = self._reading()
 
     def _end(self, source: Input, deadline_s: float) -> int:
         attempts = 0
         while True:
+            self._keep_contact()
             try:
                 # Asked of the broker with isolation "read committed", this is the end of what is committed.
                 _, end = self._consumer.get_watermark_offsets(TopicPartition(*source), _ASK_TIMEOUT_S, cached=False)
@@ -138,10 +157,12 @@ class KafkaTopicReader:
         error = message.error()
         if error is None:
             record = record_of(message)
+            self.contact.heard(time.monotonic())
             self._positions[record.source] = record.offset + 1
             return record
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
             source = source_of(message)
+            self.contact.heard(time.monotonic())
             self._positions[source] = cast(int, message.offset())
             self._reached.add(source)
         else:
@@ -182,7 +203,11 @@ class KafkaTailReader:
         self._topic = topic
         self._count = count
         self._most = most
-        self._consumer = Consumer(properties | reports(name, count, on_final))
+        self._properties = properties | reports(name, count, on_final)
+        self._consumer = Consumer(self._properties)
+        self._lifeline = Lifeline(name, properties)
+        self.contact = self._lifeline.contact
+        self._positions: dict[Input, int] = {}
         self._left: set[Input] | None = None
         self._due_s = 0.0
 
@@ -196,8 +221,13 @@ class KafkaTailReader:
 
         Raises
         ------
-        AccessDenied
+        AccessDenied, CutOff
         """
+        if self._lifeline.is_cut(self._consumer, next(iter(self._positions), Input(self._topic, 0))):
+            _log.warning("the broker answers others, and not this client; making it anew", client=self._name)
+            close_or_leave(self._name, self._consumer.close)
+            self._consumer = Consumer(self._properties)
+            self._read_on()
         if self._left is None and time.monotonic() >= self._due_s:
             self._assign()
         if self._left is None:
@@ -205,7 +235,10 @@ class KafkaTailReader:
         for message in self._consumer.consume(MAX_POLLED, timeout_s):
             error = message.error()
             if error is None:
-                yield record_of(message)
+                record = record_of(message)
+                self.contact.heard(time.monotonic())
+                self._positions[record.source] = record.offset + 1
+                yield record
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 a client-side code
                 self._left.discard(source_of(message))
             else:
@@ -218,7 +251,11 @@ class KafkaTailReader:
 
     def close(self) -> None:
         """Close the consumer."""
+        self.contact.closed()
         self._consumer.close()
+
+    def _read_on(self) -> None:
+        self._consumer.assign([TopicPartition(*source, position) for source, position in self._positions.items()])
 
     def _partitions(self) -> Collection[int]:
         """Return the topic's partitions; one that we may not describe would look like one that has none."""
@@ -232,17 +269,18 @@ class KafkaTailReader:
         try:
             partitions = self._partitions()
             each = max(self._most // max(len(partitions), 1), 1)
-            starts = []
+            starts = {}
             for partition in partitions:
                 place = TopicPartition(self._topic, partition)
                 low, high = self._consumer.get_watermark_offsets(place, _TAIL_ASK_TIMEOUT_S, cached=False)
-                starts.append(TopicPartition(self._topic, partition, max(low, high - each)))
+                starts[Input(self._topic, partition)] = max(low, high - each)
         except KafkaException as error:
             self._due_s = time.monotonic() + _TAIL_RETRY_S
             _report(self._name, kafka_error(error), self._count)
         else:
-            self._consumer.assign(starts)
-            self._left = {Input(place.topic, place.partition) for place in starts}
+            self._positions = starts
+            self._read_on()
+            self._left = set(starts)
 
 
 def _report(client: str, error: KafkaError, count: Count) -> None:

@@ -13,6 +13,12 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
+import structlog
+
+CLOSE_S = 10.0
+"""How long a client may take to end before it is left behind."""
+
+_log = structlog.get_logger()
 T = TypeVar("T")
 _Work = tuple[Callable[..., Any], tuple[Any, ...], "Future[Any]"]
 
@@ -80,3 +86,14 @@ def _make(function: Callable[..., Any], args: tuple[Any, ...], future: Future[An
         future.set_exception(error)
     finally:
         del function, args, future
+
+
+def close_or_leave(name: str, close: Callable[[], object]) -> None:
+    """Close a client, or leave it behind where that does not end; blocks for at most :data:`CLOSE_S`."""
+    calls = WatchedCalls(f"{name}-close")
+    try:
+        calls.call(CLOSE_S, close)
+    except CallStuck as stuck:
+        _log.warning("a client was left behind", client=name, reason=str(stuck))
+    finally:
+        calls.close()

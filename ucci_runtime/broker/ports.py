@@ -14,6 +14,7 @@ from threading import Event
 from typing import NamedTuple, Protocol
 
 from schemas.topics import Topic
+from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.errors import BrokerError
 from ucci_runtime.broker.records import Count, EndReached, Input, Lag, OffsetCommit, OutputRecord, Record
 
@@ -337,6 +338,17 @@ class Broker(Protocol):
     def publisher(self, name: str) -> Publisher:
         """Return a publisher."""
         ...
+
+    def health(self) -> Health:
+        """Return whether what was made here and the broker talk; never blocks, from any thread."""
+        ...
+
+
+def health_of(broker: Broker | None, away: str | None) -> Health:
+    """Return how a process stands that waits for its topics, for the reason given, or has connected."""
+    if away is not None:
+        return Health("waiting", away)
+    return Health() if broker is None else broker.health()
 
 
 class Connect(Protocol):

@@ -155,15 +155,19 @@ class Transaction:
         if following is None:
             raise IllegalTransition(f"{event.value} cannot happen in state {self._state.value}")
         if self._state is State.STARTING and event is Event.ABANDONED:
-            # It was left while it started: it may finish that later, and fence its successor, once.
-            self._late_starters += 1
+            # It was left while it started: it may finish that later, and fence its successor.
+            self.expect_fences(1)
         self._state = following
         return following
 
-    def forgive_fence(self) -> bool:
-        """Return whether a fence may come from a producer that was left behind, rather than from another process.
+    def expect_fences(self, count: int) -> None:
+        """Note starts that were sent and not answered: each may come late, and fence whoever started after it."""
+        self._late_starters += count
 
-        Each producer that was abandoned while it started is forgiven one fence.
+    def forgive_fence(self) -> bool:
+        """Return whether a fence may come from a late start of our own, rather than from another process.
+
+        Each start that nobody saw end is forgiven one fence.
 
         Examples
         --------

@@ -178,10 +178,15 @@ class LocalBroker(RunsInBlock):
         self._process = ChildProcess("broker", argv, self.directory / "broker.log", locale)
         self._process.start()
         atexit.register(self.kill)  # for systems whose kernel does not end a child with its parent
-        if await_cluster(self._process, self.bootstrap, cluster_id, _START_TIMEOUT_S):
+        if self._is_up(cluster_id):
             return True
         self._process.kill()
         return False
+
+    def _is_up(self, cluster_id: str) -> bool:
+        """Wait until it answers; False where it does not."""
+        assert self._process is not None
+        return await_cluster(self._process, self.bootstrap, cluster_id, _START_TIMEOUT_S)
 
     def _raise_not_started(self, taken: list[int]) -> None:
         log = self.directory / "broker.log"

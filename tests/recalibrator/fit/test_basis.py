@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -123,14 +122,6 @@ def test_a_file_that_names_no_models_takes_all_labels(learned: Recalibrator) -> 
     versions = drive(RephrasedCore(cascade_stream.settings()), WORLD.draw, QUERIES).versions
     assert {version.basis for _, version in versions} == {None}
     assert all(b'"basis"' not in version.to_json() for _, version in versions)
-
-
-def test_a_snapshot_of_a_former_release_goes_on(learned: Recalibrator) -> None:
-    """It does not say what its labels rest on, and has a counter that there is no more."""
-    state: dict[str, Any] = json.loads(learned.snapshot())
-    del state["basis"]
-    state["counters"]["effective_labels"] = 281.5
-    assert Recalibrator.restore(REPHRASED, json.dumps(state).encode()).current == learned.current
 
 
 def test_a_map_made_under_another_prompt_is_refused() -> None:

@@ -406,7 +406,7 @@ def test_leaving_commits_what_was_taken(join: Join) -> None:
 def test_an_outage_left_uncommitted_rows_in_memory(join: Join) -> None:
     """The frames of what had not committed hold them, and an error of the client those, as the group is asked again."""
     join.budget += [Fate.ABORT, Fate.UNSEEN_ABORT]
-    for number in range(1, 9):
+    for number in range(1, 30):
         join.send(TOPICS.results, number, routed(number).to_json())
         join.settle()
     assert not join.budget

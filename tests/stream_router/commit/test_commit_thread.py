@@ -15,7 +15,7 @@ from stream_router.prometheus_metrics import Metrics
 from tests.support.broker_labs import Notes
 from tests.support.clocks import ManualClock
 from tests.support.lives import count_nothing
-from ucci_runtime.broker.memory import MemoryBroker, MemoryCluster, create_topics
+from tests.support.memory_broker.broker import MemoryBroker, MemoryCluster, create_topics
 from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord, Record
 
 GROUP = "router"

@@ -17,9 +17,9 @@ from schemas.routed import RoutedEvent
 from stream_router.gateway import http_api
 from tests.support.answerers import EchoAnswerer
 from tests.support.gateways import RunningGateway, cluster, echo, gateway, gateway_settings
-from ucci_runtime.broker import memory
+from tests.support.memory_broker import broker as memory
+from tests.support.memory_broker.broker import MemoryCluster, MemoryPublisher
 from ucci_runtime.broker.errors import BrokerUnreachable
-from ucci_runtime.broker.memory import MemoryCluster, MemoryPublisher
 from ucci_runtime.broker.records import Record
 
 KEY = "a-key-of-some-length"

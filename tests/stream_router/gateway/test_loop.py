@@ -11,8 +11,8 @@ from typing import Any
 from schemas.settings import Settings
 from tests.support.gateways import RunningGateway, cascade, gateway
 from tests.support.live_recalibrator import live_settings, new_cluster, running
+from tests.support.memory_broker.broker import MemoryCluster
 from tests.support.router_processes import hashed_models
-from ucci_runtime.broker.memory import MemoryCluster
 
 LABELLED = 400
 

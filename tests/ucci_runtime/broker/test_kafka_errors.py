@@ -13,6 +13,7 @@ from ucci_runtime.broker.errors import (
     RecreateProducer,
     Rejoin,
     RetryCall,
+    TopicShrank,
 )
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, translate
 
@@ -24,7 +25,7 @@ from ucci_runtime.broker.kafka_errors import Side, is_fatal, translate
         (KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS), RetryCall),
         (KafkaError(KafkaError.ILLEGAL_GENERATION), Rejoin),
         (KafkaError(KafkaError.UNKNOWN_MEMBER_ID), Rejoin),
-        (KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "", False, False, True), RecreateProducer),
+        (KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "", False, False, True), TopicShrank),
         (KafkaError(KafkaError._FENCED, "", True), Fenced),
         (KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), AccessDenied),
         (KafkaError(KafkaError.UNKNOWN, "", True), RecreateProducer),

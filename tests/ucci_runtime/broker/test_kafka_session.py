@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from ucci_runtime.broker.kafka_session import KafkaTransactionSession, SessionCl
 from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
 from ucci_runtime.broker.ports import Aborted, Committed, GroupOffsets, Unknown
 from ucci_runtime.broker.records import Count, Input, OffsetCommit, OutputRecord
+from ucci_runtime.broker.unanswered import TRANSACTIONAL
 
 RECORD = OutputRecord("out", b"k", b"v", (("h", b"1"),))
 OFFSETS = {Input("in", 2): OffsetCommit(8, "note")}
@@ -30,38 +32,60 @@ FENCED = KafkaError(KafkaError._FENCED, "newer", True)
 SPOILT = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "large", False, False, True)
 DENIED = KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no", True)
 
+REQUESTS = {
+    "init_transactions": ("InitProducerId",),
+    "send_offsets_to_transaction": ("AddOffsetsToTxn", "AddPartitionsToTxn", "TxnOffsetCommit"),
+    "commit_transaction": ("Produce", "EndTxn"),
+    "abort_transaction": ("EndTxn",),
+}
+"""What each call sends."""
+
 
 class ScriptedProducer:
-    """Raises what the script holds for a call, once each."""
+    """Raises what the script holds for a call, once each; logs the requests behind those that return."""
 
     script: ClassVar[dict[str, list[KafkaError]]] = {}
     calls: ClassVar[list[str]] = []
     made: ClassVar[int] = 0
+    unanswered: ClassVar[list[str]] = []
+    """Kinds of requests that are sent twice and answered once, each in turn."""
 
     def __init__(self, properties: dict[str, Any]) -> None:
         type(self).made += 1
+        self._log = properties["logger"].log
+        self._numbers = itertools.count(1)
+
+    def poll(self, _timeout_s: float) -> None:
+        """Nothing is reported on the side."""
+
+    def list_topics(self, *_: Any) -> None:
+        """It is connected from the beginning."""
+
+    def _exchange(self, kind: str) -> None:
+        number = next(self._numbers)
+        self._line("SEND", f"Sent {kind}Request (v1, 36 bytes @ 0, CorrId {number})")
+        if self.unanswered and self.unanswered[-1] == kind:
+            self.unanswered.pop()
+            self._exchange(kind)
+        else:
+            self._line("RECV", f"Received {kind}Response (v1, 6 bytes, CorrId {number}, rtt 1.50ms)")
+
+    def _line(self, facility: str, text: str) -> None:
+        self._log(10, "%s [%s] %s", facility, "rdkafka#producer-1", f"[thrd:TxnCoordinator]: TxnCoordinator/1: {text}")
 
     def __getattr__(self, name: str) -> Any:
         def call(*_: Any, **__: Any) -> None:
             self.calls.append(name)
             if self.script.get(name):
                 raise KafkaException(self.script[name].pop(0))
+            for kind in REQUESTS.get(name, ()):
+                self._exchange(kind)
 
         call.__name__ = name
         return call
 
 
-class ScriptedConsumer:
-    """Stands for the consumer that asks for the group's offsets."""
-
-    def __init__(self, properties: dict[str, Any]) -> None:
-        del properties
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def answer(_consumer: ScriptedConsumer, sources: Iterable[Input], **_: Any) -> GroupOffsets:
+def answer(_properties: object, sources: Iterable[Input], **_: Any) -> GroupOffsets:
     """Answer that nothing was committed."""
     return dict.fromkeys(sources)
 
@@ -86,9 +110,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[KafkaError]]:
     monkeypatch.setattr(ScriptedProducer, "script", {})
     monkeypatch.setattr(ScriptedProducer, "calls", [])
     monkeypatch.setattr(ScriptedProducer, "made", 0)
+    monkeypatch.setattr(ScriptedProducer, "unanswered", [])
     monkeypatch.setattr(producer, "Producer", ScriptedProducer)
     monkeypatch.setattr(kafka_session, "BACKOFF_S", (0.0, 0.0))
-    monkeypatch.setattr(kafka_session, "Consumer", ScriptedConsumer)
     monkeypatch.setattr(kafka_session, "ask_group_offsets", answer)
     monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 600.0)
     return ScriptedProducer.script
@@ -139,6 +163,45 @@ def test_stale_generation_aborts_and_keeps_the_producer(
     assert ScriptedProducer.made == 1
 
 
+@pytest.mark.parametrize("kind", sorted(TRANSACTIONAL - {"InitProducerId"}))
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_request_without_answer_raises_the_epoch(
+    script: dict[str, list[KafkaError]], session: KafkaTransactionSession, kind: str, *, is_committed: bool
+) -> None:
+    """Sent twice and answered once: the first one could arrive in the next transaction of its producer."""
+    if not is_committed:
+        script["commit_transaction"] = [GENERATION]
+    session.start()
+    ScriptedProducer.unanswered += [kind]
+    session.commit([RECORD], OFFSETS, "group")
+    assert ScriptedProducer.made == (2 if not ScriptedProducer.unanswered else 1)
+    session.commit([RECORD], OFFSETS, "group")
+    assert ScriptedProducer.made == 2
+
+
+def test_a_client_that_logs_otherwise_raises_each_epoch(
+    script: dict[str, list[KafkaError]], session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the log does not show answered counts as unanswered: each commit is slow then, and none is wrong."""
+    monkeypatch.setattr(ScriptedProducer, "_line", lambda *_: None)
+    for _ in range(3):
+        assert session.commit([RECORD], OFFSETS, "group") == Committed((RECORD,))
+    assert ScriptedProducer.made == 4
+
+
+def test_a_late_start_of_our_own_fences_once(
+    script: dict[str, list[KafkaError]], session: KafkaTransactionSession
+) -> None:
+    """A start that was not answered may come late: its fence is forgiven, the next one is another process's."""
+    ScriptedProducer.unanswered += ["InitProducerId"]
+    session.start()
+    script["commit_transaction"] = [FENCED]
+    assert isinstance(session.commit([RECORD], OFFSETS, "group"), Unknown)
+    script["commit_transaction"] = [FENCED]
+    with pytest.raises(Fenced):
+        session.commit([RECORD], OFFSETS, "group")
+
+
 def test_spoilt_producer_is_replaced_first(
     script: dict[str, list[KafkaError]], session: KafkaTransactionSession
 ) -> None:
@@ -148,6 +211,48 @@ def test_spoilt_producer_is_replaced_first(
     assert ScriptedProducer.made == 2
     assert not session.hangs, "no call of it is stuck"
     session.commit([RECORD], OFFSETS, "group")
+
+
+def test_a_dead_broker_held_each_new_producer_for_seconds(
+    script: dict[str, list[KafkaError]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topics were checked at each, which asked the dead one; only a record too large is a reason to check them."""
+    monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
+    asked = list[str]()
+
+    def room() -> int:
+        asked.append("limit")
+        return LIMIT // 2
+
+    made = KafkaTransactionSession(
+        "join", SessionClients(lambda limit: {"message.max.bytes": limit}, {}, room), LIMIT, stage_counts(), Event()
+    )
+    script["send_offsets_to_transaction"] = [TIMED_OUT]
+    assert isinstance(made.commit([RECORD], OFFSETS, "group"), Unknown)
+    assert asked == []
+    script["commit_transaction"] = [SPOILT]
+    assert isinstance(made.commit([RECORD], OFFSETS, "group"), Unknown)
+    assert asked == ["limit"]
+
+
+def test_a_slow_broker_is_waited_for_longer_in_the_end(
+    script: dict[str, list[KafkaError]], session: KafkaTransactionSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that has lost its way is left behind soon, but not one after the other where each call takes seconds."""
+    waited = list[float]()
+
+    def call(_calls: WatchedCalls, deadline_s: float, function: Any, *args: Any) -> Any:
+        waited.append(deadline_s)
+        return function(*args)
+
+    monkeypatch.setattr(WatchedCalls, "call", call)
+    monkeypatch.setattr(producer, "REPEAT_BUDGET_S", 0.0)
+    monkeypatch.setattr(kafka_session, "BACKOFF_S", (0.0, 0.0))
+    script["send_offsets_to_transaction"] = [TIMED_OUT, TIMED_OUT, TIMED_OUT]
+    for _ in range(4):
+        session.commit([RECORD], OFFSETS, "group")
+    assert list(dict.fromkeys(waited)) == [producer.WATCHDOG_S, producer.PATIENT_WATCHDOG_S]
+    assert session.commit([RECORD], OFFSETS, "group") == Committed((RECORD,))
 
 
 def test_hopeless_call_replaces_the_producer(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -285,10 +284,3 @@ def test_a_restored_core_continues_with_its_trial(core: Recalibrator) -> None:
     assert again.current is not None
     assert again.current.to_json() == core.current.to_json()
     assert again.snapshot() == core.snapshot()
-
-
-def test_a_snapshot_of_a_former_release_has_no_trial(core: Recalibrator) -> None:
-    state = json.loads(core.snapshot())
-    del state["trials"]
-    again = Recalibrator.restore(settings(), json.dumps(state).encode())
-    assert (again.trial, again.status().trial) == (None, None)

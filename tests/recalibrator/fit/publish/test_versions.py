@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from recalibrator.core import Recalibrator
+from schemas.calibration import CalibrationVersion, Hold
 from schemas.event import MAX_INTEGER
 from tests.support.cascade_stream import START, drive, example, settings, typo_world
 from tests.support.orders import MAP, note, order
@@ -96,14 +97,41 @@ def test_the_status_keeps_what_became_of_commands(bootstrapped: Recalibrator) ->
 def test_pin_holds_a_version_through_drift_until_unpin() -> None:
     core = Recalibrator(settings())
     drive(core, WORLD.draw, 1_500)
-    held = core.current
-    assert held is not None
-    assert order(core, "pin") is None
+    before = core.current
+    held = order(core, "pin")
     assert core.status().state == "pinned"
     assert not drive(core, WORLD.draw, 1_500, first=1_500).versions
+    assert before is not None
     assert core.current == held
+    assert held is not None
+    assert decides(held) == decides(before)
     order(core, "unpin")
     assert drive(core, WORLD.draw, 1_000, first=3_000).versions
+
+
+def decides(version: CalibrationVersion) -> tuple[Any, ...]:
+    return version.map, version.uncertainty_threshold, version.exploration_probability, version.state
+
+
+@pytest.mark.parametrize(("begin", "end", "what"), [("pin", "unpin", "pinned"), ("pause", "resume", "paused")])
+def test_a_hold_stands_in_what_is_published(bootstrapped: Recalibrator, begin: str, end: str, what: str) -> None:
+    """One version says who began it and another one that nothing holds any more; both decide as the one before."""
+    before = bootstrapped.current
+    held = order(bootstrapped, begin, reason="night shift")
+    fitted = order(bootstrapped, "bootstrap", map=MAP)
+    released = order(bootstrapped, end)
+    for version, of in ((held, before), (released, fitted)):
+        assert version is not None
+        assert of is not None
+        assert decides(version) == decides(of)
+        assert (version.parent_version, version.evidence.details["content_of"]) == (of.version, of.version)
+    assert held is not None
+    assert held.holds == {what: Hold(action=begin, issued_by="me", issued_at=START, reason="night shift")}
+    assert fitted is not None
+    assert fitted.holds == held.holds
+    assert released is not None
+    assert b"holds" not in released.to_json()
+    assert order(bootstrapped, end) is None
 
 
 def test_pin_of_a_former_version_republishes_it(bootstrapped: Recalibrator) -> None:
@@ -119,7 +147,7 @@ def test_pause_stops_automatic_versions_until_resume() -> None:
     core = Recalibrator(settings())
     order(core, "pause")
     assert not drive(core, WORLD.draw, 600).versions
-    assert core.status().sentence == "Both models answer every query: new versions are paused."
+    assert core.status().sentence.startswith("Both models answer every query: new versions are paused. Paused since ")
     assert order(core, "refit") is not None
     assert core.status().state == "paused"
     order(core, "resume")

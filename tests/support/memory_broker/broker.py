@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from threading import Event, RLock
 from typing import Protocol
 from zlib import crc32
 
 from schemas.topics import TOPICS, Topic
-from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, Fenced, OffsetsBeyondLog, TopicsUnusable
-from ucci_runtime.broker.memory_groups import Group, GroupMetadata, Member, Step
-from ucci_runtime.broker.memory_logs import (
+from tests.support.memory_broker.groups import Group, GroupMetadata, Member, Step
+from tests.support.memory_broker.logs import (
     MAX_METADATA_CHARS,
     OpenTransaction,
     PartitionLog,
@@ -26,6 +26,8 @@ from ucci_runtime.broker.memory_logs import (
     TransactionEnd,
     end_transaction,
 )
+from ucci_runtime.broker.contact import Health
+from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable, Fenced, OffsetsBeyondLog, TopicsUnusable
 from ucci_runtime.broker.ports import (
     MAX_POLLED,
     Aborted,
@@ -38,6 +40,7 @@ from ucci_runtime.broker.ports import (
     Unknown,
 )
 from ucci_runtime.broker.records import Count, EndReached, Header, Input, Lag, OffsetCommit, OutputRecord, Record
+from ucci_runtime.broker.unanswered import END, INITIALISE, UnansweredRequests
 from ucci_runtime.clock import Clock
 
 TRANSACTION_TIMEOUT_S = 10.0
@@ -72,8 +75,41 @@ class Fate(Enum):
 
     CRASH_AFTER = "crash_after"
 
+    LATE_COMMIT = "late_commit"
+    """It is committed by a second EndTxn; the first one arrives in the next transaction of its producer."""
+
+    LATE_ABORT = "late_abort"
+
 
 FAULTS = tuple(fate for fate in Fate if fate is not Fate.COMMIT)
+
+
+class Request(Enum):
+    """What a producer sends between the beginning of a transaction and its end."""
+
+    ADD_OFFSETS = "AddOffsetsToTxn"
+    SEND_OFFSETS = "TxnOffsetCommit"
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    PRODUCE = "Produce"
+
+
+REQUESTS = tuple(Request)
+"""As the client sends them: records wait for their partitions, and the offsets overtake them."""
+
+
+class _Refused(Exception):
+    """The coordinator's transaction is not what this request takes it to be (INVALID_TXN_STATE)."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What one transaction is to hold, and what has become of it."""
+
+    records: Sequence[OutputRecord]
+    offsets: Mapping[Input, OffsetCommit]
+    group: object
+    written: Sequence[OutputRecord | None] = ()
+    refusal: str | None = None
 
 
 class Faults(Protocol):
@@ -81,6 +117,14 @@ class Faults(Protocol):
 
     def fate(self) -> Fate:
         """Return what becomes of the next transaction."""
+        ...
+
+    def order(self) -> Sequence[Request]:
+        """Return the requests of the next transaction, in the order in which they arrive."""
+        ...
+
+    def moment(self) -> int:
+        """Return before which of these what is late arrives, or the process ends; their number is after the last."""
         ...
 
     def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
@@ -98,6 +142,14 @@ class NoFaults:
     def fate(self) -> Fate:
         """Return that the transaction is committed."""
         return Fate.COMMIT
+
+    def order(self) -> Sequence[Request]:
+        """Return the client's usual order."""
+        return REQUESTS
+
+    def moment(self) -> int:
+        """Return that all have arrived."""
+        return len(REQUESTS)
 
     def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
         """Return all partitions, in order."""
@@ -132,6 +184,18 @@ class DrawnFaults:
             return Fate.COMMIT
         self.left -= 1
         return FAULTS[int(self._draw() * len(FAULTS))]
+
+    def order(self) -> Sequence[Request]:
+        """Return one of the orders in which what was added comes before what is sent."""
+        offsets, outputs, found = list(REQUESTS[:2]), list(REQUESTS[2:]), []
+        while offsets or outputs:
+            left = len(offsets) + len(outputs)
+            found.append((offsets if self._draw() * left < len(offsets) else outputs).pop(0))
+        return found
+
+    def moment(self) -> int:
+        """Return any moment."""
+        return int(self._draw() * (len(REQUESTS) + 1))
 
     def mixed(self, sources: Sequence[Input]) -> Sequence[Input]:
         """Return some of the partitions, in any order, at least one."""
@@ -168,6 +232,10 @@ class MemoryCluster:
         self.groups: dict[str, Group] = {}
         self.epochs: dict[str, int] = {}
         self.open: dict[str, OpenTransaction] = {}
+        self.ended: dict[str, TransactionEnd] = {}
+        """How the latest transaction of each id ended."""
+        self.late: dict[str, tuple[int, TransactionEnd]] = {}
+        """Ends that are still on the network, with the epochs that they were sent under."""
 
     # --- topics ---
 
@@ -259,6 +327,7 @@ class MemoryCluster:
         """End the open transaction of an id, if there is one."""
         transaction = self.open.pop(transactional_id, None)
         if transaction is not None:
+            self.ended[transactional_id] = end
             committed = end_transaction(transaction, end)
             if committed:
                 self.group(transaction.group).offsets.update(committed)
@@ -347,7 +416,7 @@ class MemoryBroker:
 
     def topic_reader(
         self,
-        name: str,  # noqa: ARG002 part of the protocol
+        name: str,
         topics: Sequence[str],
         *,
         tail: int | None = None,
@@ -355,9 +424,13 @@ class MemoryBroker:
         """Return a reader of whole topics, or of their ends."""
         return MemoryTopicReader(self.cluster, topics, tail)
 
-    def publisher(self, name: str) -> MemoryPublisher:  # noqa: ARG002 part of the protocol
+    def publisher(self, name: str) -> MemoryPublisher:
         """Return a publisher."""
         return MemoryPublisher(self.cluster)
+
+    def health(self) -> Health:
+        """Return that all is well: nothing is away in memory."""
+        return Health()
 
 
 def memory_connect(cluster: MemoryCluster, faults: Faults | None = None) -> Connect:
@@ -367,8 +440,8 @@ def memory_connect(cluster: MemoryCluster, faults: Faults | None = None) -> Conn
         instance_id: str,
         *,
         count: Count,
-        on_final: Callable[[BrokerError], None],  # noqa: ARG001 part of the protocol: nothing fails on the side here
-        closing: Event,  # noqa: ARG001 part of the protocol: nothing is waited for
+        on_final: Callable[[BrokerError], None],
+        closing: Event,
     ) -> MemoryBroker:
         return MemoryBroker(cluster, instance_id, count, faults)
 
@@ -559,6 +632,7 @@ class MemoryTransactionSession:
         self._faults = faults
         self._max_record_bytes = max_record_bytes
         self._epoch = 0
+        self._requests = UnansweredRequests()
 
     @property
     def is_started(self) -> bool:
@@ -568,6 +642,8 @@ class MemoryTransactionSession:
     def start(self) -> None:
         """Fence the process that ran under this name before."""
         self._epoch = self._cluster.take_over(self._id)
+        self._requests = UnansweredRequests()
+        self._exchange(INITIALISE)
 
     def commit(
         self, records: Sequence[OutputRecord], offsets: Mapping[Input, OffsetCommit], group: object
@@ -578,26 +654,26 @@ class MemoryTransactionSession:
         with self._cluster.lock:
             self._cluster.expire()
             self._check_epoch()
-            fate = self._faults.fate()
+            fate, moment = self._faults.fate(), self._faults.moment()
             if fate is Fate.CRASH_BEFORE:
                 raise ProcessCrashed
-            transaction = self._cluster.begin(self._id)
-            written = [self._write(record, transaction) for record in records]
-            refusal = self._send_offsets(transaction, offsets, group)
-            if None in written:
-                return self._replaced("a record is too large", offsets)
-            if refusal is not None or fate is Fate.ABORT:
-                self._cluster.end(self._id, TransactionEnd.ABORTED)
-                return Aborted(refusal or "aborted as drawn", refusal == _METADATA_TOO_LONG)
-            if fate is Fate.CRASH_OPEN:
-                raise ProcessCrashed
-            if fate is not Fate.UNSEEN_ABORT:
-                self._cluster.end(self._id, TransactionEnd.COMMITTED)
+            sent = _Sent(records, offsets, group)
+            aborts = fate in (Fate.ABORT, Fate.LATE_ABORT)
+            try:
+                self._send(sent, fate, moment)
+                if None in sent.written:
+                    return self._replaced("a record is too large", offsets)
+                if (records or offsets) and (fate is not Fate.UNSEEN_ABORT or sent.refusal is not None):
+                    self._end(fate, commits=sent.refusal is None and not aborts)
+            except _Refused:
+                return self._replaced("another request has ended it", offsets)
+            if sent.refusal is not None or aborts:
+                return Aborted(sent.refusal or "aborted as drawn", sent.refusal == _METADATA_TOO_LONG)
         if fate is Fate.CRASH_AFTER:
             raise ProcessCrashed
         if fate in (Fate.UNSEEN_COMMIT, Fate.UNSEEN_ABORT):
             return self._replaced("unseen as drawn", offsets)
-        return Committed(tuple(record for record in written if record is not None))
+        return Committed(tuple(record for record in sent.written if record is not None))
 
     def serve(self) -> None:
         """Nothing is reported on the side."""
@@ -609,29 +685,83 @@ class MemoryTransactionSession:
         if self._cluster.epochs[self._id] != self._epoch:
             raise Fenced("another process runs under this instance id")
 
-    def _write(self, record: OutputRecord, transaction: OpenTransaction) -> OutputRecord | None:
+    def _send(self, sent: _Sent, fate: Fate, moment: int) -> None:
+        """Send one request after the other; what is late arrives, and what ends the process does, where drawn."""
+        for number, request in enumerate([*self._faults.order(), None]):
+            if number == moment:
+                self._deliver_late()
+                if fate is Fate.CRASH_OPEN:
+                    raise ProcessCrashed
+                if fate is Fate.UNSEEN_ABORT:
+                    return
+            if request in (Request.ADD_OFFSETS, Request.SEND_OFFSETS):
+                if sent.offsets and sent.refusal is None:
+                    self._send_offsets(sent, request)
+            elif request is not None and sent.records:
+                self._send_records(sent, request)
+
+    def _deliver_late(self) -> None:
+        """Let an end that was on the network arrive: it ends what is open, unless the epoch was raised meanwhile."""
+        epoch, end = self._cluster.late.pop(self._id, (0, TransactionEnd.ABORTED))
+        if epoch == self._cluster.epochs[self._id]:
+            self._cluster.end(self._id, end)
+
+    def _open(self) -> OpenTransaction:
+        return self._cluster.open.get(self._id) or self._cluster.begin(self._id)
+
+    def _send_offsets(self, sent: _Sent, request: Request) -> None:
+        """Add the offsets to the transaction, or note why the group refuses them."""
+        if request is Request.ADD_OFFSETS:
+            self._open().group = self._name
+            return
+        transaction = self._cluster.open.get(self._id)
+        if transaction is None or not transaction.group:
+            raise _Refused
+        if not self._cluster.group(self._name).accepts(sent.group):
+            sent.refusal = "the group has moved on"
+        elif any(len(found.metadata) > self._cluster.max_metadata_chars for found in sent.offsets.values()):
+            sent.refusal = _METADATA_TOO_LONG
+        else:
+            transaction.offsets.update(sent.offsets)
+
+    def _send_records(self, sent: _Sent, request: Request) -> None:
+        """Add the records' partitions to the transaction, then the records."""
+        if request is Request.ADD_PARTITIONS:
+            fitting = [self._fitting(record) for record in sent.records]
+            sent.written = fitting
+            self._open().partitions |= {self._cluster.place(one.topic, one.key) for one in fitting if one is not None}
+            return
+        transaction = self._cluster.open.get(self._id)
+        for record in sent.written:
+            if record is not None:
+                place = self._cluster.place(record.topic, record.key)
+                if transaction is None or place not in transaction.partitions:
+                    raise _Refused
+                self._cluster.append(place, record.key, record.value, headers=record.headers, writer=transaction)
+
+    def _fitting(self, record: OutputRecord) -> OutputRecord | None:
+        """Return the record, or what it names to be written instead where it is too large."""
         written: OutputRecord | None = record
         while written is not None and written.size_bytes > self._max_record_bytes:
             written = None if written.instead is None else written.instead(self._max_record_bytes)
-        if written is None:
-            return None
-        place = self._cluster.place(written.topic, written.key)
-        self._cluster.append(place, written.key, written.value, headers=written.headers, writer=transaction)
         return written
 
-    def _send_offsets(
-        self, transaction: OpenTransaction, offsets: Mapping[Input, OffsetCommit], group: object
-    ) -> str | None:
-        """Add the offsets to the transaction; return why they are refused, if they are."""
-        if not offsets:
-            return None
-        if not self._cluster.group(self._name).accepts(group):
-            return "the group has moved on"
-        if any(len(found.metadata) > self._cluster.max_metadata_chars for found in offsets.values()):
-            return _METADATA_TOO_LONG
-        transaction.group = self._name
-        transaction.offsets.update(offsets)
-        return None
+    def _end(self, fate: Fate, *, commits: bool) -> None:
+        """End the transaction; where the first EndTxn is late, by a second one."""
+        end = TransactionEnd.COMMITTED if commits else TransactionEnd.ABORTED
+        if fate in (Fate.LATE_COMMIT, Fate.LATE_ABORT):
+            self._requests.sent(END, self._id, 0)
+            self._cluster.late[self._id] = (self._epoch, end)
+        if self._id not in self._cluster.open and self._cluster.ended.get(self._id, end) is not end:
+            raise _Refused
+        self._cluster.end(self._id, end)
+        self._exchange(END)
+        if self._requests.may_arrive:
+            self.start()
+
+    def _exchange(self, kind: str) -> None:
+        self._requests.sent(kind, self._id, 1)
+        self._requests.answered(kind, self._id, 1)
 
     def _replaced(self, reason: str, offsets: Iterable[Input]) -> Unknown:
         self.start()

@@ -27,12 +27,21 @@ class TransactionEnd(Enum):
 
 @dataclass(eq=False, slots=True)
 class OpenTransaction:
-    """One transaction of a transactional id, until long after its end."""
+    """One transaction of a transactional id, until long after its end.
+
+    Parameters
+    ----------
+    group : str
+        Whose offsets it takes; empty until that was asked for.
+    partitions : set of Input
+        Those that it takes records for.
+    """
 
     transactional_id: str
     opened_at_s: float
     end: TransactionEnd = TransactionEnd.OPEN
     group: str = ""
+    partitions: set[Input] = field(default_factory=set)
     offsets: dict[Input, OffsetCommit] = field(default_factory=dict)
     logs: dict[Input, PartitionLog] = field(default_factory=dict)
 

@@ -1,0 +1,291 @@
+"""Brokers that stand still: how long each service takes to come back, and what `/healthz` says meanwhile.
+
+The broker of a whole service under steady traffic is stopped (SIGSTOP) for seconds to a minute, with the time-outs that
+the product has by default. Several services run at once, each with a broker of its own: a pause costs no CPU.
+
+Example: python -m tests.faults.stalls --pauses 200 --parallel 4 --json stalls.json
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Thread
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tests.faults.arena import SESSION_S, Arena, arena
+from tests.faults.report import ROOT, commit, machine_class
+from tests.support.replicated_broker import three_brokers
+from ucci_stream.local.broker_probe import pick_port
+from ucci_stream.local.kafka_install import broker_properties, properties_text
+from ucci_stream.local.kafka_node import LocalBroker
+
+SESSION_DEFAULT_S = 20.0
+RATE = 5.0
+BACK_S = 90.0
+"""After which a service counts as one that does not come back."""
+
+TROUBLE_S = ((9.0, 14.0), (26.0, 30.0))
+"""Lengths of pauses after which services were seen to stay away or to end: around the broker's session of 9 s, and as a
+member rejoins after its own of 20 s."""
+
+_SAMPLE_S = 1.0
+_BETWEEN_S = 6.0
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class StalledBroker(LocalBroker):
+    """A node that the controller gives up after 9 s without a sign of life, as clusters do by default."""
+
+    def _choose_ports(self) -> None:
+        port, controller_port = pick_port(), pick_port()
+        session = {"broker.session.timeout.ms": "9000"}
+        settings = broker_properties(str(self.directory / "data"), port, controller_port) | session
+        (self.directory / "server.properties").write_text(properties_text(settings), encoding="ascii")
+        self._ports = (port, controller_port)
+        self.bootstrap = f"127.0.0.1:{port}"
+
+
+class Probes(Thread):
+    """Asks every process of an arena for its health once a second."""
+
+    def __init__(self, stage: Arena, ports: Mapping[str, int]) -> None:
+        super().__init__(name="probes", daemon=True)
+        self._stage = stage
+        self._ports = ports
+        self._over = Event()
+        self.alive_s: dict[str, float] = defaultdict(float)
+        """The longest time in which a process called itself alive and committed nothing."""
+        self.said: Counter[str] = Counter()
+
+    def run(self) -> None:
+        """Ask until the end; queries come all the time, so a process that works commits."""
+        since_s: dict[str, float] = {}
+        commits_ms: dict[str, int] = {}
+        while not self._over.wait(_SAMPLE_S):
+            for name, port in self._ports.items():
+                said, latest_ms, now_s = _health(port), self._stage.latest_ms(name), time.monotonic()
+                self.said[said] += 1
+                if said != "alive" or latest_ms != commits_ms.get(name):
+                    since_s[name] = now_s
+                commits_ms[name] = latest_ms
+                self.alive_s[name] = max(self.alive_s[name], now_s - since_s.setdefault(name, now_s))
+
+    def close(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def _health(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=_SAMPLE_S) as answer:
+            return str(json.load(answer)["status"])
+    except urllib.error.HTTPError as error:
+        return str(json.load(error)["status"])
+    except (OSError, ValueError):
+        return "no answer"
+
+
+def length_s(draw: random.Random, shortest_s: float, longest_s: float) -> float:
+    """Draw the length of a pause: half of them where trouble was seen."""
+    low, high = draw.choice((*TROUBLE_S, *((shortest_s, longest_s),) * 2))
+    return min(max(draw.uniform(low, high), shortest_s), longest_s)
+
+
+@contextmanager
+def served(directory: Path, seed: int, brokers: int) -> Iterator[tuple[Arena, list[LocalBroker]]]:
+    """Run a whole service with the product's own time-outs on one broker or three."""
+    if brokers == 1:
+        with StalledBroker(directory / "kafka") as broker, arena(broker, directory, seed, rate=RATE) as stage:
+            yield stage, [broker]
+    else:
+        with three_brokers(directory / "kafka") as cluster:
+            nodes = list(cluster.nodes)
+            with arena(nodes[0], directory, seed, rate=RATE) as stage:
+                yield stage, [*nodes]
+
+
+def with_own_time_outs(stage: Arena) -> dict[str, int]:
+    """Give the processes the default session and a port for probes each; return the ports."""
+    text = stage.config.read_text().replace(f"= {int(SESSION_S * 1_000)}\n", f"= {int(SESSION_DEFAULT_S * 1_000)}\n")
+    stage.config.write_text(text)
+    ports = {}
+    for name, child in stage.children.items():
+        key = "UCCI_ROUTER__HTTP_PORT" if name.startswith("router") else "UCCI_RECALIBRATOR__PROBE_PORT"
+        ports[name] = pick_port()
+        child.orders = replace(child.orders, environment={**child.orders.environment, key: str(ports[name])})
+    return ports
+
+
+def pause(stage: Arena, broker: LocalBroker, seconds: float, *, kills: bool) -> dict[str, Any]:
+    """Stop the broker for a while, or kill and restart it; return when each process committed again, and who ended."""
+    ended_before = len(stage.ended)
+    if kills:
+        broker.kill()
+        broker.start()
+    else:
+        broker.freeze()
+        time.sleep(seconds)
+        broker.thaw()
+    thawed_s = time.monotonic()
+    back: dict[str, float | None] = {}
+    with ThreadPoolExecutor(len(stage.children)) as waiting:
+        found = {name: waiting.submit(stage.recovery_s, name, thawed_s, BACK_S) for name in stage.children}
+    for name, one in found.items():
+        back[name] = None if one.exception() else round(one.result(), 2)
+    ended = [one.how for one in stage.ended[ended_before:]]
+    return {"pause_s": 0.0 if kills else round(seconds, 1), "kill": kills, "back_s": back, "ended": ended}
+
+
+def one_service(
+    pauses: int, restarts: int, seed: int, bounds_s: tuple[float, float], brokers: int
+) -> Iterator[dict[str, Any]]:
+    """Run one service through its share of pauses; yield each, and at last what the probes and the judge say."""
+    draw = random.Random(seed)
+    turns = [False] * pauses + [True] * restarts
+    # The first pause comes soon after the start, where clients know least.
+    turns[1:] = draw.sample(turns[1:], len(turns) - 1)
+    directory = Path(tempfile.mkdtemp(prefix="ucci-stalls-"))
+    with served(directory, seed, brokers) as (stage, nodes):
+        probes = Probes(stage, with_own_time_outs(stage))
+        stage.start()
+        probes.start()
+        for kills in turns:
+            yield pause(stage, draw.choice(nodes), length_s(draw, *bounds_s), kills=kills)
+            time.sleep(draw.uniform(0.0, _BETWEEN_S))
+        probes.close()
+        _, findings = stage.judge()
+        yield {
+            "alive_without_commit_s": {name: round(found, 1) for name, found in probes.alive_s.items()},
+            "health": dict(probes.said),
+            # The senders' small world sets off a drift alarm now and then, faults or not: see docs/results/chaos.md.
+            "findings": [f"{one.harm}: {one.what}" for one in findings if not one.what.startswith("drift is")],
+            "queries": len(stage.senders.queries),
+            "logs": str(directory),
+        }
+
+
+@app.command()
+def stalls(
+    pauses: Annotated[int, typer.Option(help="How often to stop a broker.")] = 40,
+    restarts: Annotated[int, typer.Option(help="How often to kill a broker and start it again, in between.")] = 0,
+    shortest_s: Annotated[float, typer.Option("--from", help="Seconds of the shortest pause.")] = 5.0,
+    longest_s: Annotated[float, typer.Option("--to", help="Seconds of the longest pause.")] = 60.0,
+    brokers: Annotated[int, typer.Option(help="1, or 3 of which one is stopped.")] = 1,
+    parallel: Annotated[int, typer.Option(help="Services at once, each with brokers of its own.")] = 4,
+    seed: Annotated[int, typer.Option()] = 7,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the report to this file.")] = None,
+    is_part: Annotated[bool, typer.Option("--part", hidden=True)] = False,
+) -> None:
+    """Stop brokers for a while, and report when each service came back; exit code 1 where one did not.
+
+    Example: python -m tests.faults.stalls --pauses 200 --restarts 100 --json stalls.json
+    """
+    if is_part:
+        for line in one_service(pauses, restarts, seed, (shortest_s, longest_s), brokers):
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
+        return
+    began_s = time.monotonic()
+    bounds = ("--from", str(shortest_s), "--to", str(longest_s), "--brokers", str(brokers))
+    parts = [
+        [
+            *(sys.executable, "-m", "tests.faults.stalls", "--part", "--seed", str(seed * 1_000 + number), *bounds),
+            *("--pauses", str(len(range(number, pauses, parallel)))),
+            *("--restarts", str(len(range(number, restarts, parallel)))),
+        ]
+        for number in range(min(parallel, pauses))
+    ]
+    found: list[dict[str, Any]] = []
+    with ThreadPoolExecutor(len(parts)) as running:
+        for done in [running.submit(_follow, argv, found, pauses + restarts, began_s) for argv in parts]:
+            done.result()
+    made = document(found, began_s, seed, f"python -m tests.faults.stalls {' '.join(sys.argv[1:])}")
+    if json_file is not None:
+        json_file.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    output = Console(width=None if sys.stdout.isatty() else 110)
+    output.print(_table(made))
+    for line in (*made["ended"], *made["never_back"], *made["findings"]):
+        output.print(line)
+    raise typer.Exit(bool(made["never_back"] or made["findings"]))
+
+
+def _follow(argv: list[str], found: list[dict[str, Any]], total: int, began_s: float) -> None:
+    """Take one part's lines as they come, and say how far all of them are."""
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as part:
+        assert part.stdout is not None
+        for line in part.stdout:
+            found.append(json.loads(line))
+            done, minutes = sum("back_s" in one for one in found), (time.monotonic() - began_s) / 60.0
+            left = minutes / max(done, 1) * (total - done)
+            sys.stderr.write(f"{done}/{total} in {minutes:.1f} min, {left:.0f} left: {line}")
+    if part.returncode:
+        found.append({"findings": [f"a part ended with {part.returncode}"], "queries": 0, "alive_without_commit_s": {}})
+
+
+def document(found: list[dict[str, Any]], began_s: float, seed: int, command: str) -> dict[str, Any]:
+    """Return all parts as one report."""
+    turns = [one for one in found if "back_s" in one]
+    ends = [one for one in found if "findings" in one]
+    alive_s: dict[str, float] = defaultdict(float)
+    for end in ends:
+        for name, seconds in end["alive_without_commit_s"].items():
+            alive_s[name] = max(alive_s[name], seconds)
+    return {
+        "command": command,
+        "seed": seed,
+        "machine": machine_class(),
+        "commit": commit(),
+        "minutes": round((time.monotonic() - began_s) / 60.0, 1),
+        "pauses": sum(not one["kill"] for one in turns),
+        "restarts": sum(one["kill"] for one in turns),
+        "queries": sum(end["queries"] for end in ends),
+        "alive_without_commit_s": dict(alive_s),
+        "ended": [f"after {one['pause_s']} s: {how}" for one in turns for how in one["ended"]],
+        "never_back": [
+            f"after {one['pause_s']} s: {name}" for one in turns for name, s in one["back_s"].items() if s is None
+        ],
+        "findings": [finding for end in ends for finding in end["findings"]],
+        "turns": turns,
+    }
+
+
+def _table(made: Mapping[str, Any]) -> Table:
+    title = f"{made['pauses']} pauses, {made['restarts']} restarts, {made['queries']} queries in {made['minutes']} min"
+    table = Table(title=f"{title}, seed {made['seed']}, {made['machine']}")
+    for column in ("", "n", "back p50 s", "p95", "max", "never", "ended", "alive without a commit s"):
+        table.add_column(column, justify="right" if column else "left")
+    for name in next(iter(made["turns"]))["back_s"]:
+        for kind, kills in (("pauses", False), ("restarts", True)):
+            turns = [one for one in made["turns"] if one["kill"] is kills]
+            back = [one["back_s"][name] for one in turns if one["back_s"][name] is not None]
+            if back:
+                p50, p95 = np.percentile(back, (50, 95))
+                ended = sum(how.startswith(f"{name} ended") for one in turns for how in one["ended"])
+                figures = (f"{p50:.1f}", f"{p95:.1f}", f"{max(back):.1f}", str(len(turns) - len(back)), str(ended))
+                table.add_row(
+                    f"{name}, {kind}", str(len(turns)), *figures, str(made["alive_without_commit_s"].get(name))
+                )
+    return table
+
+
+if __name__ == "__main__":
+    app()

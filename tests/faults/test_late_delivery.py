@@ -1,0 +1,116 @@
+"""A request that arrives in the next transaction does no harm: the schedules by name (KAFKA-17754).
+
+A connection breaks after EndTxn was sent, the client's second attempt is answered on another, and the first one, same
+producer and same epoch, arrives while the next transaction is under way. Proxies, load balancers and brokers that stand
+still do this. `python -m tests.faults.late_delivery` draws hundreds of such schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.faults import late_schedules as late
+from tests.faults.fault_points import Stage
+from tests.faults.late_delivery import Scene, scene
+from tests.faults.late_schedules import Schedule
+from tests.support.proxied_broker import Proxied, proxied_broker
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(180)]
+
+SEED = 20260501
+ATTEMPTS = 3
+"""A schedule that the process's timing did not let happen is played again."""
+
+Off = tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+    """A broker behind a proxy."""
+    with proxied_broker(tmp_path_factory.mktemp("kafka")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def router(proxied: Proxied, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A router that works under steady traffic; what befell it before is over."""
+    with scene(proxied, tmp_path_factory.mktemp("router"), SEED, "router") as made:
+        yield made
+
+
+@contextmanager
+def stage(proxied: Proxied, factory: pytest.TempPathFactory, struck: Stage, off: Off = ()) -> Iterator[Scene]:
+    with scene(proxied, factory.mktemp(struck), SEED, struck, off) as made:
+        yield made
+
+
+def harm(scene: Scene, schedule: Schedule) -> list[str]:
+    """Play a schedule, and return what was found after it."""
+    for _ in range(ATTEMPTS):
+        outcome = scene.play(schedule)
+        assert not outcome.is_stuck, outcome
+        if outcome.findings or outcome.played.reached == late.STRUCK:
+            break
+    assert outcome.played.reached == late.STRUCK, outcome
+    return [f"{finding.harm}: {finding.what}" for finding in outcome.findings]
+
+
+def test_a_late_commit_loses_no_queued_results(router: Scene) -> None:
+    """It commits the offsets of results that are not written yet."""
+    assert harm(router, late.LATE_COMMIT_BEFORE_RECORDS) == []
+
+
+def test_a_late_commit_and_a_kill_lose_no_results(router: Scene) -> None:
+    """It commits offsets alone, and the router dies before it could write the results."""
+    assert harm(router, late.LATE_COMMIT_AND_KILL) == []
+
+
+def test_a_late_commit_and_silence_lose_no_results(router: Scene) -> None:
+    """It commits offsets alone, and the router gives up the producer, which gets no answer any more."""
+    assert harm(router, late.LATE_COMMIT_AND_SILENCE) == []
+
+
+def test_a_late_abort_loses_no_written_results(router: Scene) -> None:
+    """It takes results back whose offsets follow."""
+    assert harm(router, late.LATE_ABORT_AFTER_RECORDS) == []
+
+
+def test_a_late_commit_and_a_kill_double_no_results(router: Scene) -> None:
+    """It commits results alone, and the router dies before it could send their offsets."""
+    assert harm(router, late.LATE_COMMIT_AFTER_RECORDS) == []
+
+
+def test_a_late_abort_and_a_kill_double_no_results(router: Scene) -> None:
+    """It takes offsets back whose results follow, and the router dies before it sends others."""
+    assert harm(router, late.LATE_ABORT_AFTER_OFFSETS) == []
+
+
+def test_late_offsets_and_a_kill_double_no_results(router: Scene) -> None:
+    """The offsets of the transaction before arrive after those of this one, and count."""
+    assert harm(router, late.LATE_OFFSETS) == []
+
+
+def test_a_late_commit_loses_and_doubles_no_labels(proxied: Proxied, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The join's examples and summaries."""
+    with stage(proxied, tmp_path_factory, "join") as join:
+        assert harm(join, late.LATE_COMMIT_BEFORE_RECORDS) == []
+        assert harm(join, late.LATE_COMMIT_AFTER_RECORDS) == []
+
+
+def test_a_late_commit_loses_and_doubles_no_version(proxied: Proxied, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A version that was published twice has two numbers."""
+    with stage(proxied, tmp_path_factory, "fit") as fit:
+        assert harm(fit, late.LATE_COMMIT_BEFORE_RECORDS) == []
+        assert harm(fit, late.LATE_COMMIT_AFTER_RECORDS) == []
+
+
+def test_without_raised_epochs_results_are_lost_and_doubled(
+    proxied: Proxied, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The negative control: the schedules find what they are there to find."""
+    with stage(proxied, tmp_path_factory, "router", ("raised epoch",)) as router:
+        assert any(one.startswith("lost") for one in harm(router, late.LATE_COMMIT_BEFORE_RECORDS))
+        assert any(one.startswith("doubled") for one in harm(router, late.LATE_COMMIT_AFTER_RECORDS))

@@ -1,0 +1,156 @@
+"""A fit on memory and real snapshot files, driven by hand, and what is sent to it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from recalibrator.decoding import Observation
+from recalibrator.fit.file_snapshots import SnapshotFiles
+from recalibrator.fit.publish.version_topics import TopicVersionLog
+from recalibrator.fit.stage import FitLimits, FitPorts, FitStage, FitTopics
+from schemas.calibration import CalibrationMap, CalibrationVersion, Evidence
+from schemas.command import Command
+from schemas.labelled import LabelledExample
+from schemas.settings import WorkloadSettings
+from tests.support.memory_broker.broker import MemoryTopicReader
+from tests.support.recalibrator_events import FIELDS, START, feedback, routed
+from tests.support.recalibrator_memory import FAULTS, Counts, Crash, Fate, ManualClock, MemoryBroker, MemoryLog
+from tests.support.recalibrator_memory import MemoryTransactions as Transactions
+from tests.support.versions import sealed_version
+from ucci_runtime.broker.records import Input
+
+TOPICS = FitTopics("observations", "calibration", "history", "status", "dead-letters", "trial")
+VERSION_TOPICS = ("calibration", "trial")
+WORKLOADS = ("photo", "audio", "video")
+SETTINGS = {
+    name: WorkloadSettings.model_validate({"name": name, "fields": FIELDS, "target": {"micro_f1": 0.9}})
+    for name in WORKLOADS
+}
+MAP = CalibrationMap(uncertainty=(0.0, 1.0), error_probability=(0.0, 0.9))
+FOREIGN = "foreign"
+
+
+def bootstrap(workload: str, number: int) -> Command:
+    """A command that publishes a version whose threshold tells which command it was."""
+    return Command(
+        workload=workload,
+        action="bootstrap",
+        map=MAP,
+        uncertainty_threshold=number / 1_000,
+        issued_by="test",
+        issued_at=START + timedelta(seconds=number),
+    )
+
+
+def label(workload: str, number: int) -> LabelledExample:
+    return LabelledExample.from_events(routed(number, workload=workload), feedback(number), fields=FIELDS)
+
+
+def act(action: str, number: int, **arguments: Any) -> Command:
+    issued_at = START + timedelta(seconds=number)
+    return Command.model_validate(
+        {"workload": "photo", "action": action, "issued_by": "test", "issued_at": issued_at, **arguments}
+    )
+
+
+class Fit:
+    """A fit on memory and real snapshot files; crashed, rebalanced and made anew at will."""
+
+    def __init__(
+        self, directory: Path, seed: int = 0, faults: int = 0, kept_versions: int = 1_000, key: bytes | None = None
+    ) -> None:
+        self.directory = directory
+        self.draw = random.Random(seed)
+        self.key = key
+        self.budget: list[Fate] = [self.draw.choice(FAULTS) for _ in range(faults)]
+        self.limits = FitLimits(kept_versions=kept_versions)
+        self.settings = SETTINGS
+        self.clock = ManualClock()
+        self.count = Counts()
+        self.broker = MemoryBroker(self.clock)
+        self.broker.create(TOPICS.observations, 2)
+        self.begin()
+
+    def begin(self) -> None:
+        self.log = MemoryLog(self.broker, (TOPICS.observations,), self.draw, self.clock)
+        self.stage = FitStage(
+            frozenset(WORKLOADS),
+            TOPICS,
+            self.limits,
+            FitPorts(
+                self.log,
+                Transactions(self.broker, self.draw, self.budget),
+                SnapshotFiles(self.directory, self.settings),
+                TopicVersionLog(
+                    MemoryTopicReader(self.broker.cluster, VERSION_TOPICS, None),
+                    TOPICS.trial,
+                    () if self.key is None else (self.key,),
+                ),
+            ),
+            clock=self.clock,
+            count=self.count,
+            signing_key=self.key,
+        )
+        self.stage.start()
+
+    def send(self, event: Observation) -> None:
+        self.send_bytes(event.workload, event.to_json())
+
+    def send_bytes(self, workload: str, value: bytes | None) -> None:
+        source = Input(TOPICS.observations, 0 if workload == "photo" else 1)
+        self.broker.append(source, workload.encode(), value, headers=(("trace", b"7"),))
+        if self.draw.random() < 0.3:
+            self.broker.mark(source)
+
+    def publish_foreign(self, workload: str, number: int) -> None:
+        version = sealed_version(
+            workload=workload,
+            version=number,
+            created_at=START,
+            map=MAP,
+            uncertainty_threshold=0.5,
+            threshold=0.45,
+            target=SETTINGS[workload].target,
+            signal=SETTINGS[workload].signal,
+            evidence=Evidence(trigger=FOREIGN),
+        )
+        self.broker.publish(TOPICS.calibration, workload.encode(), version.to_json())
+
+    def turn(self) -> None:
+        try:
+            self.stage.turn()
+        except Crash:
+            self.begin()
+
+    def disturb(self) -> None:
+        event = self.draw.choice(["revoke", "lose", "crash", "lose_state"])
+        try:
+            if event == "revoke":
+                self.log.revoke()
+            elif event == "lose":
+                self.log.lose()
+            else:
+                if event == "lose_state":
+                    shutil.rmtree(self.directory)
+                self.begin()
+        except Crash:
+            self.begin()
+
+    def settle(self) -> None:
+        """Turn until everything is folded and committed, statuses included."""
+        for _ in range(2_000):
+            self.turn()
+            if self.stage.is_ready and self.broker.settled():
+                break
+        else:
+            raise AssertionError("did not settle")
+        for _ in range(60):
+            self.turn()
+
+    def versions(self, workload: str, *, foreign: bool = False) -> list[CalibrationVersion]:
+        found = [CalibrationVersion.from_json(value) for value in self.broker.values(TOPICS.calibration)]
+        return [v for v in found if v.workload == workload and (foreign or v.evidence.trigger != FOREIGN)]

@@ -1,0 +1,79 @@
+"""A client that hears nothing: the broker is away, or this client alone is cut off, and `/healthz` tells which."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ucci_runtime.broker.contact import ASK_S, SILENT_S, UNASSIGNED_S, Contact, Health, health
+
+NOON_S = 1_800_000_000.0
+
+
+def test_healthz_said_alive_while_a_client_was_cut_off() -> None:
+    """A router that its client had lost for good called itself alive for eight minutes."""
+    contact = Contact("intake", 0.0)
+    assert not contact.cut_off(10.0)
+    found = health([contact, Contact("calibration", 10.0)], 10.0, NOON_S)
+    assert found.status == "stuck"
+    assert "intake" in found.reason
+    assert found.answer()[1] == HTTPStatus.SERVICE_UNAVAILABLE, "a restart makes its clients anew"
+    contact.heard(11.0)
+    assert health([contact], 11.0, NOON_S) == Health()
+
+
+def test_a_broker_that_is_away_is_named_and_restarts_nobody() -> None:
+    contact = Contact("intake", 0.0)
+    assert health([contact], SILENT_S - 0.1, NOON_S) == Health()
+    found = health([contact], 60.0, NOON_S)
+    assert found == Health("waiting", "Kafka has not answered since 2027-01-15T07:59:00Z")
+    assert found.answer()[1] == HTTPStatus.OK
+
+
+def test_a_second_client_that_is_cut_off_ends_the_process() -> None:
+    """Only where nothing was heard between the two."""
+    contact = Contact("intake", 0.0)
+    assert not contact.cut_off(10.0)
+    assert contact.cut_off(20.0)
+    contact.heard(21.0)
+    assert not contact.cut_off(30.0)
+
+
+def test_a_member_without_partitions_stood_still_behind_answers() -> None:
+    """Its metadata were answered all the while, and its join was not."""
+    contact = Contact("intake", 0.0)
+    contact.joining(0.0)
+    contact.answered(UNASSIGNED_S - 1.0)
+    assert not contact.waits_too_long(UNASSIGNED_S - 0.1)
+    assert contact.waits_too_long(UNASSIGNED_S)
+    contact.assigned(UNASSIGNED_S)
+    assert not contact.waits_too_long(10 * UNASSIGNED_S)
+
+
+def test_a_transaction_that_does_not_end_is_no_life() -> None:
+    found = health([Contact("intake", 60.0)], 60.0, NOON_S, [0.0, None])
+    assert found.status == "waiting"
+    assert "a transaction has not ended" in found.reason
+
+
+@given(st.lists(st.floats(0.0, 30.0), max_size=30))
+def test_silence_is_asked_about_every_ten_seconds(steps: list[float]) -> None:
+    """Never sooner after the last question or sign of life, and at the first look after that."""
+    contact, now_s, last_s = Contact("intake", 0.0), 0.0, 0.0
+    for step in steps:
+        now_s += step
+        due = contact.is_due(now_s)
+        assert due == (now_s - last_s >= ASK_S)
+        last_s = now_s if due else last_s
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_client_that_was_closed_is_not_waited_for(*, closes: bool) -> None:
+    contact = Contact("intake", 0.0)
+    if closes:
+        contact.closed()
+    assert (health([contact], 1_000.0, NOON_S).status == "alive") is closes
+    assert contact.is_due(1_000.0) is not closes

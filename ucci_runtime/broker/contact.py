@@ -1,0 +1,132 @@
+"""Whether the clients of a process and the broker still talk: the broker is away, or only this client is cut off.
+
+A client that waits looks the same whether nothing comes, the broker stands still or the client has lost its way to it.
+So a client that has heard nothing for some seconds is asked a question whose answer it must fetch. Where it gets none,
+a new client is asked the same: if that one is answered, the old one is cut off and replaced. If the next one is cut off
+too, the process ends, to be started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Literal, NamedTuple
+
+ASK_S = 10.0
+"""Silence after which a client is asked, and time between two questions: one small request from idle clients."""
+
+UNASSIGNED_S = 30.0
+"""How long a member may wait for its partitions while its group's coordinator answers. A rebalance takes as long as its
+slowest member needs to commit, up to 20 s; one that was killed without a successor keeps its place for a session."""
+
+SILENT_S = 20.0
+"""Silence that `/healthz` reports: two questions without an answer."""
+
+
+class Health(NamedTuple):
+    """What `/healthz` says: ``waiting`` for a broker, which a restart does not bring back, or ``stuck``."""
+
+    status: Literal["alive", "waiting", "stuck"] = "alive"
+    reason: str = ""
+
+    def answer(self) -> tuple[dict[str, str], HTTPStatus]:
+        """Return the body and the status of an answer; 503 only where a restart would help."""
+        stuck = self.status == "stuck"
+        found = {"status": self.status, "reason": self.reason}
+        return {k: v for k, v in found.items() if v}, HTTPStatus.SERVICE_UNAVAILABLE if stuck else HTTPStatus.OK
+
+
+class Contact:
+    """One client's contact with the broker, by a clock that never goes back, in seconds.
+
+    Parameters
+    ----------
+    name : str
+        Of the client.
+    now_s : float
+
+    Examples
+    --------
+    >>> contact = Contact("intake", 0.0)
+    >>> contact.heard(1.0)
+    >>> contact.is_due(10.0), contact.is_due(11.0)
+    (False, True)
+    """
+
+    def __init__(self, name: str, now_s: float) -> None:
+        self.name = name
+        self.heard_s: float | None = now_s
+        """When the broker was last heard; None where nobody listens."""
+
+        self.is_cut_off = False
+        """Whether the broker answers others, and did not answer this client."""
+
+        self._asked_s = now_s
+        self._unassigned_s: float | None = None
+
+    def heard(self, now_s: float) -> None:
+        """Note records, or the end of a partition."""
+        self.heard_s = now_s
+        self.is_cut_off = False
+
+    def answered(self, now_s: float) -> None:
+        """Note the answer to a question; to a member that waits for its partitions it proves little."""
+        self.heard_s = now_s
+        self.is_cut_off &= self._unassigned_s is not None
+
+    def closed(self) -> None:
+        """Note that nobody listens any more."""
+        self.heard_s = None
+
+    def joining(self, now_s: float) -> None:
+        """Note that the member waits for its partitions."""
+        if self._unassigned_s is None:
+            self._unassigned_s = now_s
+
+    def assigned(self, now_s: float) -> None:
+        """Note that the member was given its partitions, though there be none."""
+        self._unassigned_s = None
+        self.heard(now_s)
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether to ask now, and note that it is done."""
+        if self.heard_s is None or now_s - max(self.heard_s, self._asked_s) < ASK_S:
+            return False
+        self._asked_s = now_s
+        return True
+
+    def waits_too_long(self, now_s: float) -> bool:
+        """Return whether the member should have been given its partitions by now."""
+        return self._unassigned_s is not None and now_s - self._unassigned_s >= UNASSIGNED_S
+
+    def cut_off(self, now_s: float) -> bool:
+        """Note that others are answered; return whether that was so for the client before this one, too."""
+        again, self.is_cut_off = self.is_cut_off, True
+        self._asked_s = now_s
+        self._unassigned_s = None if self._unassigned_s is None else now_s
+        return again
+
+
+def health(contacts: Iterable[Contact], now_s: float, now_utc_s: float, busy_s: Iterable[float | None] = ()) -> Health:
+    """Return how a process's clients stand, by the one that has heard nothing for longest.
+
+    Parameters
+    ----------
+    contacts : iterable of Contact
+    now_s, now_utc_s : float
+        Now, on the contacts' clock and as a Unix time.
+    busy_s : iterable of float or None
+        Since when each session's transaction has been open, None where none is.
+    """
+    found = list(contacts)
+    stuck = [contact.name for contact in found if contact.is_cut_off]
+    if stuck:
+        return Health("stuck", f"{', '.join(stuck)}: the broker answers other clients, and not this one")
+    since = [(contact.heard_s, "Kafka has not answered") for contact in found if contact.heard_s is not None]
+    since += [(began_s, "a transaction has not ended") for began_s in busy_s if began_s is not None]
+    oldest_s, what = min(since, default=(now_s, ""))
+    if now_s - oldest_s < SILENT_S:
+        return Health()
+    at = datetime.fromtimestamp(now_utc_s - (now_s - oldest_s), UTC)
+    return Health("waiting", f"{what} since {at:%Y-%m-%dT%H:%M:%SZ}")

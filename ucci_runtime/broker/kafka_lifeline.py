@@ -1,0 +1,91 @@
+"""Asks a silent client, and where it gets no answer another one, whether it is the broker that is away.
+
+Each question opens at most one further connection, for a moment, and blocks for some seconds where nothing answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from ucci_runtime.broker.contact import Contact
+from ucci_runtime.broker.errors import CutOff
+from ucci_runtime.broker.kafka_errors import kafka_error
+from ucci_runtime.broker.kafka_properties import Properties, outsider
+from ucci_runtime.broker.records import Input
+
+_OWN_S = 1.0
+_OTHERS_S = 3.0
+
+
+class Lifeline:
+    """Whether one consumer is to be replaced; used by its thread.
+
+    Parameters
+    ----------
+    name : str
+    properties : mapping
+        Of the consumer.
+    is_member : bool
+        Whether it waits for a group to give it partitions.
+    """
+
+    def __init__(self, name: str, properties: Properties, *, is_member: bool = False) -> None:
+        self.contact = Contact(name, time.monotonic())
+        self._others = outsider(properties)
+        if is_member:
+            self.contact.joining(time.monotonic())
+
+    def is_cut(self, consumer: Consumer, source: Input) -> bool:
+        """Return whether the consumer is to be replaced; asks, and blocks for some seconds at most, where that is due.
+
+        Parameters
+        ----------
+        consumer : Consumer
+        source : Input
+            A partition of what it reads.
+
+        Raises
+        ------
+        CutOff
+            Where the one before it was cut off, too.
+        """
+        now_s = time.monotonic()
+        if not self.contact.is_due(now_s):
+            return False
+        if _is_answered(lambda: consumer.get_watermark_offsets(TopicPartition(*source), _OWN_S, cached=False)):
+            self.contact.answered(now_s)
+            if not self.contact.waits_too_long(now_s) or not self._coordinator_answers():
+                return False
+        elif not self._others_are_answered(source):
+            return False
+        if self.contact.cut_off(time.monotonic()):
+            raise CutOff(f"{self.contact.name}: the broker answers other clients, and not two of this process")
+        return True
+
+    def _others_are_answered(self, source: Input) -> bool:
+        other = Consumer(self._others)
+        try:
+            return _is_answered(lambda: other.get_watermark_offsets(TopicPartition(*source), _OTHERS_S, cached=False))
+        finally:
+            other.close()
+
+    def _coordinator_answers(self) -> bool:
+        group_id = str(self._others["group.id"])
+        admin = AdminClient(self._others)
+        asked = admin.describe_consumer_groups([group_id], request_timeout=_OTHERS_S)
+        return _is_answered(lambda: asked[group_id].result(_OTHERS_S))
+
+
+def _is_answered(ask: Callable[[], object]) -> bool:
+    """Whether a question has an answer, be it a refusal: what the client itself says has a code below zero."""
+    try:
+        ask()
+    except KafkaException as error:
+        return kafka_error(error).code() > 0
+    except TimeoutError:
+        return False
+    return True
