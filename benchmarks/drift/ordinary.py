@@ -87,7 +87,7 @@ def _returning(name: str, about: str) -> Family:
 ORDINARY = (
     Family("quiet", "nothing changes, labelers have names", mess=Mess()),
     _world("blind_loss", "the small model gets 2 points worse, u does not show where", blunder=0.06),
-    _world("new_scale", "u moves to another scale, nothing else", stretch=0.25, offset=0.9),
+    _world("new_scale", "u moves to another scale, nothing else", stretch=0.2, offset=0.3),
     _world("cut_short", "8 % of small answers end half way, u does not show it", cut=0.08),
     _world("new_entity", "one query in ten holds an entity of a new type", novel=0.10),
     *_turned("wrong", "calls the small answer wrong, after 30k honest queries", "small_wrong"),
@@ -137,7 +137,7 @@ ORDINARY = (
     _people("withdrawn_5", "5 % of labels are withdrawn 1,000 queries later", None, withdrawn=0.05),
     _people("corrected_20", "20 % of labels are wrong at first and corrected 1,000 queries later", None, wrong=0.2),
     _world("mute_all", "all servers report that they are certain, whatever they answer: u is 0", mute=1.0),
-    _world("mute_half", "half of the replicas do", mute=0.5),
+    _world("mute_third", "a third of the replicas do", mute=0.33),
     _world(
         "better_small", "a new small model, 3 points better, u on another scale", small=-0.5, stretch=-0.2, offset=-1.2
     ),
