@@ -278,7 +278,8 @@ def walk(stream: Stream, start: Stream, policy: Policy) -> Routed:
             policy.trust_expert()
         policy.take_sampling(mess.sampling)
     if mess is None or not mess.cold:
-        policy.start(offline_labels(start, named=mess is not None and mess.named_start))
+        labels, named = offline_labels(start), mess is not None and mess.named_start
+        policy.start(labels._replace(labeler=np.arange(len(labels.u)) % len(LABELERS)) if named else labels)
     routed = Routed.blank(len(stream))
     labelling = _Asked(stream) if mess is None else _Desked(stream, mess)
     servers = Servers(mess or Mess(), len(stream), stream.chance)
@@ -442,15 +443,8 @@ def _examples(stream: Stream, routed: Routed, policy: Policy, come: list[Standin
     )
 
 
-def offline_labels(start: Stream, *, named: bool = False) -> Labels:
-    """Return the labels of the set that every policy starts from, all of both models' answers.
-
-    Parameters
-    ----------
-    start : Stream
-    named : bool
-        Whether it is known which of the five labelers gave each.
-    """
+def offline_labels(start: Stream) -> Labels:
+    """Return the labels of the set that every policy starts from, all of both models' answers."""
     queries = len(start)
     both, none = np.ones(queries, dtype=bool), np.zeros(queries, dtype=bool)
     probability = np.full(queries, OFFLINE_PROBABILITY)
@@ -473,6 +467,6 @@ def offline_labels(start: Stream, *, named: bool = False) -> Labels:
         requested=both,
         large_failed=none,
         retracted=none,
-        labeler=np.arange(queries) % len(LABELERS) if named else np.full(queries, -1),
+        labeler=np.full(queries, -1),
         revision=np.ones(queries, dtype=np.int64),
     )
