@@ -139,7 +139,7 @@ class Chances:
         """
         share = self.gold / GOLD_MOST
         some, odd = 1.0 - (1.0 - share) ** GOLD_MOST, 0.5 * (1.0 - (1.0 - 2.0 * share) ** GOLD_MOST)
-        large = self.small * self.misled + (1.0 - self.small) * self.large
+        large = self.large + self.small * (self.misled - self.large)
         missed = [
             self.alike * some + (1.0 - self.alike) * chance * ((1.0 - spill) * some + spill * self.gold)
             for chance, spill in ((self.small, SMALL_SPILL), (large, LARGE_SPILL))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +81,8 @@ def test_expectations_of_new_conditions_are_those_of_the_draws(name: str) -> Non
     conditions, rng = changed(**{name: 0.3, "alike": 0.5, "small": 0.4})
     behind = chances(difficulty(rng, conditions), conditions)
     drawn = draw(rng, behind)
-    apart = np.stack((drawn.gold, drawn.small, drawn.large, drawn.small < drawn.gold)) - behind.expected()
+    counts = np.stack((drawn.gold, drawn.small, drawn.large, drawn.small < drawn.gold)).astype(np.float64)
+    apart = counts - behind.expected()
     assert np.all(np.abs(apart.mean(axis=1)) < 5.0 * apart.std(axis=1) / np.sqrt(apart.shape[1]) + 1e-9)
 
 
@@ -210,7 +212,8 @@ def test_people_label_one_side_and_skip_errors() -> None:
     assert not told.escalated[~late].all()
     _, told, _ = walked("one_sided_set")
     assert told.escalated.all()
-    shares = [((one := walked(name)[1]).wrong[one.number >= 0.4 * QUERIES]).mean() for name in ("quiet", "skipped_errors")]
+    told_of = [walked(name)[1] for name in ("quiet", "skipped_errors")]
+    shares = [one.wrong[one.number >= 0.4 * QUERIES].mean() for one in told_of]
     odds = [share / (1.0 - share) for share in shares]
     assert odds[1] / odds[0] == pytest.approx(0.6, abs=0.15)
 
@@ -267,7 +270,7 @@ def test_the_foreseeing_one_is_told_the_truth_and_the_times() -> None:
     policy = Foreseeing()
     policy.foresee(replace(drawn, family=replace(BY_NAME["cut_short"], mess=Mess())))
     assert policy._changes == [round(0.4 * len(drawn))]
-    told: list[Labels] = []
+    told: list[Any] = []
     policy.core = type("Core", (), {"observe": lambda self, event: told.append(event), "current": None})()
     labels = offline_labels(drawn)._replace(number=np.arange(len(drawn)))
     policy.on_labels(Labels._make(column[:50] for column in labels._replace(small=labels.small * 0)))
