@@ -1,6 +1,6 @@
-"""Where a drift's harm lies: two sets of conditions flow in, points of micro-F1 at the old threshold flow out.
+"""Where a drift's harm lies: changed conditions flow in, points of micro-F1 at the old threshold flow out.
 
-Real drift and synthetic drift of the same size differ in this: what agreement tells needs no label.
+Real and synthetic drift of one size differ in this: what agreement tells needs no label.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.drift.oracle import TARGET
-from benchmarks.drift.world import Conditions, chances, difficulty, draw
+from benchmarks.drift.world import Answers, Conditions, chances, difficulty, draw
 
 Floats = NDArray[np.float64]
 
@@ -19,7 +19,7 @@ _BINS = 60
 
 
 class Harm(NamedTuple):
-    """Points of micro-F1 by what changed, one after the other in this order.
+    """Micro-F1 by what changed, one after the other in this order.
 
     Parameters
     ----------
@@ -42,66 +42,44 @@ class Harm(NamedTuple):
         return self.agreement / sum(self)
 
 
-class _World(NamedTuple):
-    u: Floats
-    agree: NDArray[np.bool_]
-    gold: Floats
-    small: Floats
-    large: Floats
-
-
-def _drawn(queries: int, seed: int, changed: dict[str, float]) -> _World:
-    conditions = Conditions.of(queries, **{name: np.full(queries, value) for name, value in changed.items()})
-    rng = np.random.default_rng(seed)
-    place = difficulty(rng, conditions)
-    answers = draw(rng, chances(place, conditions))
-    seen = place * np.exp(conditions.stretch) + conditions.offset
-    return _World(
-        seen, answers.agree, *(np.asarray(one, float) for one in (answers.gold, answers.small, answers.large))
-    )
-
-
 def harm(changed: dict[str, float], queries: int = 400_000, seed: int = 0) -> Harm:
-    """Draw the recorded world and a changed one, and take the difference apart.
-
-    Parameters
-    ----------
-    changed : dict
-        Conditions by name, as they are after the change.
-    queries : int
-        Drawn of each world; both are drawn by the same chance.
-    seed : int
+    """Draw the recorded world and a changed one by the same chance, and take the difference apart.
 
     Examples
     --------
     >>> harm({"alike": 0.9}, 40_000).alike < -0.01
     True
     """
-    before, after = (_drawn(queries, seed, one) for one in ({}, changed))
-    order = np.argsort(before.u)
+    (u, before), (moved_u, after) = (_drawn(queries, seed, one) for one in ({}, changed))
+    order = np.argsort(u)
     hits = np.cumsum(before.small[order]) + before.large.sum() - np.cumsum(before.large[order])
-    threshold = before.u[order][np.flatnonzero(hits >= TARGET * before.gold.sum())[-1]]
-    edges = np.unique(np.append(np.quantile(before.u, np.arange(1, _BINS) / _BINS), threshold))
-    parts = [_binned(one, edges, threshold) for one in (before, after)]
-    (share, agree, alike, apart), new = parts
-    gold = 2.0 * after.gold.mean()
-
-    def value(share: Floats, agree: Floats, alike: Floats, apart: Floats) -> float:
-        return float((share * (agree * alike + (1.0 - agree) * apart)).sum() / gold)
-
-    steps = [value(*new[:place], *(share, agree, alike, apart)[place:]) for place in range(5)]
-    return Harm(*np.diff(steps).tolist())
+    threshold = u[order][np.flatnonzero(hits >= TARGET * before.gold.sum())[-1]]
+    edges = np.unique(np.append(np.quantile(u, np.arange(1, _BINS) / _BINS), threshold))
+    old = _binned(np.searchsorted(edges, u), before, u > threshold, len(edges) + 1)
+    new = _binned(np.searchsorted(edges, moved_u), after, moved_u > threshold, len(edges) + 1)
+    values = []
+    for place in range(len(old) + 1):
+        share, agree, alike, apart = *new[:place], *old[place:]
+        values.append((share * (agree * alike + (1.0 - agree) * apart)).sum() / after.gold.mean())
+    return Harm(*np.diff(values).tolist())
 
 
-def _binned(world: _World, edges: Floats, threshold: float) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return by bin of u: its share, P(agree), and E[z of what is served] where both agree and where they do not."""
-    place = np.searchsorted(edges, world.u)
-    z = 2.0 * (np.where(world.u > threshold, world.large, world.small) - TARGET * world.gold)
+def _drawn(queries: int, seed: int, changed: dict[str, float]) -> tuple[Floats, Answers]:
+    conditions = Conditions.of(queries, **{name: np.full(queries, value) for name, value in changed.items()})
+    rng = np.random.default_rng(seed)
+    place = difficulty(rng, conditions)
+    return place * np.exp(conditions.stretch) + conditions.offset, draw(rng, chances(place, conditions))
 
-    def total(weight: Floats) -> Floats:
-        return np.bincount(place, weight, len(edges) + 1)
 
-    count, agreeing = total(np.ones(len(z))), total(world.agree.astype(float))
-    alike, apart = total(z * world.agree), total(z * ~world.agree)
-    ratio = [top / np.maximum(bottom, 1.0) for top, bottom in ((alike, agreeing), (apart, count - agreeing))]
-    return count / len(z), agreeing / np.maximum(count, 1.0), ratio[0], ratio[1]
+def _binned(place: NDArray[np.intp], answers: Answers, escalated: NDArray[np.bool_], bins: int) -> list[Floats]:
+    """Return by bin of u its share, P(agree), and what is served less the target where both agree and do not."""
+    z, agree = np.where(escalated, answers.large, answers.small) - TARGET * answers.gold, answers.agree
+    count, agreeing, alike, apart = (
+        np.bincount(place, weight, bins) for weight in (np.ones(len(z)), 1.0 * agree, z * agree, z * ~agree)
+    )
+    return [
+        count / len(z),
+        agreeing / np.maximum(count, 1.0),
+        alike / np.maximum(agreeing, 1.0),
+        apart / np.maximum(count - agreeing, 1.0),
+    ]

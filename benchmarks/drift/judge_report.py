@@ -16,12 +16,6 @@ from benchmarks.drift.policies.ordinary import STATIC
 from benchmarks.drift.summary import Row, names, of
 
 _HINDSIGHT = "static, best margin"
-_REAL = {
-    "harm_typos": (-0.48, -0.42, -0.38, -0.68),
-    "harm_names_8": (-0.11, -0.22, -0.44, -1.43),
-    "harm_names_25": (-0.35, -0.70, -1.39, -4.46),
-}
-"""Points of micro-F1 that a drift of real answers lost, by where; measured on other models' answers."""
 _PAGE = """\
 # Ordinary life, and harm where real harm lies
 
@@ -47,7 +41,8 @@ the status that said so. *Audits* opened, and labels asked of trusted people for
 {complaints}
 ## Where the harm of the last families lies
 
-Points of micro-F1 at the old threshold, drawn anew from 400,000 queries; beside them what a drift of real answers lost.
+Points of micro-F1 at the old threshold, drawn anew from 400,000 queries; *by agreement*: the share of it that
+agreement, which needs no label, tells.
 
 {harms}"""
 
@@ -55,15 +50,7 @@ Points of micro-F1 at the old threshold, drawn anew from 400,000 queries; beside
 class _Cell(NamedTuple):
     pol: float
     regret: float
-    worst: float | None
-
-    def text(self) -> str:
-        worst = "" if self.worst is None else f" ({self.worst:.2f})"
-        return f"{self.pol:.2f}{worst} / {100 * self.regret:+.1f}"
-
-    @property
-    def worth(self) -> float:
-        return self.pol - PRICE * self.regret
+    text: str
 
 
 def markdown(rows: list[Row], made: dict[str, Any]) -> str:
@@ -88,26 +75,24 @@ def _cells(rows: list[Row]) -> dict[str, _Cell]:
     """Return by policy what it holds in one family; the best static margin is told apart."""
     found = {}
     for policy in names(rows, "policy"):
-        judged = [row for row in of(rows, policy=policy) if row["pol"] is not None]
-        if judged:
-            pol = [row["pol"] for row in judged]
-            regret = float(np.mean([row["regret"] for row in judged]))
-            found[policy] = _Cell(float(np.mean(pol)), regret, min(pol) if len(pol) > 1 else None)
+        pol, regret = (
+            [row[key] for row in of(rows, policy=policy) if row[key] is not None] for key in ("pol", "regret")
+        )
+        if pol:
+            worst = f" ({min(pol):.2f})" if len(pol) > 1 else ""
+            text = f"{np.mean(pol):.2f}{worst} / {100 * np.mean(regret):+.1f}"
+            found[policy] = _Cell(float(np.mean(pol)), float(np.mean(regret)), text)
     static = [cell for policy, cell in found.items() if policy.partition("+")[0] == STATIC]
     if len(static) > 1:
-        found[_HINDSIGHT] = max(static, key=lambda cell: cell.worth)
+        found[_HINDSIGHT] = max(static, key=lambda cell: cell.pol - PRICE * cell.regret)
     return found
 
 
-def _columns(cells: dict[str, dict[str, _Cell]]) -> list[str]:
-    found = dict.fromkeys(policy for some in cells.values() for policy in some)
-    return [policy for policy in found if not policy.startswith(f"{STATIC}+")]
-
-
 def _overall(cells: dict[str, dict[str, _Cell]]) -> str:
-    columns = _columns(cells)
+    policies = dict.fromkeys(policy for some in cells.values() for policy in some)
+    columns = [policy for policy in policies if not policy.startswith(f"{STATIC}+")]
     lines = [
-        [family, BY_NAME[family].about, *(some[one].text() if one in some else "–" for one in columns)]
+        [family, BY_NAME[family].about, *(some[one].text if one in some else "–" for one in columns)]
         for family, some in cells.items()
     ]
     return _table(["family", "what happens", *columns], lines)
@@ -117,34 +102,32 @@ def _means(cells: dict[str, dict[str, _Cell]]) -> str:
     """Return means over the families in which all policies were walked, every static margin by itself."""
     policies = dict.fromkeys(policy for some in cells.values() for policy in some)
     shared = [some for some in cells.values() if len(some) == len(policies)]
+    if not shared:
+        return ""
     lines = []
-    for policy in policies if shared else ():
-        pol, regret = (float(np.mean([getattr(some[policy], one) for some in shared])) for one in ("pol", "regret"))
-        worst = min(some[policy].pol for some in shared)
-        lines.append([policy, f"{pol:.3f}", f"{100 * regret:+.1f}", f"{worst:.2f}"])
-    head = f"Means over the {len(shared)} families that all of them walked:\n\n" if shared else ""
-    return head + (_table(["policy", "pol", "regret, %", "worst family"], lines) if lines else "")
+    for policy in policies:
+        own = [some[policy] for some in shared]
+        pol, regret = float(np.mean([one.pol for one in own])), float(np.mean([one.regret for one in own]))
+        lines.append([policy, f"{pol:.3f}", f"{100 * regret:+.1f}", f"{min(one.pol for one in own):.2f}"])
+    head = f"Means over the {len(shared)} families in which all of them were walked:\n\n"
+    return head + _table(["policy", "pol", "regret, %", "worst family"], lines)
 
 
 def _complaints(rows: list[Row], families: list[str]) -> str:
     lines = []
-    for family in families:
-        own = of(rows, family=family)
-        if own:
-            worst = max(row["set_aside"] for row in own)
-            first = _mean(own, "first_threshold")
-            lines.append(
-                [
-                    family,
-                    _mean(own, "recovery") if first == "–" else f"first threshold after {first}",
-                    f"{worst:,.0f}",
-                    *(_mean(own, one, ".1f") for one in ("alarms", "false_alarms")),
-                    _mean(own, "drifted", ".0%"),
-                    *(_mean(own, one, ",.1f") for one in ("audits", "audited")),
-                ]
-            )
-    header = ["family", "recovery", "set aside", "alarms", "false", "drifted", "audits", "audited"]
-    return _table(header, lines) if lines else "Ours was not walked.\n"
+    for own in (found for family in families if (found := of(rows, family=family))):
+        first = _mean(own, "first_threshold")
+        lines.append(
+            [
+                own[0]["family"],
+                _mean(own, "recovery") if first == "–" else f"first threshold after {first}",
+                f"{max(row['set_aside'] for row in own):,.0f}",
+                *(_mean(own, one, ".1f") for one in ("alarms", "false_alarms")),
+                _mean(own, "drifted", ".0%"),
+                *(_mean(own, one, ",.1f") for one in ("audits", "audited")),
+            ]
+        )
+    return _table(["family", "recovery", "set aside", "alarms", "false", "drifted", "audits", "audited"], lines)
 
 
 def _mean(rows: list[Row], key: str, shown: str = ",.0f") -> str:
@@ -156,23 +139,11 @@ def _harms(families: list[str]) -> str:
     lines = []
     for family in families:
         lost = harm(HARMS[family])
-        parts = [f"{100 * one:.2f}" + _real(family, place) for place, one in enumerate(lost)]
-        lines.append([family, *parts, f"{lost.by_agreement:.0%}"])
-    header = [
-        "family",
-        "u's distribution",
-        "agreement given u",
-        "z given agreement",
-        "z given disagreement",
-        "by agreement",
-    ]
-    return _table(header, lines) if lines else "None was walked.\n"
-
-
-def _real(family: str, place: int) -> str:
-    return f" (real {_REAL[family][place]:.2f})" if family in _REAL else ""
+        lines.append([family, *(f"{100 * one:.2f}" for one in lost), f"{lost.by_agreement:.0%}"])
+    where = ["u's distribution", "agreement given u", "z given agreement", "z given disagreement", "by agreement"]
+    return _table(["family", *where], lines)
 
 
 def _table(header: list[str], lines: list[list[str]]) -> str:
     body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"| {' | '.join(header)} |\n|{'---|' * len(header)}\n{body}\n"
+    return f"| {' | '.join(header)} |\n|{'---|' * len(header)}\n{body}\n" if lines else "None was walked.\n"
