@@ -3,11 +3,13 @@
 Families come in two sets. ``clean``: drift alone. ``messy``: servers that fail by the load they get,
 labels that are corrected, withdrawn, doubled or lie, clocks and traffic that jump; only policies named ``ours`` walk
 these, and the report shows them apart. ``--policies parts`` takes one part out of ours at a time; the report tells the
-paired differences, with 95 % intervals, of every policy named ``ours`` against ours.
+paired differences, with 95 % intervals, of every policy named ``ours`` against ours. ``--suite ordinary`` judges by
+ordinary life instead (:mod:`benchmarks.drift.judge`) and has options of its own.
 
 Examples
 --------
 python -m benchmarks.drift --quick
+python -m benchmarks.drift --suite ordinary --help
 python -m benchmarks.drift --quick --families messy --policies ours
 python -m benchmarks.drift --families clean messy --policies parts --seeds 101 102 103 --queries 60000
 python -m benchmarks.drift --families ablations --policies ablations --seeds 101 102 103
@@ -27,9 +29,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+from benchmarks.drift import judge
 from benchmarks.drift.families import BY_NAME
 from benchmarks.drift.families import SETS as CLEAN_OR_MESSY
 from benchmarks.drift.policies import (
@@ -44,7 +44,7 @@ from benchmarks.drift.policies import (
     takes_mess,
 )
 from benchmarks.drift.report import provenance, write
-from benchmarks.drift.run import Row, Task, rows_of
+from benchmarks.drift.run import Task, rows_shown
 from benchmarks.drift.streams import BLOCK
 
 QUERIES, QUICK_QUERIES = 200_000, 20_000
@@ -69,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m benchmarks.drift", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    made.add_argument("--suite", choices=["drift", "ordinary"], help="ordinary: see its own --help")
     made.add_argument("--quick", action="store_true", help="20k queries, one seed, policies as they come; no files")
     made.add_argument("--seeds", type=int, nargs="+", help=f"of the streams (default {SEEDS}; seed 1 shaped them)")
     made.add_argument("--queries", type=int, help=f"in a stream, a multiple of {BLOCK} (default {QUERIES})")
@@ -94,6 +95,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run the suite that is asked for; returns the exit code."""
+    chooser = argparse.ArgumentParser(add_help=False)
+    chooser.add_argument("--suite", choices=["drift", "ordinary"], default="drift")
+    suite, rest = chooser.parse_known_args(argv)
+    return judge.main(rest) if suite.suite == "ordinary" else _drift(rest)
+
+
+def _drift(argv: Sequence[str]) -> int:
     """Run, write and print; returns the exit code."""
     options = parser().parse_args(argv)
     if options.again:
@@ -121,12 +130,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"--policies: none of {', '.join(policies)} takes the mess of {family}; add {OURS}\n")
         return 2
     tasks = [Task(family, seed, queries, walked[family]) for seed in seeds for family in families]
-    rows = _rows(tasks, options.jobs, 60.0 * options.minutes)
+    rows = rows_shown(tasks, options.jobs, 60.0 * options.minutes)
     if not rows:
         sys.stderr.write("--minutes: no stream was finished\n")
         return 1
     facts = {
-        "command": " ".join(["python -m benchmarks.drift", *(sys.argv[1:] if argv is None else argv)]),
+        "command": " ".join(["python -m benchmarks.drift", *argv]),
         "queries": queries,
         "seeds": list(seeds),
         "streams": f"{len({(row['family'], row['seed']) for row in rows})} of {len(tasks)}",
@@ -154,23 +163,6 @@ def _again(folder: Path | None) -> int:
     document = json.loads((folder / "rows.json").read_text(encoding="utf-8"))
     print(write(document["rows"], document["made"], folder))
     return 0
-
-
-def _rows(tasks: list[Task], jobs: int, budget_s: float) -> list[Row]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    rows: list[Row] = []
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("streams", total=len(tasks))
-        for done in rows_of(tasks, jobs, budget_s):
-            rows.extend(done)
-            progress.advance(bar)
-    return sorted(rows, key=lambda row: (row["policy"], row["family"], row["seed"]))
 
 
 if __name__ == "__main__":

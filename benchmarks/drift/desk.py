@@ -22,6 +22,7 @@ Bools = NDArray[np.bool_]
 
 NAMES = (*LABELERS, EXPERT)
 _LIAR = len(LABELERS) - 1
+"""The last of those who lie."""
 TRUSTED = len(LABELERS)
 """Index of the expert in ``NAMES``."""
 
@@ -123,6 +124,8 @@ class _Draws:
     relabelled: Floats
     relabelled_s: Floats
     field: Floats
+    lie: Floats
+    skipped: Floats
 
     @classmethod
     def of(cls, seed: list[int], queries: int) -> _Draws:
@@ -140,6 +143,8 @@ class _Draws:
             relabelled=uniform(size=queries),
             relabelled_s=rng.exponential(_MEAN_DELAY_S, queries) + uniform(0.0, _SPREAD_S, queries),
             field=uniform(size=queries),
+            lie=uniform(size=queries),
+            skipped=uniform(size=queries),
         )
 
 
@@ -155,6 +160,8 @@ class Desk:
         When queries come, and their first labels where they are asked for (infinite: never).
     seed : list of int
         Of the stream's own chance.
+    doubt : ndarray, shape (queries,), optional
+        Chance that the small answer is wrong, given u; 0 if not given.
 
     Attributes
     ----------
@@ -162,8 +169,18 @@ class Desk:
         Queries whose standing label is not the truth, of the latest 12,000 labelled.
     """
 
-    def __init__(self, habits: Habits, truth: Answers, at_s: Floats, label_at_s: Floats, seed: list[int]) -> None:
+    def __init__(
+        self,
+        habits: Habits,
+        truth: Answers,
+        at_s: Floats,
+        label_at_s: Floats,
+        seed: list[int],
+        doubt: Floats | None = None,
+    ) -> None:
         self._habits, self._truth, self._at_s, self._label_at_s = habits, truth, at_s, label_at_s
+        self._doubt = np.zeros(len(at_s)) if doubt is None else doubt
+        self._honest_until = habits.begin * len(at_s)
         self._draws = _Draws.of(seed, len(at_s))
         self._join = Join()
         self._heap: list[tuple[float, int, float, int, int, Said | None, bool]] = []
@@ -179,12 +196,19 @@ class Desk:
         """Whether the query of this number is labelled though nobody asked."""
         return self._flood[0] <= first < self._flood[1]
 
-    def ask(self, numbers: Ints, audited: Bools) -> None:
-        """Have queries labelled: those audited by the expert, the others by whoever it falls to."""
-        for number, by_expert in zip(numbers.tolist(), audited.tolist(), strict=True):
+    def ask(self, numbers: Ints, by_expert: Bools, escalated: Bools) -> None:
+        """Have queries labelled: some by the expert, the others by whoever it falls to, unless they are passed over."""
+        for number, trusted, above in zip(numbers.tolist(), by_expert.tolist(), escalated.tolist(), strict=True):
             at_s = float(self._label_at_s[number])
-            if np.isfinite(at_s):
-                self._label(number, TRUSTED if by_expert else int(self._draws.labeler[number]), at_s)
+            if np.isfinite(at_s) and (trusted or not self._skips(number, escalated=above)):
+                self._label(number, TRUSTED if trusted else int(self._draws.labeler[number]), at_s)
+
+    def _skips(self, number: int, *, escalated: bool) -> bool:
+        if number < self._honest_until:
+            return False
+        wrong = self._truth.small[number] < self._truth.gold[number]
+        one_sided = self._habits.kept_skipped and not escalated
+        return one_sided or bool(wrong and self._draws.skipped[number] < self._habits.skipped)
 
     def _label(self, number: int, labeler: int, at_s: float) -> None:
         truth = self._said(number)
@@ -206,14 +230,18 @@ class Desk:
     def _label_ordinarily(self, number: int, labeler: int, at_s: float, truth: Said) -> None:
         habits, draws = self._habits, self._draws
         said = truth
-        if habits.lies is not None and labeler == _LIAR:
-            said = self._lie(number, habits.lies, truth)
+        if number < self._honest_until:
+            pass
+        elif habits.lies is not None and labeler > _LIAR - habits.liars:
+            least, most = habits.lie_where
+            if draws.lie[number] < habits.lie_share and least <= self._doubt[number] <= most:
+                said = self._lie(number, habits.lies, truth)
         elif draws.wrong[number] < habits.wrong:
             said = self._correct_later(number, labeler, at_s, truth)
-        elif draws.noise[0, number] < habits.noise:
+        elif draws.noise[0, number] < habits.noise + habits.doubted * self._doubt[number]:
             said = _careless(truth)
         self._put(at_s, number, labeler, said)
-        if draws.withdrawn[number] < habits.withdrawn:
+        if self._honest_until <= number and draws.withdrawn[number] < habits.withdrawn:
             self._put(at_s + float(draws.later_s[number]), number, labeler, None)
         if draws.more[0, number] < habits.shared:
             self._share(number, labeler, at_s, truth)
@@ -282,6 +310,8 @@ class Desk:
             return truth
         if kind == "small_right":
             return self._flattering(number, truth)
+        if kind == "careless":
+            return _careless(truth)
         if kind == "one_field":
             return _careless(truth) if self._draws.field[number] < _FIELD_SHARE else truth
         if truth.small < truth.gold:

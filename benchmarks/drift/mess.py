@@ -6,7 +6,7 @@ Everything here is a declaration; :mod:`~benchmarks.drift.servers` and :mod:`~be
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 BLOCK = 2_000
 """Queries over which quality and the oracle are taken; a spell begins and ends with a block."""
@@ -17,7 +17,21 @@ EXPERT = "expert"
 
 CHUNK = 250
 
-Lie = Literal["small_wrong", "small_right", "one_field"]
+Lie = Literal["small_wrong", "small_right", "one_field", "careless"]
+
+EXPLORED, LABELLED_KEPT, LABELLED_ESCALATED = 0.03, 0.05, 0.10
+
+
+class Sampling(NamedTuple):
+    """Shares of queries for which a label is asked, as settings have them."""
+
+    kept: float = LABELLED_KEPT
+    escalated: float = LABELLED_ESCALATED
+
+    @property
+    def explored(self) -> float:
+        """The share of kept queries that the large model answers too; settings want each of them labelled."""
+        return min(EXPLORED, self.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +128,20 @@ class Habits:
         Share of labels sent twice: as often under a new id as delivered twice.
     lies : str or None
         What the last labeler says in its own labels.
+    liars : int
+        How many of the labelers, the last ones, say so.
+    lie_share : float
+        Share of their labels in which they do.
+    lie_where : tuple of float
+        They lie only where the chance that the small answer is wrong lies between these.
+    doubted : float
+        A label is careless with this times the chance that the small answer is wrong.
+    skipped : float
+        Share of labels that never come where the small answer is wrong.
+    kept_skipped : bool
+        Whether only escalated queries are labelled, whatever is asked.
+    begin : float
+        Share of the stream before those who lie, doubt, skip, withdraw or slip begin to; before, all are honest.
     relabels : Relabelling or None
         What the last labeler makes of those of others.
     flood : Spell or None
@@ -130,6 +158,13 @@ class Habits:
     noise: float = 0.0
     resent: float = 0.0
     lies: Lie | None = None
+    liars: int = 1
+    lie_share: float = 1.0
+    lie_where: tuple[float, float] = (0.0, 1.0)
+    doubted: float = 0.0
+    skipped: float = 0.0
+    kept_skipped: bool = False
+    begin: float = 0.0
     relabels: Relabelling | None = None
     flood: Spell | None = None
     backlog: Spell | None = None
@@ -165,6 +200,13 @@ class Mess:
     pause : Pause or None
     chunk : int
         Queries to a summary of traffic.
+    sampling : Sampling
+    expert : bool
+        Whether the workload names whom it trusts; if not, whoever labels answers audits.
+    named_start : bool
+        Whether the labelled set of the start names its five labelers.
+    cold : bool
+        Whether there is no labelled set to start from.
     """
 
     large: LargeTrouble | None = None
@@ -173,6 +215,10 @@ class Mess:
     clock: ClockAhead | None = None
     pause: Pause | None = None
     chunk: int = CHUNK
+    sampling: Sampling = field(default_factory=Sampling)
+    expert: bool = True
+    named_start: bool = False
+    cold: bool = False
 
     @property
     def attacked(self) -> bool:

@@ -73,9 +73,7 @@ def mess_score(stream: Stream, routed: Routed, twin: Routed | None) -> MessScore
     if mess is None or journal is None or (twin is None and (mess.attacked or mess.trouble is not None)):
         raise ValueError(f"stream: {stream.family.name} is scored by its mess, its journal and its calm twin")
     moved = _moved(stream, routed, twin) if twin is not None and mess.attacked else None
-    set_aside = np.array([count for _, count in journal.set_aside], dtype=np.float64)
-    lying = _lying_at(routed, [number for number, _ in journal.set_aside])
-    wrongly = np.maximum(0.0, set_aside - lying)
+    wrongly = wrongly_set_aside(routed)
     missed = max(0, routed.lying[-1][1] - (journal.set_aside[-1][1] if journal.set_aside else 0))
     return MessScore(
         wrong_quarantined=float(wrongly.max(initial=0.0)),
@@ -90,6 +88,13 @@ def mess_score(stream: Stream, routed: Routed, twin: Routed | None) -> MessScore
         micro_f1_moved_most=None if moved is None else moved[1],
         cost_moved=None if moved is None else moved[2],
     )
+
+
+def wrongly_set_aside(routed: Routed) -> Floats:
+    """Return, at each look, how many more labels were set aside than were not the truth."""
+    looks = [] if routed.journal is None else routed.journal.set_aside
+    set_aside = np.array([count for _, count in looks], dtype=np.float64)
+    return np.maximum(0.0, set_aside - _lying_at(routed, [number for number, _ in looks]))
 
 
 def _lying_at(routed: Routed, numbers: list[int]) -> Floats:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits
 
 from benchmarks.drift.mess_score import mess_score
@@ -65,7 +67,9 @@ def _of_mess(drawn: Stream, start: Stream, routed: Routed, name: str) -> Row:
     return asdict(mess_score(drawn, routed, twin))
 
 
-def rows_of(tasks: Sequence[Task], jobs: int, budget_s: float = math.inf) -> Iterator[list[Row]]:
+def rows_of(
+    tasks: Sequence[Task], jobs: int, budget_s: float = math.inf, walked: Callable[[Task], list[Row]] = work
+) -> Iterator[list[Row]]:
     """Yield the rows of each task as it ends.
 
     Parameters
@@ -75,15 +79,17 @@ def rows_of(tasks: Sequence[Task], jobs: int, budget_s: float = math.inf) -> Ite
         Processes; with 1 all runs in this one.
     budget_s : float
         After so long no further stream is begun; those under way are finished.
+    walked : callable
+        From a task to its rows.
     """
     ends_s = time.monotonic() + budget_s
     if jobs <= 1:
         for task in tasks:
             if time.monotonic() < ends_s:
-                yield work(task)
+                yield walked(task)
         return
     with ProcessPoolExecutor(max_workers=jobs) as pool:
-        futures = [pool.submit(work, task) for task in tasks]
+        futures = [pool.submit(walked, task) for task in tasks]
         for done in as_completed(futures):
             if done.cancelled():
                 continue
@@ -91,3 +97,21 @@ def rows_of(tasks: Sequence[Task], jobs: int, budget_s: float = math.inf) -> Ite
                 for future in futures:
                     future.cancel()
             yield done.result()
+
+
+def rows_shown(tasks: list[Task], jobs: int, budget_s: float, walked: Callable[[Task], list[Row]] = work) -> list[Row]:
+    """Return the rows of all tasks in order, and show meanwhile how far they are; see :func:`rows_of`."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    rows: list[Row] = []
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("streams", total=len(tasks))
+        for done in rows_of(tasks, jobs, budget_s, walked):
+            rows.extend(done)
+            progress.advance(bar)
+    return sorted(rows, key=lambda row: (row["policy"], row["family"], row["seed"]))

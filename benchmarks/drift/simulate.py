@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.drift.desk import Desk, Standing
-from benchmarks.drift.mess import CHUNK, Mess
+from benchmarks.drift.mess import CHUNK, LABELERS, Mess, Sampling
 from benchmarks.drift.servers import Servers
 from benchmarks.drift.streams import Stream
 from benchmarks.drift.world import Answers
@@ -25,7 +25,6 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-EXPLORED, LABELLED_KEPT, LABELLED_ESCALATED = 0.03, 0.05, 0.10
 OFFLINE_PROBABILITY = 0.07
 """Propensity that the labelled set of the start is given: each of its queries counts as one of the stream's labels."""
 
@@ -177,11 +176,14 @@ class Journal:
         Labels in quarantine after so many queries.
     audits : int
         Times that an audit was opened.
+    drifted : list of bool
+        Whether the status said so, at each look.
     """
 
     published: list[tuple[int, float]] = field(default_factory=list)
     set_aside: list[tuple[int, int]] = field(default_factory=list)
     audits: int = 0
+    drifted: list[bool] = field(default_factory=list)
 
 
 class TakesMess:
@@ -192,6 +194,9 @@ class TakesMess:
 
     def trust_expert(self) -> None:
         """Learn, before the start, that labelers have names in this stream, and that the expert is trusted."""
+
+    def take_sampling(self, sampling: Sampling) -> None:
+        """Learn, before the start, how much is labelled and explored."""
 
 
 @dataclass(slots=True)
@@ -269,8 +274,12 @@ def walk(stream: Stream, start: Stream, policy: Policy) -> Routed:
     if mess is not None:
         if not isinstance(policy, TakesMess):
             raise TypeError(f"policy: {type(policy).__name__} does not take the mess of {stream.family.name}")
-        policy.trust_expert()
-    policy.start(offline_labels(start))
+        if mess.expert:
+            policy.trust_expert()
+        policy.take_sampling(mess.sampling)
+    if mess is None or not mess.cold:
+        labels, named = offline_labels(start), mess is not None and mess.named_start
+        policy.start(labels._replace(labeler=np.arange(len(labels.u)) % len(LABELERS)) if named else labels)
     routed = Routed.blank(len(stream))
     labelling = _Asked(stream) if mess is None else _Desked(stream, mess)
     servers = Servers(mess or Mess(), len(stream), stream.chance)
@@ -334,7 +343,8 @@ class _Desked:
 
     def __init__(self, stream: Stream, mess: Mess) -> None:
         self._stream = stream
-        self._desk = Desk(mess.habits, stream.truth, stream.at_s, stream.label_at_s, stream.chance)
+        self._expert = mess.expert
+        self._desk = Desk(mess.habits, stream.truth, stream.at_s, stream.label_at_s, stream.chance, stream.expected[3])
 
     def before(self, until_s: float, routed: Routed, policy: Policy) -> None:
         """Hand over what came while no query did."""
@@ -344,7 +354,7 @@ class _Desked:
         """Let people see what is asked for, or everything while they flood."""
         requested = routed.label_requested[chunk]
         asked = first + np.flatnonzero(requested | self._desk.is_flooded(first))
-        self._desk.ask(asked, routed.audited[asked])
+        self._desk.ask(asked, routed.audited[asked] & self._expert, routed.escalated[asked])
 
     def deliver(self, until_s: float, routed: Routed, policy: Policy) -> None:
         """Hand over what the join has made of all that came by a time."""
@@ -364,7 +374,8 @@ def _route(stream: Stream, routed: Routed, policy: Policy, servers: Servers, chu
     escalated = np.ones(len(u), dtype=bool) if down else policy.escalates(u)
     routed.escalated[chunk] = escalated
     routed.large_ran[chunk] = escalated | (drawn < policy.exploration)
-    routed.label_requested[chunk] = drawn < np.where(escalated, LABELLED_ESCALATED, LABELLED_KEPT)
+    sampling = _sampling(stream)
+    routed.label_requested[chunk] = drawn < np.where(escalated, sampling.escalated, sampling.kept)
     routed.audit[chunk] = policy.audit
     drawn_for_audit = np.where(escalated, stream.audit_draw[chunk] < policy.audit, policy.audit > 0.0)
     routed.audited[chunk] = routed.large_ran[chunk] & drawn_for_audit
@@ -379,9 +390,14 @@ def _route(stream: Stream, routed: Routed, policy: Policy, servers: Servers, chu
     return answered.small_latency_s, answered.large_latency_s
 
 
+def _sampling(stream: Stream) -> Sampling:
+    return Sampling() if stream.family.mess is None else stream.family.mess.sampling
+
+
 def _labels(stream: Stream, routed: Routed, policy: Policy, number: Ints) -> Labels:
     escalated, audited = routed.escalated[number], routed.audited[number]
-    wanted = LABELLED_ESCALATED + (1.0 - LABELLED_ESCALATED) * routed.audit[number]
+    sampling = _sampling(stream)
+    wanted = sampling.escalated + (1.0 - sampling.escalated) * routed.audit[number]
 
     def as_labelled(answers: Callable[[Answers], Ints]) -> Ints:
         return np.where(audited, answers(stream.truth)[number], answers(stream.told)[number])
@@ -400,7 +416,7 @@ def _labels(stream: Stream, routed: Routed, policy: Policy, number: Ints) -> Lab
         escalated=escalated,
         agree=stream.told.agree[number],
         audited=audited,
-        probability=np.where(escalated, wanted, LABELLED_KEPT),
+        probability=np.where(escalated, wanted, sampling.kept),
         pair_probability=np.where(escalated, wanted, policy.exploration),
         requested=routed.label_requested[number],
         large_failed=routed.large_failed[number],

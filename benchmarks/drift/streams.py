@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.drift.families import BY_NAME, Family
+from benchmarks.drift.families import BY_NAME
+from benchmarks.drift.family import Family
 from benchmarks.drift.mess import BLOCK
 from benchmarks.drift.world import Answers, Conditions, chances, difficulty, draw
 
@@ -22,6 +23,8 @@ SECONDS_A_QUERY = 0.1
 MEAN_DELAY_S = 200.0
 _AUDIT_STREAM = 1
 """A stream of chance of its own, which leaves all other draws as they were."""
+_BURST_STREAM = 3
+_BURST_QUERIES, _BURST_SPREAD = 200, 0.1
 OFFLINE_QUERIES = 2 * BLOCK
 _ROUTERS = 3
 
@@ -125,7 +128,9 @@ def _drawn(
     rng: np.random.Generator, family: Family, seed: int, progress: Floats, conditions: Conditions, at_s: Floats
 ) -> Stream:
     queries, labelers = len(progress), family.labelers
-    seen = difficulty(rng, conditions)
+    apart = np.random.default_rng([seed, _BURST_STREAM])
+    seen = _in_bursts(apart, difficulty(rng, conditions), conditions.burst)
+    muted = apart.uniform(size=queries) < conditions.mute
     lost = rng.uniform(size=queries) < conditions.lost
     behind_seen = chances(seen, conditions)
     mean = _block_means(behind_seen.expected())
@@ -139,13 +144,21 @@ def _drawn(
         seed=seed,
         at_s=at_s,
         label_at_s=np.where(comes, at_s + delay_s, np.inf),
-        u=1.0 / (1.0 + np.exp(-logit)),
+        u=np.where(muted, 0.0, 1.0 / (1.0 + np.exp(-logit))),
         draw=rng.uniform(size=queries),
         audit_draw=np.random.default_rng([seed, _AUDIT_STREAM]).uniform(size=queries),
         truth=truth,
         told=_told(rng, truth, labelers.careless(progress), labelers.flattering(progress)),
-        expected=(1.0 - conditions.lost) * behind_seen.expected() + conditions.lost * mean,
+        expected=np.where(muted, mean, (1.0 - conditions.lost) * behind_seen.expected() + conditions.lost * mean),
     )
+
+
+def _in_bursts(rng: np.random.Generator, places: Floats, share: Floats) -> Floats:
+    """Return difficulties of which, in so many runs of 200 queries, all are nearly that of the first."""
+    run = np.arange(len(places)) // _BURST_QUERIES
+    first = run * _BURST_QUERIES
+    alike = rng.uniform(size=len(places))[first] < share[first]
+    return np.where(alike, places[first] + rng.normal(0.0, _BURST_SPREAD, len(places)), places)
 
 
 def _block_means(expected: Floats) -> Floats:

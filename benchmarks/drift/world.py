@@ -18,6 +18,8 @@ GOLD_MOST = 4
 SMALL_SPILL, LARGE_SPILL = 0.12, 0.02
 """Chance that a wrong answer is wrong in a further pair as well (recorded: 1.0 to 1.5 wrong pairs an error)."""
 SAME_MISTAKE = 0.05
+NOVEL_SMALL, NOVEL_LARGE = 0.2, 0.6
+"""Chance that a model finds a pair of a type that it has never seen."""
 _SMALL_BASE = -0.55
 """Log-odds put on the recorded small model's errors, which lifts its micro-F1 from .848 to about .875."""
 _SHARE_STEPS = 4_096
@@ -78,6 +80,18 @@ class Conditions:
         Share of queries whose u says nothing, in [0, 1].
     stretch, offset : ndarray
         u's logit x is seen as x·exp(stretch) + offset.
+    blunder : ndarray
+        Chance of a further error of the small model, alike at each u.
+    cut : ndarray
+        Chance that the small answer ends half way, alike at each u: of its pairs the second half is missing.
+    novel : ndarray
+        Chance that a query holds one pair more, of a type that is new to both models, alike at each u.
+    misled : ndarray
+        Log-odds added to the chance of errors of the large model where the small one errs: agreement hardly tells.
+    mute : ndarray
+        Share of queries whose server reports that it is certain, whatever it answers: u is 0.
+    burst : ndarray
+        Share of runs of 200 queries that are alike in difficulty.
     """
 
     small: Floats
@@ -88,6 +102,12 @@ class Conditions:
     lost: Floats
     stretch: Floats
     offset: Floats
+    blunder: Floats
+    cut: Floats
+    novel: Floats
+    misled: Floats
+    mute: Floats
+    burst: Floats
 
     @classmethod
     def of(cls, queries: int, **changed: Floats) -> Conditions:
@@ -98,26 +118,39 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """Behind one query each, shape (queries,): mean number of gold pairs, and chances of errors where there is one."""
+    """Behind one query each, shape (queries,): mean number of gold pairs, and chances of errors where there is one.
+
+    ``misled`` is the large model's chance where the small one errs, ``large`` where it does not.
+    """
 
     gold: Floats
     alike: Floats
     small: Floats
     large: Floats
+    misled: Floats
+    cut: Floats
+    novel: Floats
 
     def expected(self) -> Floats:
         """Return E of gold pairs, small hits, large hits, and P(small wrong), shape (4, queries).
 
         A wrong answer misses 1 + Binomial(gold - 1, spill) pairs, hence E[missed; gold ≥ 1] of one error is
-        (1 - spill)·P(gold ≥ 1) + spill·E[gold]; an error alike misses one.
+        (1 - spill)·P(gold ≥ 1) + spill·E[gold]; an error alike misses one, an answer cut short half, rounded up.
         """
-        some = 1.0 - (1.0 - self.gold / GOLD_MOST) ** GOLD_MOST
+        share = self.gold / GOLD_MOST
+        some, odd = 1.0 - (1.0 - share) ** GOLD_MOST, 0.5 * (1.0 - (1.0 - 2.0 * share) ** GOLD_MOST)
+        large = self.large + self.small * (self.misled - self.large)
         missed = [
             self.alike * some + (1.0 - self.alike) * chance * ((1.0 - spill) * some + spill * self.gold)
-            for chance, spill in ((self.small, SMALL_SPILL), (self.large, LARGE_SPILL))
+            for chance, spill in ((self.small, SMALL_SPILL), (large, LARGE_SPILL))
         ]
-        wrong = some * (self.alike + (1.0 - self.alike) * self.small)
-        return np.stack((self.gold, self.gold - missed[0], self.gold - missed[1], wrong))
+        missed[0] += self.cut * (0.5 * (self.gold + odd) - missed[0])
+        wrong = some * (self.cut + (1.0 - self.cut) * (self.alike + (1.0 - self.alike) * self.small))
+        wrong += (1.0 - wrong) * self.novel * (1.0 - NOVEL_SMALL)
+        hits = [
+            self.gold - one + self.novel * found for one, found in zip(missed, (NOVEL_SMALL, NOVEL_LARGE), strict=True)
+        ]
+        return np.stack((self.gold + self.novel, *hits, wrong))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +192,16 @@ def _prior_weight(place: Floats, prior: Floats) -> Floats:
 def chances(place: Floats, conditions: Conditions) -> Chances:
     """Return the chances behind queries of given difficulty, shape (queries,)."""
     alike = _moved(np.interp(place, _AT, _ALIKE), conditions.alike)
-    small = np.interp(place, _AT, _SMALL)
+    small = _moved(np.interp(place, _AT, _SMALL), _SMALL_BASE + conditions.small + conditions.prior)
+    large = np.interp(place, _AT, _LARGE)
     return Chances(
         gold=np.interp(place, _AT, _GOLD),
         alike=alike,
-        small=_moved(small, _SMALL_BASE + conditions.small + conditions.prior),
-        large=_moved(np.interp(place, _AT, _LARGE), conditions.large),
+        small=small + (1.0 - small) * conditions.blunder,
+        large=_moved(large, conditions.large),
+        misled=_moved(large, conditions.large + conditions.misled),
+        cut=conditions.cut,
+        novel=conditions.novel,
     )
 
 
@@ -180,10 +217,26 @@ def draw(rng: np.random.Generator, behind: Chances) -> Answers:
     alike, small, large, same = rng.uniform(size=(4, queries))
     both = (gold > 0) & (alike < behind.alike)
     small_wrong = (gold > 0) & ~both & (small < behind.small)
-    large_wrong = (gold > 0) & ~both & (large < behind.large)
+    large_wrong = (gold > 0) & ~both & (large < np.where(small_wrong, behind.misled, behind.large))
     others = np.maximum(gold - 1, 0)
     small_missed = np.where(small_wrong, 1 + rng.binomial(others, SMALL_SPILL), both)
     large_missed = np.where(large_wrong, 1 + rng.binomial(others, LARGE_SPILL), both)
     alike_by_chance = small_wrong & large_wrong & (small_missed == large_missed) & (same < SAME_MISTAKE)
     agree = (~small_wrong & ~large_wrong) | alike_by_chance
-    return Answers(gold, gold - small_missed, gold - large_missed, agree)
+    answers = Answers(gold, gold - small_missed, gold - large_missed, agree)
+    # What other streams never draw leaves their chance as it was.
+    return _further(rng, behind, answers) if behind.cut.any() or behind.novel.any() else answers
+
+
+def _further(rng: np.random.Generator, behind: Chances, answers: Answers) -> Answers:
+    """Cut small answers short, and add pairs of a new type, which neither model may find."""
+    cut, novel, small, large = rng.uniform(size=(4, len(behind.gold)))
+    ends = (answers.gold > 0) & (cut < behind.cut)
+    more = novel < behind.novel
+    found_small, found_large = more & (small < NOVEL_SMALL), more & (large < NOVEL_LARGE)
+    return Answers(
+        answers.gold + more,
+        np.where(ends, answers.gold // 2, answers.small) + found_small,
+        answers.large + found_large,
+        answers.agree & ~ends & (found_small == found_large),
+    )

@@ -18,6 +18,7 @@ from benchmarks.drift.levers import (
     large_rate,
     section,
 )
+from benchmarks.drift.mess import LABELLED_ESCALATED
 from benchmarks.drift.oracle import LARGE_COST, oracle
 from benchmarks.drift.policies.early_stop import FULL_SHARE, SHORTEST
 from benchmarks.drift.policies.levers import (
@@ -31,7 +32,7 @@ from benchmarks.drift.policies.levers import (
 from benchmarks.drift.policies.ucci_router import Static
 from benchmarks.drift.run import Task, work
 from benchmarks.drift.score import score
-from benchmarks.drift.simulate import LABELLED_ESCALATED, CallShares, Traffic, walk
+from benchmarks.drift.simulate import CallShares, Traffic, walk
 from benchmarks.drift.streams import BLOCK, offline, stream
 from schemas.settings import HandoffSettings
 

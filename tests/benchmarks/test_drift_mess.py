@@ -371,7 +371,7 @@ def worked_off(habits: Habits, queries: int = 10 * BLOCK, every: int = 2) -> tup
     drawn = stream("withdrawals", 6, queries)
     desk = Desk(habits, drawn.truth, drawn.at_s, drawn.label_at_s, [6])
     asked = np.arange(0, queries, every)
-    desk.ask(asked, np.zeros(len(asked), dtype=bool))
+    desk.ask(asked, *np.zeros((2, len(asked)), dtype=bool))
     return desk, drawn, desk.deliver(np.inf)
 
 
@@ -438,7 +438,7 @@ def test_liar_falsifies_only_its_own_labels() -> None:
     assert {NAMES[one.labeler] for one in wrong} == {"l5"}
     assert 0.1 < len(wrong) / len(come) < 0.2
     desk = Desk(Habits(lies="small_wrong"), drawn.truth, drawn.at_s, drawn.label_at_s, [6])
-    desk.ask(np.arange(1_000), np.ones(1_000, dtype=bool))
+    desk.ask(np.arange(1_000), *np.ones((2, 1_000), dtype=bool))
     assert {one.labeler for one in desk.deliver(np.inf)} == {TRUSTED}
     assert not desk.lying
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.drift.mess import CHUNK
+from benchmarks.drift.mess import CHUNK, EXPLORED
 from benchmarks.drift.policies.ours import Ours
-from benchmarks.drift.simulate import EXPLORED, Labels, Traffic
+from benchmarks.drift.simulate import Labels, Traffic
 from benchmarks.drift.streams import Stream
 from benchmarks.drift.world import Conditions
 from schemas import LabelledExample, TrafficSummary

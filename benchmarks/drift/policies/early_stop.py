@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.drift.mess import LABELLED_ESCALATED, LABELLED_KEPT
 from benchmarks.drift.policies.ours import Ours
-from benchmarks.drift.simulate import LABELLED_ESCALATED, LABELLED_KEPT, Traffic
+from benchmarks.drift.simulate import Traffic
 from benchmarks.routed_batch import BatchEarlyStop, RoutedBatch
 
 FULL_SHARE = 0.2

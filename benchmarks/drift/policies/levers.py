@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.drift.mess import LABELLED_ESCALATED
 from benchmarks.drift.policies.early_stop import FULL_SHARE, SHORTEST, OursEarlyStop
 from benchmarks.drift.policies.ucci_router import Static
-from benchmarks.drift.simulate import LABELLED_ESCALATED, CallShares, Floats, Labels, Traffic
+from benchmarks.drift.simulate import CallShares, Floats, Labels, Traffic
 
 LARGE_TOKENS_SAVED = 0.146
 """By ``token@0.9`` on texts with typos (``docs/results/handoff``); on clean ones .173, but streams are to drift."""

@@ -11,12 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from benchmarks.drift.desk import NAMES
-from benchmarks.drift.mess import EXPERT
+from benchmarks.drift.mess import EXPERT, EXPLORED, LABELLED_ESCALATED, LABELLED_KEPT, Sampling
 from benchmarks.drift.oracle import LARGE_COST, TARGET
 from benchmarks.drift.simulate import (
-    EXPLORED,
-    LABELLED_ESCALATED,
-    LABELLED_KEPT,
     Alarm,
     Bools,
     Floats,
@@ -99,7 +96,7 @@ class Ours(TakesMess):
         }
         self.core = self._fresh()
         self._grid = Grid(self.constants.grid)
-        self._watch = watch
+        self._watch, self._explored = watch, float(exploration)
         self._seen = 0
         self._known_alarms: dict[str, int] = {}
 
@@ -109,12 +106,13 @@ class Ours(TakesMess):
     @property
     def exploration(self) -> float:
         """The exploration probability in force."""
-        return self._current().exploration_probability
+        current = self.core.current
+        return self._explored if current is None else current.exploration_probability
 
     @property
     def audit(self) -> float:
         """The audit probability in force."""
-        return self._current().audit_probability
+        return 0.0 if self.core.current is None else self.core.current.audit_probability
 
     @property
     def version(self) -> int:
@@ -129,6 +127,16 @@ class Ours(TakesMess):
     def trust_expert(self) -> None:
         """Name the expert in the workload's settings."""
         self._settings["trusted_labelers"] = (EXPERT,)
+        self.core = self._fresh()
+
+    def take_sampling(self, sampling: Sampling) -> None:
+        """Write into the workload's settings how much is labelled and explored."""
+        self._explored = min(self._explored, sampling.explored)
+        self._settings["sampling"] = {
+            "exploration_probability": self._explored,
+            "label_probability_kept": sampling.kept,
+            "label_probability_escalated": sampling.escalated,
+        }
         self.core = self._fresh()
 
     def start(self, labels: Labels) -> None:
@@ -148,12 +156,12 @@ class Ours(TakesMess):
             self.journal.audits += version.audit_probability > 0.0 and not audited
 
     def escalates(self, u: Floats) -> Bools:
-        """Escalate u above the threshold in force."""
-        return u > self._current().uncertainty_threshold
+        """Escalate u above the threshold in force, and all before there is one."""
+        return u > (-1.0 if self.core.current is None else self.core.current.uncertainty_threshold)
 
-    def error_probability(self, u: Floats) -> Floats:
+    def error_probability(self, u: Floats) -> Floats | None:
         """Return g(u) of the version in force."""
-        return self._current().error_probability(u)
+        return None if self.core.current is None else self.core.current.error_probability(u)
 
     def on_traffic(self, traffic: Traffic) -> None:
         """Hand one chunk over as one summary."""
@@ -186,6 +194,7 @@ class Ours(TakesMess):
         assert isinstance(labelers, dict)
         of_labelers = sum(int(str(one["labels"])) for one in labelers.values() if isinstance(one, dict))
         self.journal.set_aside.append((self._seen, int(str(audit["quarantined"])) + of_labelers))
+        self.journal.drifted.append(status.drift.state == "drifted")
         for detector in status.drift.detectors:
             if detector.alarms > self._known_alarms.get(detector.name, 0):
                 self.alarms.append(Alarm(self._seen, detector.name, detector.needs_labels))
@@ -209,7 +218,7 @@ class Ours(TakesMess):
             workload=_WORKLOAD,
             uncertainty=None if unknown else row.u,
             error_probability=None if math.isnan(row.routed_error) else row.routed_error,
-            calibration_version=None if row.number < 0 else row.version,
+            calibration_version=None if row.number < 0 or row.version == 0 else row.version,
             small_exact=row.small == row.gold and not unknown,
             small=OutcomeCounts(true_positives=row.small, predicted=small_predicted),
             large=OutcomeCounts(true_positives=row.large, predicted=large_predicted) if ran else None,
@@ -230,7 +239,7 @@ class Ours(TakesMess):
 
     @staticmethod
     def _reason(row: Any, *, explored: bool) -> DecisionReason:
-        if row.number < 0:
+        if row.number < 0 or row.version == 0:
             return "cold_start"
         if row.large_failed:
             return "degraded"

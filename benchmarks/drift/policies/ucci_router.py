@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from ucci import InfeasibleTargetError, UCCIRouter, make_grid, routed_micro_f1, select_threshold
 from ucci.online import RecalibratingRouter
 
+from benchmarks.drift.mess import EXPLORED
 from benchmarks.drift.oracle import LARGE_COST, TARGET
 from benchmarks.drift.policies.memory import LabelMemory
-from benchmarks.drift.simulate import EXPLORED, Alarm, Bools, Labels, Traffic
+from benchmarks.drift.simulate import Alarm, Bools, Labels, Traffic
 
 Floats = NDArray[np.float64]
 

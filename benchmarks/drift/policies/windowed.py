@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.drift.mess import EXPLORED
 from benchmarks.drift.oracle import TARGET
 from benchmarks.drift.policies.memory import LabelMemory, TrafficMemory
-from benchmarks.drift.simulate import EXPLORED, Alarm, Bools, Labels, Traffic
+from benchmarks.drift.simulate import Alarm, Bools, Labels, Traffic
 
 Floats = NDArray[np.float64]
 
