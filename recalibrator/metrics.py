@@ -253,7 +253,7 @@ ALERTS = (
     AlertSpec(
         "A workload is in a state that needs somebody",
         "max by (workload, state) "
-        '(ucci_workload_state{state=~"infeasible|bad_labels_suspected|label_starved|stale"}) == 1',
+        '(ucci_workload_state{state=~"infeasible|bad_labels_suspected|label_starved|labels_one_sided|stale"}) == 1',
         ("UcciTargetInfeasible", "UcciBadLabels", "UcciLabelStarvation"),
     ),
     AlertSpec(

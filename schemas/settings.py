@@ -570,6 +570,18 @@ class Sampling(Section):
     label_probability_escalated: Share = 0.10
 
     @model_validator(mode="after")
+    def _labels_both_sides(self) -> Self:
+        """Refuse labels of one side alone: nothing would tell how good the answers of the other side are."""
+        kept, escalated = self.label_probability_kept, self.label_probability_escalated
+        if (kept == 0.0) != (escalated == 0.0):
+            silent, other = ("kept", "escalated") if kept == 0.0 else ("escalated", "kept")
+            raise ValueError(
+                f"label_probability_{silent} is 0 while label_probability_{other} is not: no label would ever tell how "
+                f"good {silent} answers are; set it above 0, or both to 0 for no labels at all"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _exploration_is_labelled(self) -> Self:
         lowest = min(self.label_probability_kept, self.label_probability_escalated)
         if self.exploration_probability > lowest:

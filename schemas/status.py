@@ -34,8 +34,22 @@ from schemas.movement import MovementStatus
 from schemas.trial import TrialStatus
 
 WorkloadState = Literal[
-    "cold_start", "active", "infeasible", "label_starved", "stale", "bad_labels_suspected", "paused", "pinned"
+    "cold_start",
+    "active",
+    "infeasible",
+    "label_starved",
+    "stale",
+    "bad_labels_suspected",
+    "labels_one_sided",
+    "paused",
+    "pinned",
 ]
+BAD_STATES: frozenset[WorkloadState] = frozenset(
+    {"infeasible", "bad_labels_suspected", "label_starved", "labels_one_sided", "stale"}
+)
+"""Those that need somebody."""
+
+SilentSide = Literal["kept", "escalated"]
 DriftState = Literal["ok", "suspected", "drifted", "insufficient_labels", "stale"]
 
 

@@ -115,12 +115,6 @@ ORDINARY = (
         _people("one_sided", "only escalated queries are labelled; the small model gets worse", kept_skipped=True),
         world=_changed(small=0.55),
     ),
-    _world(
-        "one_sided_set",
-        "the same by settings, from the start: label_probability_kept = 0, nothing is explored",
-        Mess(sampling=Sampling(0.0, 0.10)),
-        small=0.55,
-    ),
     Family(
         "bursts",
         "a tenth of traffic comes in bursts of 200 alike queries",

@@ -9,11 +9,10 @@ from pydantic import JsonValue
 
 from recalibrator.stage import News
 from schemas.calibration import HIGHEST_VERSION, CalibrationVersion
-from schemas.status import WorkloadState, WorkloadStatus
+from schemas.status import BAD_STATES, WorkloadStatus
 
 Facts = dict[str, JsonValue]
 
-_BAD_STATES: frozenset[WorkloadState] = frozenset({"bad_labels_suspected", "infeasible", "label_starved", "stale"})
 _BAD_DRIFT = frozenset({"suspected", "drifted"})
 _MOST_NAMED = 20
 
@@ -51,7 +50,7 @@ def status_news(before: WorkloadStatus, after: WorkloadStatus) -> Iterator[News]
     workload = after.workload
     if after.state != before.state:
         facts: Facts = {"workload": workload, "state": after.state, "before": before.state, "sentence": after.sentence}
-        yield News("workload state", facts, is_bad=after.state in _BAD_STATES)
+        yield News("workload state", facts, is_bad=after.state in BAD_STATES)
     if after.drift.state != before.drift.state:
         alarmed: list[JsonValue] = [one.name for one in after.drift.detectors if one.state in _BAD_DRIFT]
         facts = {"workload": workload, "state": after.drift.state, "before": before.drift.state, "detectors": alarmed}

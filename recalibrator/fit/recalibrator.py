@@ -18,6 +18,7 @@ from recalibrator.decoding import Observation
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.change_monitor import NO_REACTION, ChangeMonitor
 from recalibrator.fit.data.decayed_sums import LabelSums
+from recalibrator.fit.data.label_sides import silent_side
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
 from recalibrator.fit.data.traffic_window import PAIRS, TrafficWindow
@@ -62,7 +63,7 @@ from schemas.event import to_us
 from schemas.labelled import LabelledExample
 from schemas.made_for import made_for, misfit, outdated
 from schemas.settings import WorkloadSettings
-from schemas.status import CommandOutcome, WorkloadStatus
+from schemas.status import CommandOutcome, SilentSide, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
@@ -320,6 +321,9 @@ class Recalibrator:
         current, certifier = self.current, self._monitor.certifier
         publish = self.constants.publish
         circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
+        if self._silent_side is not None:
+            # What no label shows may be as far off as after a new mix, and explored queries may be looked at.
+            circumstances = circumstances._replace(is_quiet=False, is_new_mix=True)
         most, is_certified = self.settings.sampling.exploration_probability, certifier is not None
         exploration = exploration_probability(most, publish, is_quiet=circumstances.is_quiet, is_certified=is_certified)
         estimate = estimate_outcomes(
@@ -332,6 +336,11 @@ class Recalibrator:
         if certifier is not None:
             choice = certifier.cap(choice)
         return Candidate(estimate, exploration, policies, self._spare_failing(choice, policies), fields)
+
+    @property
+    def _silent_side(self) -> SilentSide | None:
+        threshold = None if self.current is None else self.current.uncertainty_threshold
+        return silent_side(self._labels, self._traffic, self.settings.sampling, threshold)
 
     def _weigh_fields(self, circumstances: Circumstances, exploration: float) -> dict[str, FieldWeights]:
         """Weigh all thresholds for each field with a target of its own, as for all fields together."""
@@ -599,6 +608,7 @@ class Recalibrator:
             self._early_stopping,
             self._now_us,
             self._published.inherited,
+            self._silent_side,
             standing,
         )
         found = workload_status(facts, support, served, self._sums, self._traffic, self._monitor)

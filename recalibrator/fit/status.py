@@ -36,6 +36,7 @@ from schemas.status import (
     LabelStatus,
     OutageStatus,
     Saving,
+    SilentSide,
     WorkloadState,
     WorkloadStatus,
 )
@@ -122,6 +123,7 @@ class WorkloadFacts(NamedTuple):
     early_stopping: EarlyStopping
     now_us: int
     inherited: int | None
+    silent_side: SilentSide | None = None
     standing: TargetStanding | None = None
 
 
@@ -233,6 +235,7 @@ def _state(facts: WorkloadFacts, effective: float, *, suspected: bool, stale: bo
         ("paused" in holds, "paused"),
         ("pinned" in holds, "pinned"),
         (suspected, "bad_labels_suspected"),
+        (facts.silent_side is not None, "labels_one_sided"),
         (current is not None and current.state == "infeasible", "infeasible"),
         (effective < facts.constants.support.minimum_labels, "label_starved"),
         (stale, "stale"),
@@ -320,10 +323,20 @@ def _sentence(state: WorkloadState, facts: WorkloadFacts, quality: Interval | No
         "pinned": f"Version {number} is pinned, with an estimated micro-F1 of {now} for a target of {goal}.",
         "infeasible": f"No threshold {_short_of(goal, facts)}, for an estimated {now}.",
         "label_starved": f"{effective:.0f} effective labels are too few to move the threshold; {minimum:g} are needed.",
+        "labels_one_sided": _one_sided(facts.silent_side, number, now),
         "stale": f"No label has come in for the last {asked} requests; version {number} stays as it is.",
         "active": _held(facts, quality, number, now),
     }
     return sentences.get(state, "")
+
+
+def _one_sided(silent: SilentSide | None, number: int, now: str) -> str:
+    """Say what labels of one side cannot tell."""
+    where = "escalated" if silent == "kept" else "kept"
+    return (
+        f"Labels come from {where} queries only: nothing shows how good {silent} answers are. Ask people for labels of "
+        f"all queries asked for; meanwhile version {number} is held to a wider margin, for an estimated {now}."
+    )
 
 
 def _decided(facts: WorkloadFacts) -> str:

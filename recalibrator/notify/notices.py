@@ -13,9 +13,8 @@ from hashlib import sha256
 
 from schemas.event import rfc3339
 from schemas.settings import NoticeKind
-from schemas.status import WorkloadState, WorkloadStatus
+from schemas.status import BAD_STATES, WorkloadStatus
 
-_BAD_STATES: frozenset[WorkloadState] = frozenset({"infeasible", "bad_labels_suspected", "label_starved", "stale"})
 _ALARMED = frozenset({"suspected", "drifted"})
 FINE = "ok"
 """The value of a condition of which there is nothing to say."""
@@ -77,7 +76,7 @@ def conditions(status: WorkloadStatus, at: datetime) -> dict[NoticeKind, Conditi
     alarm = status.drift.state if status.drift.state in _ALARMED else FINE
     labels, failing = _labels(status), _failing(status)
     return {
-        "state": Condition(status.state, status.state in _BAD_STATES, since),
+        "state": Condition(status.state, status.state in BAD_STATES, since),
         "drift": Condition(alarm, alarm != FINE, since),
         "labels": Condition(labels, labels != FINE, since),
         "outage": Condition(failing, failing != FINE, since),

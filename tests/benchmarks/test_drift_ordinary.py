@@ -210,8 +210,6 @@ def test_people_label_one_side_and_skip_errors() -> None:
     late = told.number >= 0.4 * QUERIES
     assert told.escalated[late].all()
     assert not told.escalated[~late].all()
-    _, told, _ = walked("one_sided_set")
-    assert told.escalated.all()
     told_of = [walked(name)[1] for name in ("quiet", "skipped_errors")]
     shares = [one.wrong[one.number >= 0.4 * QUERIES].mean() for one in told_of]
     odds = [share / (1.0 - share) for share in shares]

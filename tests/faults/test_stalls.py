@@ -14,7 +14,7 @@ SEED = 20260601
 
 
 def test_a_broker_that_stood_still_left_services_dead_or_ended(tmp_path: Path) -> None:
-    """12 s, longer than its own session, and at the second time every client had dropped it for good; 28 s, and each was
+    """After 12 s, longer than its own session, each client had dropped it for good the second time; after 28 s each was
     fenced by the join that had waited in the broker's buffers."""
     with served(tmp_path, SEED, 1) as (stage, (broker,)):
         with_own_time_outs(stage)

@@ -102,6 +102,8 @@ def test_an_unknown_key_names_the_nearest_valid_one(text: str, near: str) -> Non
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+        ("sampling = { label_probability_kept = 0.0, exploration_probability = 0.0 }", "set it above 0, or both to 0"),
+        ("sampling = { label_probability_escalated = 0.0 }", "how good escalated answers are"),
         ("sampling = { exploration_probability = 0.06 }", "exceeds a label probability (0.05)"),
         (
             "sampling = { label_probability_kept = 0.5, label_probability_escalated = 0.02 }",

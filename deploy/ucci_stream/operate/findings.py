@@ -171,6 +171,8 @@ def _of_labels(status: WorkloadStatus) -> Finding:
     labels = status.labels
     line = f"{status.workload}: {labels.received} of {labels.requested} labels came for {status.queries} queries"
     starved = labels.requested > 0 and labels.received == 0 and status.queries >= STARVED_QUERIES
+    if status.state == "labels_one_sided":
+        return Finding("labels", "warning", f"{line}: of one side alone", status.sentence.partition(". ")[2])
     if starved or status.state == "label_starved" or status.drift.state in {"insufficient_labels", "stale"}:
         remedy = "answer what `ucci-stream label-queue` lists, or raise sampling.label_probability_kept"
         return Finding("labels", "warning", f"{line}: too few to notice drift", remedy)

@@ -28,7 +28,7 @@ ESCALATION_JUMP = 0.15
 FEW_LETTERS = 5
 """Fewer dead letters in an hour are a stray producer, not a trend."""
 
-_DECIDING = ("active", "stale", "label_starved")
+_DECIDING = ("active", "stale", "label_starved", "labels_one_sided")
 """States in which the estimate of the version in force is compared with the target."""
 
 _ORDER: tuple[Severity, ...] = ("bad", "warn", "calm", "good")
@@ -374,6 +374,15 @@ def _starved(status: WorkloadStatus, facts: Facts) -> Headline | None:
     return Headline("label_starvation", "warn", sentence, "Label what is requested.", _labelling(status, "Label now"))
 
 
+def _one_sided(status: WorkloadStatus, facts: Facts) -> Headline | None:
+    if status.state != "labels_one_sided":
+        return None
+    since = f" (since {_at(facts.state_since)})" if facts.state_since is not None else ""
+    what, _, remedy = status.sentence.partition(". ")
+    sentence = f"{what}{since}{_price(status, facts)}."
+    return Headline("labels_one_sided", "warn", sentence, remedy, _labelling(status, "Label now"))
+
+
 def _letters(status: WorkloadStatus, facts: Facts) -> Headline | None:
     letters, recent = status.dead_letters, facts.letters_last_hour
     if letters is None or recent < FEW_LETTERS:
@@ -471,6 +480,7 @@ _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     _dear,
     _infeasible,
     _bad_labels,
+    _one_sided,
     _drift,
     _capped,
     _below_target,

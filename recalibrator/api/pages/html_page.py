@@ -35,6 +35,7 @@ TONES = {
     "infeasible": "bad",
     "label_starved": "warn",
     "stale": "warn",
+    "labels_one_sided": "warn",
     "bad_labels_suspected": "bad",
 }
 """How each state is coloured; the word itself is always shown too."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from recalibrator.core import Recalibrator
-from schemas import CalibrationMap, Command
+from schemas import CalibrationMap, Command, LabelledExample
 from tests.support.cascade_stream import START, drive, example, in_turn, settings, typo_world
 
 WORLD = typo_world(2_500, 9_999, seed=13)
@@ -63,6 +65,26 @@ def test_few_labels_after_a_bootstrap_are_called_too_few() -> None:
     assert status.state == "label_starved"
     assert status.drift.state == "insufficient_labels"
     assert status.sentence.endswith("effective labels are too few to move the threshold; 250 are needed.")
+
+
+@pytest.mark.parametrize("silent", ["kept", "escalated"])
+def test_labels_of_one_side_alone_were_taken_for_all(silent: str) -> None:
+    """People who see escalated queries alone, or kept ones, left the status at ``active`` without a word."""
+    core, calm = Recalibrator(settings()), typo_world(9_000, 9_999, seed=13)
+    drive(core, calm.draw, 2_500)
+    assert core.status().state == "active"
+
+    def tell(_: int, label: LabelledExample) -> LabelledExample | None:
+        return None if (label.reason == "threshold") == (silent == "escalated") else label
+
+    drive(core, calm.draw, 5_000, first=2_500, tell=tell)
+    status = core.status()
+    assert status.state == "labels_one_sided"
+    assert f"nothing shows how good {silent} answers are" in status.sentence
+    assert core.current is not None
+    assert core.current.exploration_probability == core.settings.sampling.exploration_probability
+    drive(core, calm.draw, 1_500, first=7_500)
+    assert core.status().state == "active"
 
 
 def test_unanswered_requests_make_the_status_stale() -> None:

@@ -315,6 +315,16 @@ CASES = {
         "/workloads/photo/label",
         status(state="label_starved"),
     ),
+    "labels of one side alone": Case(
+        "labels_one_sided",
+        "warn",
+        ("nothing shows how good kept answers are (since 01 Mar 10:00 UTC)",),
+        "/workloads/photo/label",
+        status(
+            state="labels_one_sided",
+            sentence="Labels come from escalated queries only: nothing shows how good kept answers are. Ask people.",
+        ),
+    ),
     "stale": Case(
         "label_starvation",
         "warn",
