@@ -105,6 +105,8 @@ class Stream:
     pools : tuple of (Outcomes, Outcomes)
         A phase each: what its clean and its shifted queries were drawn from.
     phases : tuple of Phase
+    labels : float
+        Share of the usual labels that is asked for.
     """
 
     outcomes: Outcomes
@@ -113,6 +115,7 @@ class Stream:
     label_at: Floats
     pools: tuple[tuple[Outcomes, Outcomes], ...]
     phases: tuple[Phase, ...]
+    labels: float = 1.0
 
     def __len__(self) -> int:
         return len(self.phase)
