@@ -15,13 +15,11 @@ from benchmarks.answers.pairs import PAIRS
 from benchmarks.answers.pool import KINDS, Answers, load_pool
 from benchmarks.answers.shifts import CLEAN, SHIFTS
 from benchmarks.recorded.scoring import BLOCK, Curve, Oracle
-from benchmarks.recorded.stream import WORKLOAD, Floats, Outcomes, Phase, Stream, query_id
-from schemas.draws import uniform
+from benchmarks.recorded.stream import Outcomes, Phase, Stream, drawn_from
 
 OFFLINE = (1_000, 2_000, 4_000)
 LENGTHS = (4_000, 6_000, 10_000, 16_000, 30_000)
 DRIFTS = 5
-MEAN_DELAY = 2_000.0
 _OF_TEXTS = ("typos", "new_names", "longer", "upper", "mix")
 _SHARES = {True: (0.1, 0.25, 0.5, 1.0), False: (0.3, 1.0)}
 """Of the queries, where texts drift and where a model does: one in the course of a rollout, or everywhere."""
@@ -93,9 +91,9 @@ def draw_judged(half: str, seed: int, *, scale: float = 1.0, labels: float = 1.0
     phases = [Phase("clean", f"{CLEAN}/base")]
     for phase in chosen:
         phases += [phase, Phase("clean again", f"{CLEAN}/base")]
-    pools = tuple((clean, answers.without(phase.shift, bases)) for phase in phases)
+    pools = [(clean, answers.without(phase.shift, bases)) for phase in phases]
     lengths = [max(2 * BLOCK, int(scale * rng.choice(LENGTHS)) // BLOCK * BLOCK) for _ in phases]
-    stream = _stream(phases, pools, lengths, seed, labels, rng)
+    stream = drawn_from(pools, phases, lengths, seed, rng, labels=labels)
     known = tuple(oracle_of(*both, phase.share, target) for both, phase in zip(pools, phases, strict=True))
     return Judged(pair, stream, offline, target, known)
 
@@ -120,33 +118,3 @@ def _drawn_drifts(
 
 def _one_of(phases: list[Phase], rng: np.random.Generator) -> Phase:
     return phases[int(rng.integers(len(phases)))]
-
-
-def _stream(
-    phases: list[Phase],
-    pools: tuple[tuple[Outcomes, Outcomes], ...],
-    lengths: list[int],
-    seed: int,
-    labels: float,
-    rng: np.random.Generator,
-) -> Stream:
-    parts = []
-    for phase, (clean, other), queries in zip(phases, pools, lengths, strict=True):
-        shifted = rng.uniform(size=queries) < phase.share
-        rows = np.where(shifted, rng.integers(len(other), size=queries), rng.integers(len(clean), size=queries))
-        parts.append((clean.take(np.where(shifted, 0, rows)), other.take(np.where(shifted, rows, 0)), shifted))
-    total = sum(lengths)
-    columns = [
-        np.concatenate([np.where(at, getattr(other, name), getattr(clean, name)) for clean, other, at in parts])
-        for name in Outcomes.__slots__
-    ]
-    label_at: Floats = np.arange(total) + rng.exponential(MEAN_DELAY, size=total)
-    return Stream(
-        Outcomes(*columns),
-        phase=np.repeat(np.arange(len(phases)), lengths),
-        draw=np.array([uniform(query_id(number), f"{WORKLOAD}-{seed}") for number in range(total)]),
-        label_at=label_at,
-        pools=pools,
-        phases=tuple(phases),
-        labels=labels,
-    )

@@ -25,7 +25,7 @@ from benchmarks.answers.listings import FIELDS, PROMPT, listing
 
 FOLDER = Path(__file__).parent
 PAD, START, END = 0, 1, 2
-VOCABULARY, LENGTH, BATCH = 700, 96, 64
+VOCABULARY, LENGTH, BATCH = 700, 96, 48
 SIZES = {
     "small": {
         "hidden_size": 40,
@@ -35,15 +35,15 @@ SIZES = {
         "head_dim": 20,
     },
     "large": {
-        "hidden_size": 128,
-        "intermediate_size": 320,
+        "hidden_size": 96,
+        "intermediate_size": 256,
         "num_hidden_layers": 3,
         "num_attention_heads": 4,
-        "head_dim": 32,
+        "head_dim": 24,
     },
 }
-STEPS = {"small": 2_500, "large": 1_600}
-RATE = {"small": 6e-3, "large": 3e-3}
+STEPS = {"small": 2_000, "large": 1_500}
+RATE = {"small": 6e-3, "large": 4e-3}
 
 Weights = dict[str, jax.Array]
 
