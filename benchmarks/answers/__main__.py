@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks import seeds
 from benchmarks.__main__ import provenance
 from benchmarks.answers.experiment import Plan, run
-from benchmarks.answers.pairs import PAIRS
+from benchmarks.answers.pairs import PAIRS, trained
 from benchmarks.answers.policies import ENTRIES
 from benchmarks.answers.report import summaries, write
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from benchmarks.answers.record import record
 
         with threadpool_limits(1):
-            record(names=options.pairs)
+            record(options.pairs)
         return 0
     half = "unseen" if options.unseen else "tuning"
     first = seeds.REGISTRY["answers"].unseen[0] if options.unseen else seeds.REGISTRY["answers"].tuning[0]
@@ -85,9 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--unseen", action="store_true", help="the kinds and seeds of the last look")
     parser.add_argument("--json", action="store_true", help="print means and ± as JSON, and write nothing")
     parser.add_argument("--out", type=Path, default=OUT, help=f"folder of the results; {OUT} by default")
-    parser.add_argument(
-        "--pairs", nargs="+", choices=tuple(PAIRS), default=tuple(PAIRS), help="to record; all by default"
-    )
+    parser.add_argument("--pairs", nargs="+", choices=tuple(PAIRS), default=trained(), help="to record; all by default")
     return parser
 
 

@@ -7,6 +7,7 @@ the letters are wrong: neither model can be right everywhere.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from benchmarks.answers.queries import Query, with_typos
 
@@ -135,7 +136,7 @@ def _start(draw: random.Random) -> tuple[str, str]:
     return month, draw.choice((f"from {month[:3]}", f"start {month}", month[:3], f"1 {month[:3]}")).lower()
 
 
-def _one_of(names: dict[str, tuple[str, ...]], draw: random.Random) -> tuple[str, str]:
+def _one_of(names: Mapping[str, tuple[str, ...]], draw: random.Random) -> tuple[str, str]:
     name = draw.choice(list(names))
     return name, draw.choice(names[name])
 
@@ -151,6 +152,6 @@ _DRAWN = {
 
 
 def listings(count: int, seed: int, **new: bool) -> list[Query]:
-    """Draw so many listings; ``base`` is their place."""
+    """Draw so many listings; ``base`` is their place, but with new names."""
     draw = random.Random(f"listings {seed}")
-    return [listing(draw, **new)._replace(base=place) for place in range(count)]
+    return [listing(draw, **new)._replace(base=-1 if new else place) for place in range(count)]

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.answers.listings import FIELDS as LISTING_FIELDS
+from benchmarks.answers.listings import PROMPT as LISTING_PROMPT
+from benchmarks.answers.listings import listings
 from benchmarks.answers.queries import Query
 from benchmarks.handoff.experiment import FIELDS as PHOTO_FIELDS
 from ucci_demo.model_server import PROMPT as PHOTO_PROMPT
@@ -80,6 +83,7 @@ def _replaced(number: str, other: str, text: str) -> str:
     return re.sub(rf"(?<!\d){number}(?!\d)", other, text)
 
 
+TRAINED = Path(__file__).parent
 PHOTO = Pair(
     name="photo",
     fields=PHOTO_FIELDS,
@@ -95,4 +99,27 @@ PHOTO = Pair(
     queries=photo_queries,
     renamed={"numbers": _renumbered_cameras, "names": _new_cameras},
 )
-PAIRS: dict[str, Pair] = {pair.name: pair for pair in (PHOTO,)}
+LISTINGS = Pair(
+    name="listings",
+    fields=LISTING_FIELDS,
+    folders=(TRAINED / "listings_small", TRAINED / "listings_large"),
+    prompt=LISTING_PROMPT,
+    prompts={
+        "polite": LISTING_PROMPT.replace("Job: ", "Job: please: "),
+        "last": LISTING_PROMPT.replace("{text}", "{text}."),
+        "quoted": LISTING_PROMPT.replace("{text}", '"{text}"'),
+    },
+    target=0.91,
+    hard_field="company",
+    queries=lambda: listings(8_000, 1),
+    renamed={
+        "numbers": lambda _: listings(2_000, 2, cities=True),
+        "names": lambda _: listings(2_000, 3, companies=True),
+    },
+)
+PAIRS = {pair.name: pair for pair in (PHOTO, LISTINGS)}
+
+
+def trained() -> tuple[str, ...]:
+    """Return the pairs whose checkpoints are here; :mod:`benchmarks.answers.train` makes those of the listings."""
+    return tuple(name for name, pair in PAIRS.items() if all(folder.is_dir() for folder in pair.folders))

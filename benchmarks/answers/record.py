@@ -127,7 +127,7 @@ def _recorded_photo() -> dict[str, list[float]]:
     return dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def record(path: Path = POOL, names: Sequence[str] = tuple(PAIRS), most: int = QUERIES) -> None:
+def record(names: Sequence[str], path: Path = POOL, most: int = QUERIES) -> None:
     """Record pairs into the pool; those that are not named stay as they are."""
     parts: list[dict[str, Any]] = []
     if path.is_file():

@@ -26,8 +26,8 @@ and drifts between them: of different sizes, one out of reach of the target even
 The offline labels (1,000, 2,000 or 4,000) are drawn per stream and do not come in it again. Pairs take turns by seed.
 
 On target is a block of 2,000 queries whose expected micro-F1 (over all draws from the pool) is at least the target \
-less .005; out of reach, at least what the best threshold reaches. Costs are by calls, over those of the cheapest threshold \
-of each phase, known beforehand. The way back is the first 10,000 queries of each clean phase after a drift. ± is half \
+less .005; out of reach, at least what the best threshold reaches. Costs are by calls, over those of the cheapest \
+threshold of each phase, known beforehand. The way back is the first 10,000 queries of each clean phase after a drift. ± is half \
 of the 95 % interval over streams, the draw of the offline labels in it."""
 
 
@@ -73,9 +73,7 @@ def summaries(results: dict[str, Any], share: float) -> dict[str, Summary]:
 def _of_half(results: dict[str, Any]) -> str:
     half = results["half"]
     purpose = "Kinds that methods are tuned on" if half == "tuning" else "Kinds that nothing was tuned on"
-    return (
-        f"{purpose}: {', '.join(KINDS[half])}; target {' and '.join(f'{p.target} ({p.name})' for p in PAIRS.values())}."
-    )
+    return f"{purpose}: {', '.join(KINDS[half])}; target {' and '.join(f'{p.target} ({p.name})' for p in PAIRS.values() if p.name in load_pool())}."
 
 
 _COLUMNS = {

@@ -172,7 +172,7 @@ def trained(role: str, tokenizer: Tokenizer, steps: int) -> Weights:
 
 
 def save(weights: Weights, role: str, tokenizer: Tokenizer) -> None:
-    """Write a checkpoint, its weights with half the digits."""
+    """Write a checkpoint."""
     folder = FOLDER / f"listings_{role}"
     folder.mkdir(exist_ok=True)
     config = {
@@ -192,7 +192,7 @@ def save(weights: Weights, role: str, tokenizer: Tokenizer) -> None:
     }
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     tokenizer.save(str(folder / "tokenizer.json"))
-    save_file({name: np.asarray(one, dtype=np.float16) for name, one in weights.items()}, folder / "model.safetensors")
+    save_file({name: np.asarray(one, dtype=np.float32) for name, one in weights.items()}, folder / "model.safetensors")
 
 
 def main() -> None:
