@@ -20,15 +20,15 @@ from benchmarks.results_json import receipt
 
 Summary = dict[str, tuple[float, float | None]]
 _DIGITS = 5
-_INTRODUCTION = """Two pairs of real (tiny) models answered texts under twelve kinds of drift, each in graded sizes; \
+_INTRODUCTION = """Pairs of real (tiny) models answered texts under twelve kinds of drift, each in graded sizes; \
 `python -m benchmarks.answers record` made the pool. A stream of one pair has clean phases of 4,000 to 30,000 queries \
 and drifts between them: of different sizes, one out of reach of the target even for the large model, one met twice. \
 The offline labels (1,000, 2,000 or 4,000) are drawn per stream and do not come in it again. Pairs take turns by seed.
 
 On target is a block of 2,000 queries whose expected micro-F1 (over all draws from the pool) is at least the target \
 less .005; out of reach, at least what the best threshold reaches. Costs are by calls, over those of the cheapest \
-threshold of each phase, known beforehand. The way back is the first 10,000 queries of each clean phase after a drift. ± is half \
-of the 95 % interval over streams, the draw of the offline labels in it."""
+threshold of each phase, known beforehand. The way back is the first 10,000 queries of each clean phase after a drift. \
+± is half of the 95 % interval over streams, the draw of the offline labels in it."""
 
 
 def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
@@ -73,7 +73,8 @@ def summaries(results: dict[str, Any], share: float) -> dict[str, Summary]:
 def _of_half(results: dict[str, Any]) -> str:
     half = results["half"]
     purpose = "Kinds that methods are tuned on" if half == "tuning" else "Kinds that nothing was tuned on"
-    return f"{purpose}: {', '.join(KINDS[half])}; target {' and '.join(f'{p.target} ({p.name})' for p in PAIRS.values() if p.name in load_pool())}."
+    targets = " and ".join(f"{pair.target} ({name})" for name, pair in PAIRS.items() if name in load_pool())
+    return f"{purpose}: {', '.join(KINDS[half])}. Target: {targets}."
 
 
 _COLUMNS = {
