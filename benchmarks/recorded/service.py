@@ -74,13 +74,15 @@ class Service:
         labels: float = 1.0,
         **tuned: Any,
     ) -> None:
+        # Explored queries must be labelled, by the same draw.
+        self._explored = min(EXPLORED, labels * LABELLED_KEPT)
         self._settings = WorkloadSettings.model_validate(
             {
                 "name": WORKLOAD,
                 "fields": fields,
                 "target": {"micro_f1": target, "safety": safety},
                 "sampling": {
-                    "exploration_probability": EXPLORED,
+                    "exploration_probability": self._explored,
                     "label_probability_kept": labels * LABELLED_KEPT,
                     "label_probability_escalated": labels * LABELLED_ESCALATED,
                 },
