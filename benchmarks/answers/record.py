@@ -22,6 +22,7 @@ from benchmarks.answers.pool import COLUMNS, POOL
 from benchmarks.answers.queries import Query
 from benchmarks.answers.shifts import CLEAN, SHIFTS, Change, Shift, cut_short
 from benchmarks.handoff.models import Answer, LiveModel
+from benchmarks.recorded.stream import all_outcomes
 from schemas.entities import count_pairs, equal
 from stream_router.model_client.answer import EntityAnswer, InvalidAnswerError, read_entities
 from ucci_demo.recorded.traffic import load_traffic
@@ -44,8 +45,9 @@ class Models:
         """Ask the small or the large model, with its weights changed or not."""
         folder = self.pair.folders[large]
         if change is None:
-            model = self._plain.setdefault(folder, LiveModel(str(folder)))
-            return model.answers(prompts)
+            if folder not in self._plain:
+                self._plain[folder] = LiveModel(str(folder))
+            return self._plain[folder].answers(prompts)
         with tempfile.TemporaryDirectory() as made:
             altered = Path(made) / "altered"
             shutil.copytree(folder, altered)
@@ -108,23 +110,16 @@ def _entities(text: str, fields: Sequence[str]) -> EntityAnswer | None:
 
 def _recorded_photo() -> dict[str, list[float]]:
     """Return all clean photo searches as the demo's recording has them."""
-    rows = [
-        (
-            place,
-            np.nan if one.small.uncertainty is None else one.small.uncertainty,
-            one.small.true_positives,
-            one.small.predicted,
-            one.large.true_positives,
-            one.large.predicted,
-            one.gold_count,
-            one.small.exact,
-            one.agree,
-            one.small.tokens,
-            one.large.tokens,
-        )
-        for place, one in enumerate(query for query in load_traffic() if query.shift == "none")
-    ]
-    return dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    clean = [(place, one) for place, one in enumerate(load_traffic()) if one.shift == "none"]
+    known = all_outcomes().take(np.array([place for place, _ in clean]))
+    columns = {
+        "base": np.arange(len(clean)),
+        "u": known.uncertainty,
+        **{name: getattr(known, name) for name in COLUMNS[2:-2]},
+        "small_tokens": np.array([one.small.tokens for _, one in clean]),
+        "large_tokens": np.array([one.large.tokens for _, one in clean]),
+    }
+    return {name: values.tolist() for name, values in columns.items()}
 
 
 def record(names: Sequence[str], path: Path = POOL, most: int = QUERIES) -> None:

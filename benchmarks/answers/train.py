@@ -26,21 +26,10 @@ from benchmarks.answers.listings import FIELDS, PROMPT, listing
 FOLDER = Path(__file__).parent
 PAD, START, END = 0, 1, 2
 VOCABULARY, LENGTH, BATCH = 700, 96, 48
+_SIZED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim")
 SIZES = {
-    "small": {
-        "hidden_size": 40,
-        "intermediate_size": 96,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "head_dim": 20,
-    },
-    "large": {
-        "hidden_size": 96,
-        "intermediate_size": 256,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "head_dim": 24,
-    },
+    "small": dict(zip(_SIZED, (40, 96, 2, 2, 20), strict=True)),
+    "large": dict(zip(_SIZED, (96, 256, 3, 4, 24), strict=True)),
 }
 STEPS = {"small": 2_000, "large": 1_500}
 RATE = {"small": 6e-3, "large": 4e-3}
