@@ -53,20 +53,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seeds.check("answers", drawn, unseen=options.unseen)
     except ValueError as fault:
         parser.error(f"{fault}; --unseen asks for the half of the last look")
-    plan = QUICK if options.quick else Plan(half, drawn, labels=options.labels)
+    plan = QUICK if options.quick else Plan(half, drawn, labels=options.labels, scale=options.scale)
     plan = plan._replace(half=half, seeds=drawn, policies=options.policies or plan.policies)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress, threadpool_limits(1):
         task = progress.add_task("", total=plan.steps)
-        results = run(plan, lambda what: progress.update(task, advance=1, description=what))
+        made = provenance(["-m", "benchmarks.answers", *(sys.argv[1:] if arguments is None else arguments)])
+        results = run(
+            plan,
+            lambda what: progress.update(task, advance=1, description=what),
+            lambda found: None if options.json else write(found, made, options.out),
+        )
     if options.json:
         print(json.dumps({str(share): summaries(results, share) for share in plan.labels}, indent=1))
         return 0
-    write(
-        results,
-        provenance(["-m", "benchmarks.answers", *(sys.argv[1:] if arguments is None else arguments)]),
-        options.out,
-    )
     sys.stderr.write(f"written: {options.out}/README.md and rows.json\n")
     return 0
 
@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--policies", nargs="+", choices=tuple(ENTRIES), metavar="NAME", help=", ".join(ENTRIES))
     parser.add_argument("--labels", type=float, nargs="+", default=(1.0, 0.25), help="shares of the usual labels")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the phases' lengths, for shorter streams")
     parser.add_argument("--quick", action="store_true", help="one short stream, two policies")
     parser.add_argument("--unseen", action="store_true", help="the kinds and seeds of the last look")
     parser.add_argument("--json", action="store_true", help="print means and ± as JSON, and write nothing")

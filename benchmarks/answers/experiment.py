@@ -31,8 +31,10 @@ class Plan(NamedTuple):
         return len(self.seeds) * (1 + len(self.labels) * len(self.policies))
 
 
-def run(plan: Plan, told: Callable[[str], None]) -> dict[str, Any]:
-    """Run a plan.
+def run(
+    plan: Plan, told: Callable[[str], None], keep: Callable[[dict[str, Any]], None] = lambda _: None
+) -> dict[str, Any]:
+    """Run a plan; ``keep`` is given the results after each stream, so that an end ahead of time loses one stream.
 
     Returns
     -------
@@ -55,15 +57,27 @@ def run(plan: Plan, told: Callable[[str], None]) -> dict[str, Any]:
                 told(f"seed {seed}, {share:.0%} of the labels: {ENTRIES[name].title}")
                 played = _played(ENTRIES[name].make(judged), judged)
                 rows.append({"policy": name, "labels": share, "seed": seed, **played})
+        found = _gathered(plan, streams, rows, by_margin)
+        keep(found)
+    return found
+
+
+def _gathered(
+    plan: Plan,
+    streams: list[dict[str, Any]],
+    rows: list[dict[str, Any]],
+    by_margin: dict[float, list[dict[str, Any]]],
+) -> dict[str, Any]:
+    """Return the results of the streams so far, the best static margin among them."""
     means = {margin: summed_up([figures_of(row) for row in some]) for margin, some in by_margin.items()}
     ours = [row["on_target"] for row in rows if row["policy"] == REFERENCE and row["labels"] == plan.labels[0]]
     chosen = best_margin(
         {margin: (found["on_target"][0], found["regret"][0]) for margin, found in means.items()},
         sum(ours) / len(ours) if ours else AIM,
     )
-    rows += [{"policy": HINDSIGHT, "labels": share, **row} for share in plan.labels for row in by_margin[chosen]]
+    hindsight = [{"policy": HINDSIGHT, "labels": share, **row} for share in plan.labels for row in by_margin[chosen]]
     margins = [{"margin": margin, **{name: found[name][0] for name in _OF_MARGINS}} for margin, found in means.items()]
-    return {"half": plan.half, "streams": streams, "margin": chosen, "margins": margins, "rows": rows}
+    return {"half": plan.half, "streams": streams, "margin": chosen, "margins": margins, "rows": [*rows, *hindsight]}
 
 
 _OF_MARGINS = ("on_target", "regret", "back_on_target", "back_regret")
