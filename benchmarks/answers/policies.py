@@ -33,14 +33,7 @@ def static_threshold(offline: Outcomes, target: float) -> float:
 
 
 class FixedRate(Static):
-    """Escalates the share that the offline calibration does, of the last queries, whatever their u.
-
-    Parameters
-    ----------
-    offline : Outcomes
-    threshold : float
-        The offline calibration's.
-    """
+    """Escalates the share that the offline calibration does, of the last queries, whatever their u."""
 
     def __init__(self, offline: Outcomes, threshold: float) -> None:
         super().__init__(threshold)
@@ -58,16 +51,7 @@ class FixedRate(Static):
 class Aci(Static):
     """Adaptive conformal inference (Gibbs & Candès 2021): each label moves the kept share by how far it is off.
 
-    Parameters
-    ----------
-    offline : Outcomes
-        Whose quantiles of u the kept share stands for.
-    target : float
-        micro-F1, the margin included.
-    threshold : float
-        To begin with.
-    labels : float
-        Share of the usual labels that is asked for.
+    The kept share stands for a quantile of the offline u; ``target`` has the margin in it.
     """
 
     STEP = 0.001

@@ -30,8 +30,7 @@ KINDS = {
     "tuning": ("typos", "new_names", "small_quantised", "small_better", "large_worse", "clipped"),
     "unseen": ("longer", "upper", "mix", "prompt", "small_worse", "cut_short"),
 }
-"""Drawn once by :func:`drawn_halves`, and fixed: a kind that is added later changes no half."""
-SEED_OF_HALVES = 2026
+"""Drawn once, as a test repeats, and fixed: a kind that is added later changes no half."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +86,4 @@ def load_pool(path: Path = POOL) -> dict[str, Answers]:
             base,
         )
         for pair in np.unique(columns["pair"])
-    }
-
-
-def drawn_halves(kinds: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Split kinds of drift at random into the two halves."""
-    rng = np.random.default_rng(SEED_OF_HALVES)
-    chosen = set(rng.permutation(len(kinds))[: len(kinds) // 2].tolist())
-    return {
-        "tuning": tuple(kind for place, kind in enumerate(kinds) if place in chosen),
-        "unseen": tuple(kind for place, kind in enumerate(kinds) if place not in chosen),
     }

@@ -16,10 +16,9 @@ from benchmarks.answers.scoring import summed_up
 from benchmarks.answers.shifts import CLEAN
 from benchmarks.paper.tables import table
 from benchmarks.recorded.stream import Outcomes
-from benchmarks.results_json import receipt
+from benchmarks.results_json import receipt, rounded
 
 Summary = dict[str, tuple[float, float | None]]
-_DIGITS = 5
 _INTRODUCTION = """Pairs of real (tiny) models answered texts under twelve kinds of drift, each in graded sizes; \
 `python -m benchmarks.answers record` made the pool. A stream of one pair has clean phases of 4,000 to 30,000 queries \
 and drifts between them: of different sizes, one out of reach of the target even for the large model, one met twice. \
@@ -34,7 +33,7 @@ threshold of each phase, known beforehand. The way back is the first 10,000 quer
 def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
     """Write ``rows.json`` and ``README.md``."""
     folder.mkdir(parents=True, exist_ok=True)
-    document = json.dumps({"made": made, **_rounded(results)}, indent=1)
+    document = json.dumps({"made": made, **rounded(results)}, indent=1)
     (folder / "rows.json").write_text(document + "\n", encoding="utf-8")
     (folder / "README.md").write_text(page(results, made), encoding="utf-8")
 
@@ -146,11 +145,3 @@ def _reach(outcomes: Outcomes | None) -> list[str]:
         )
     )
     return [str(len(outcomes)), f"{small:.3f}", f"{large:.3f}", f"{np.mean(outcomes.agree):.2f}"]
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, _DIGITS)
-    if isinstance(value, dict):
-        return {str(key): _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
