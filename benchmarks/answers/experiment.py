@@ -77,7 +77,14 @@ def _gathered(
     )
     hindsight = [{"policy": HINDSIGHT, "labels": share, **row} for share in plan.labels for row in by_margin[chosen]]
     margins = [{"margin": margin, **{name: found[name][0] for name in _OF_MARGINS}} for margin, found in means.items()]
-    return {"half": plan.half, "streams": streams, "margin": chosen, "margins": margins, "rows": [*rows, *hindsight]}
+    return {
+        "half": plan.half,
+        "scale": plan.scale,
+        "streams": streams,
+        "margin": chosen,
+        "margins": margins,
+        "rows": [*rows, *hindsight],
+    }
 
 
 _OF_MARGINS = ("on_target", "regret", "back_on_target", "back_regret")

@@ -18,6 +18,7 @@ from benchmarks.paper.tables import table
 from benchmarks.recorded.stream import Outcomes
 from benchmarks.results_json import receipt, rounded
 
+_MANY = 10
 Summary = dict[str, tuple[float, float | None]]
 _INTRODUCTION = """Pairs of real (tiny) models answered texts under twelve kinds of drift, each in graded sizes; \
 `python -m benchmarks.answers record` made the pool. A stream of one pair has clean phases of 4,000 to 30,000 queries \
@@ -73,7 +74,11 @@ def _of_half(results: dict[str, Any]) -> str:
     half = results["half"]
     purpose = "Kinds that methods are tuned on" if half == "tuning" else "Kinds that nothing was tuned on"
     targets = " and ".join(f"{pair.target} ({name})" for name, pair in PAIRS.items() if name in load_pool())
-    return f"{purpose}: {', '.join(KINDS[half])}. Target: {targets}."
+    shorter = "" if results["scale"] == 1.0 else f" Lengths of phases are {results['scale']} of those, 4,000 at least."
+    few = (
+        f" With {len(results['streams'])} streams a first look, no verdict." if len(results["streams"]) < _MANY else ""
+    )
+    return f"{purpose}: {', '.join(KINDS[half])}. Target: {targets}.{shorter}{few}"
 
 
 _COLUMNS = {
