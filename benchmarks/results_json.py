@@ -20,7 +20,7 @@ def write_results(folder: Path, document: dict[str, Any]) -> None:
     document : dict
         Of numbers, texts, and lists and dictionaries of these.
     """
-    (folder / "results.json").write_text(json.dumps(_rounded(document), indent=1) + "\n", encoding="utf-8")
+    (folder / "results.json").write_text(json.dumps(rounded(document), indent=1) + "\n", encoding="utf-8")
 
 
 def write_report(
@@ -56,9 +56,10 @@ def tell(document: Any, path: Path | None) -> None:
         path.write_text(text + "\n", encoding="utf-8")
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """Return a document with its floats rounded to five digits."""
     if isinstance(value, float):
         return round(value, _DIGITS)
     if isinstance(value, dict):
-        return {str(key): _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
+        return {str(key): rounded(one) for key, one in value.items()}
+    return [rounded(one) for one in value] if isinstance(value, list | tuple) else value

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.drift.policies.clairvoyant import REBUILT_AFTER, TRAFFIC_KEPT
 from benchmarks.recorded.service import START, Service, time_of
 from benchmarks.recorded.simulate import Routed
-from benchmarks.recorded.stream import EXPLORED, Stream
+from benchmarks.recorded.stream import Stream
 from recalibrator.decoding import Observation
 from schemas import LabelledExample, TrafficSummary
 
@@ -40,7 +40,7 @@ class Clairvoyant(Service):
     def exploration(self) -> float:
         """As after an alarm while few labels since the change are there."""
         alert = self._changed_at > START and self._fresh_labels < self.core.constants.publish.alert_labels
-        return EXPLORED if alert else super().exploration
+        return self._explored if alert else super().exploration
 
     @property
     def _fresh_labels(self) -> int:

@@ -81,7 +81,7 @@ class Blocks:
         return (self.expected >= self.goal - TOLERANCE).astype(np.float64)
 
 
-class _Curve:
+class Curve:
     """micro-F1's parts over all thresholds on one set of queries, per query."""
 
     def __init__(self, outcomes: Outcomes) -> None:
@@ -104,7 +104,7 @@ def oracles(stream: Stream, target: float) -> list[Oracle]:
     found = []
     for number in range(len(stream.phases)):
         outcomes = stream.outcomes.take(np.flatnonzero(stream.phase == number))
-        curve = _Curve(outcomes)
+        curve = Curve(outcomes)
         finite = np.isfinite(curve.ranked)
         thresholds = np.concatenate(([-1.0], np.unique(curve.ranked[finite])))
         parts = curve.parts(thresholds, 0.0)
@@ -172,7 +172,7 @@ def _served(pool: Outcomes, batches: Routed) -> Floats:
     Of the queries at or below the threshold those escalate needlessly whose call is stopped all the same.
     """
     pool = under_handoff(pool) if batches.handed[0] else pool
-    parts = _Curve(pool).parts(batches.threshold, batches.exploration)
+    parts = Curve(pool).parts(batches.threshold, batches.exploration)
     places = np.column_stack((batches.threshold, batches.longest))
     for threshold, longest in np.unique(places[batches.longest > 0], axis=0).tolist():
         rule = EarlyStop(longest=int(longest), full_share=1.0)

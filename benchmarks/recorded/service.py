@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -47,6 +47,12 @@ class Service:
         Whether the workload's settings ask for it, by token and otherwise with the defaults.
     early_stop : bool or dict
         The same; a table differs from the defaults.
+    fields : sequence of str
+        Of the workload.
+    offline : iterable of LabelledExample, optional
+        Other offline labels than those of the demo's recording, whose answers the levers need.
+    labels : float
+        Share of the usual labels that is asked for.
     **tuned
         Fields of the method's constants that differ from the defaults.
 
@@ -63,17 +69,22 @@ class Service:
         *,
         handoff: bool = False,
         early_stop: bool | dict[str, float] = False,
+        fields: Sequence[str] = _FIELDS,
+        offline: Iterable[LabelledExample] | None = None,
+        labels: float = 1.0,
         **tuned: Any,
     ) -> None:
+        # Explored queries must be labelled, by the same draw.
+        self._explored = min(EXPLORED, labels * LABELLED_KEPT)
         self._settings = WorkloadSettings.model_validate(
             {
                 "name": WORKLOAD,
-                "fields": _FIELDS,
+                "fields": fields,
                 "target": {"micro_f1": target, "safety": safety},
                 "sampling": {
-                    "exploration_probability": EXPLORED,
-                    "label_probability_kept": LABELLED_KEPT,
-                    "label_probability_escalated": LABELLED_ESCALATED,
+                    "exploration_probability": self._explored,
+                    "label_probability_kept": labels * LABELLED_KEPT,
+                    "label_probability_escalated": labels * LABELLED_ESCALATED,
                 },
                 "cost": {"small": 1.0, "large": _LARGE_COST},
                 "early_stop": early_stop,
@@ -81,8 +92,11 @@ class Service:
             }
         )
         self._constants = with_constants(DEFAULT, **tuned)
-        offline, made_under = offline_queries(handoff=handoff), HANDOFF if handoff else None
-        self._start_anew(offline_examples(offline, WORKLOAD, START, made_under), START)
+        self._label_share, self._counts_tokens = labels, offline is None
+        if offline is None:
+            made_under = HANDOFF if handoff else None
+            offline = offline_examples(offline_queries(handoff=handoff), WORKLOAD, START, made_under)
+        self._start_anew(offline, START)
         self._grid = Grid(self.core.constants.grid)
         self._issued: list[tuple[int, CalibrationVersion]] = []
         self.triggers: list[str] = []
@@ -159,14 +173,15 @@ class Service:
             time_of(int(routed.rows[0])),
             time_of(int(routed.rows[-1])),
             early_stop=BatchEarlyStop(routed.place > 0, routed.in_full),
-            small_tokens=routed.generated.small,
+            small_tokens=routed.generated.small if self._counts_tokens else None,
             handoff=HANDOFF if routed.handed[0] else None,
         )
         version = self._in_force(int(routed.rows[0])).version
         return summarise(batch, self._grid, WORKLOAD, version, _LARGE_COST)
 
     def _examples(self, labelled: Routed) -> Iterator[LabelledExample]:
-        outcomes, alone = labelled.outcomes, all_outcomes().take(labelled.outcomes.recording)
+        outcomes = labelled.outcomes
+        alone = all_outcomes().take(outcomes.recording) if labelled.compared.any() else outcomes
         for place, row in enumerate(labelled.rows.tolist()):
             u = float(outcomes.uncertainty[place])
             above, explored = bool(labelled.above[place]), bool(labelled.explored[place])
@@ -184,7 +199,7 @@ class Service:
                 large=_counts(outcomes.large_hits[place], outcomes.large_named[place]) if ran else None,
                 gold_count=int(outcomes.gold[place]),
                 large_probability=1.0 if above else float(labelled.exploration[place]),
-                label_probability=LABELLED_ESCALATED if above else LABELLED_KEPT,
+                label_probability=self._label_share * (LABELLED_ESCALATED if above else LABELLED_KEPT),
                 label_requested=True,
                 reason="small_failed" if failed else "threshold" if above else kept_or_explored,
                 agree=bool(outcomes.agree[place]) if ran else None,

@@ -196,7 +196,7 @@ def _route(everything: Routed, stream: Stream, batch: slice, policy: Policy) -> 
         above |= (everything.place[batch] > 0) & ~everything.in_full[batch]
     everything.above[batch] = above
     everything.explored[batch] = ~above & (draw < policy.exploration)
-    everything.labelled[batch] = draw < np.where(above, LABELLED_ESCALATED, LABELLED_KEPT)
+    everything.labelled[batch] = draw < stream.labels * np.where(above, LABELLED_ESCALATED, LABELLED_KEPT)
     if levers.handoff:
         everything.handed[batch] = True
         everything.compared[batch] = is_compared(outcomes.recording, above, draw, levers.guard_share)

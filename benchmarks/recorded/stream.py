@@ -5,6 +5,7 @@ Pure: a seed in, arrays out. The queries of the offline calibration never come a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -105,6 +106,8 @@ class Stream:
     pools : tuple of (Outcomes, Outcomes)
         A phase each: what its clean and its shifted queries were drawn from.
     phases : tuple of Phase
+    labels : float
+        Share of the usual labels that is asked for.
     """
 
     outcomes: Outcomes
@@ -113,6 +116,7 @@ class Stream:
     label_at: Floats
     pools: tuple[tuple[Outcomes, Outcomes], ...]
     phases: tuple[Phase, ...]
+    labels: float = 1.0
 
     def __len__(self) -> int:
         return len(self.phase)
@@ -162,26 +166,43 @@ def draw_stream(queries: int, seed: int, phases: tuple[Phase, ...] = PHASES, *, 
     mean_delay : float
         Of labels, in queries; exponential.
     """
-    rng = np.random.default_rng(seed)
     recorded = _recorded()
+    pools = [(recorded["none"], recorded[phase.shift]) for phase in phases]
+    return drawn_from(pools, phases, [queries] * len(phases), seed, np.random.default_rng(seed), mean_delay=mean_delay)
+
+
+def drawn_from(
+    pools: Sequence[tuple[Outcomes, Outcomes]],
+    phases: Sequence[Phase],
+    lengths: Sequence[int],
+    seed: int,
+    rng: np.random.Generator,
+    *,
+    mean_delay: float = 2_000.0,
+    labels: float = 1.0,
+) -> Stream:
+    """Draw a stream from a phase's clean and shifted queries each, so many of them.
+
+    ``seed`` is that of the router's draws; all others come from ``rng``.
+    """
     parts = []
-    for phase in phases:
-        clean, other = recorded["none"], recorded[phase.shift]
+    for phase, (clean, other), queries in zip(phases, pools, lengths, strict=True):
         shifted = rng.uniform(size=queries) < phase.share
         rows = np.where(shifted, rng.integers(len(other), size=queries), rng.integers(len(clean), size=queries))
         parts.append((clean.take(np.where(shifted, 0, rows)), other.take(np.where(shifted, rows, 0)), shifted))
-    total = queries * len(phases)
+    total = sum(lengths)
     columns = [
         np.concatenate([np.where(at, getattr(other, name), getattr(clean, name)) for clean, other, at in parts])
         for name in Outcomes.__slots__
     ]
     return Stream(
         Outcomes(*columns),
-        phase=np.repeat(np.arange(len(phases)), queries),
+        phase=np.repeat(np.arange(len(phases)), lengths),
         draw=np.array([uniform(query_id(number), f"{WORKLOAD}-{seed}") for number in range(total)]),
         label_at=np.arange(total) + rng.exponential(mean_delay, size=total),
-        pools=tuple((recorded["none"], recorded[phase.shift]) for phase in phases),
-        phases=phases,
+        pools=tuple(pools),
+        phases=tuple(phases),
+        labels=labels,
     )
 
 
