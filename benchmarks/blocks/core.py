@@ -367,10 +367,10 @@ class Core:
         """Keep what is known of the world that ends; the offline one is never overwritten."""
         if self._here:
             self._known[self._here] = world
-        elif self._here is None:
-            self._known.append(world)
-            if len(self._known) > self.constants.worlds:
-                del self._known[1]
+            return
+        self._known.append(world)
+        if len(self._known) > self.constants.worlds:
+            del self._known[1]
 
 
 def expected(
