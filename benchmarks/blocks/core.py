@@ -9,7 +9,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from benchmarks.blocks.curves import DIMENSIONS, Curves, Floats, Ints, Labels, equations, fit_curves
+from benchmarks.blocks.curves import (
+    DIMENSIONS,
+    Curves,
+    Floats,
+    Labels,
+    Outlook,
+    equations,
+    fit_curves,
+    gradients,
+    grouped,
+    kept_info,
+    outlook,
+)
 from benchmarks.blocks.worlds import (
     Kind,
     Since,
@@ -98,6 +110,8 @@ class Blocks:
     queries: Floats
     pairs: Floats
     agreeing: Floats
+    kept: Floats
+    kept_z: Floats
     info: Floats
     vec: Floats
     weight: Floats
@@ -109,13 +123,13 @@ class Blocks:
         groups = cells // _GROUP
         return cls(
             np.full(kept + 1, np.inf), np.zeros((kept + 1, cells)), np.zeros((kept + 1, groups)),
-            np.zeros((kept + 1, groups)), np.zeros((kept + 1, DIMENSIONS, DIMENSIONS)),
+            *(np.zeros((kept + 1, groups)) for _ in range(3)), np.zeros((kept + 1, DIMENSIONS, DIMENSIONS)),
             np.zeros((kept + 1, DIMENSIONS)), np.ones(kept + 1),
         )
 
     def shift(self) -> None:
         """Drop the oldest block."""
-        for name in ("start", "queries", "pairs", "agreeing", "info", "vec", "weight"):
+        for name in ("start", "queries", "pairs", "agreeing", "kept", "kept_z", "info", "vec", "weight"):
             column = getattr(self, name)
             column[:-1] = column[1:].copy()
             column[-1] = {"start": np.inf, "weight": 1.0}.get(name, 0.0)
@@ -146,16 +160,13 @@ class Core:
         """Fit the offline curves, and know the offline world."""
         c = self.constants
         self.curves = fit_curves(labels, self.grid.logits, c.narrow, c.wide)
-        groups = (-1, _GROUP)
         weight = np.bincount(labels.cell, minlength=self.grid.cells) + 1e-3
-        grouped = weight.reshape(groups).sum(axis=1)
-        self._logit, self._place = (
-            (weight * values).reshape(groups).sum(axis=1) / grouped for values in (self.curves.logit, self.curves.place)
-        )
+        self._grouped = grouped(self.curves, weight, _GROUP)
+        self._logit, self._place = self._grouped.logit, self._grouped.place
         mass = np.cumsum(weight) / weight.sum()
         self._edges = np.unique(np.searchsorted(mass, np.arange(1, c.bins) / c.bins))
         self._edges = np.concatenate(([0], self._edges + 1))
-        pairs = np.bincount(labels.cell[labels.agree >= 0] // _GROUP, minlength=len(grouped)).astype(np.float64)
+        pairs = np.bincount(labels.cell[labels.agree >= 0] // _GROUP, minlength=len(self._logit)).astype(np.float64)
         chance = 1.0 / (1.0 + np.exp(-self._logit))
         agreeing = (pairs * chance)[None]
         info, _ = self._label_sums(labels)
@@ -166,7 +177,8 @@ class Core:
         histogram = weight
         self._now = World(info + prior, np.zeros(DIMENSIONS), self._mix(histogram[None])[0])
         self._known: list[World] = [self._now]
-        self._here: int | None = 0
+        self._now_mean = np.zeros(DIMENSIONS)
+        self._origin: World | None = self._now
         self._offline_queries = histogram / histogram.sum()
         scale = (c.small_scale, c.large_scale, c.mix_scale)
         zero = np.zeros(DIMENSIONS)
@@ -209,12 +221,18 @@ class Core:
 
     def learn(self, labels: Labels) -> None:
         """Take in labels; each goes to the block in which its query was routed."""
-        h, r, v, label = equations(self.curves, labels)
         blocks = self._blocks
         place = np.searchsorted(blocks.start[: blocks.used], labels.at, side="right") - 1
+        known = place >= 0
+        labels, place = Labels(*(column[known] for column in labels)), place[known]
+        h, r, v, label = equations(self.curves, labels)
         scaled = h / v[:, None]
-        np.add.at(blocks.info, np.maximum(place[label], 0), (scaled[:, :, None] * h[:, None, :]) * (place[label] >= 0)[:, None, None])
-        np.add.at(blocks.vec, np.maximum(place[label], 0), scaled * (r * (place[label] >= 0))[:, None])
+        np.add.at(blocks.info, place[label], scaled[:, :, None] * h[:, None, :])
+        np.add.at(blocks.vec, place[label], scaled * r[:, None])
+        alone = labels.agree < 0
+        at = (place[alone], labels.cell[alone] // _GROUP)
+        np.add.at(blocks.kept, at, 1.0)
+        np.add.at(blocks.kept_z, at, labels.small[alone])
 
     def _close(self) -> None:
         """End the open block: forget, commit to a change that is certain, and make room."""
@@ -231,12 +249,19 @@ class Core:
         blocks.used += 1
         self._open = 0.0
 
+    def _label_info(self) -> tuple[Floats, Floats]:
+        """Return what labels of each block say, those of small answers alone expanded at the present world."""
+        blocks = self._blocks
+        info, vec = kept_info(self._grouped, self._now_mean, blocks.kept, blocks.kept_z)
+        return info + blocks.info, vec + blocks.vec
+
     def _sums(self) -> tuple[Floats, Floats]:
         """Return info and vec of each block, labels and pairs together, agreement expanded at the present world."""
         blocks, c = self._blocks, self.constants
-        at = self._now_mean[:2] if hasattr(self, "_now_mean") else np.zeros(2)
-        of_pairs, vec_pairs = agreement_info(self._logit, self._place, blocks.pairs, blocks.agreeing, at)
-        info, vec = blocks.info.copy(), blocks.vec.copy()
+        of_pairs, vec_pairs = agreement_info(
+            self._logit, self._place, blocks.pairs, blocks.agreeing, self._now_mean[:2]
+        )
+        info, vec = self._label_info()
         info[:, :2, :2] += of_pairs
         vec[:, :2] += vec_pairs
         return info / c.overdispersion, vec / c.overdispersion
@@ -274,7 +299,7 @@ class Core:
             return total[len(values) - 1 - begins]
 
         used = slice(0, len(info))
-        late_info, late_vec = (after(values[used]) / c.overdispersion for values in (blocks.info, blocks.vec))
+        late_info, late_vec = (after(values[used]) / c.overdispersion for values in self._label_info())
         pairs, agreeing = after(blocks.pairs), after(blocks.agreeing)
         mode = agreement_modes(self._logit, self._place, pairs, agreeing, self._now_mean[:2], 4.0)
         of_pairs, vec_pairs = agreement_info(self._logit, self._place, pairs, agreeing, mode)
@@ -290,7 +315,7 @@ class Core:
         c = self.constants
         whole = self._before(0)
         self._now_mean = whole.mean
-        known = tuple(world for place, world in enumerate(self._known) if place != self._here)
+        known = tuple(world for world in self._known if world is not self._origin)
         self._candidates = known
         self.weighed = weigh(
             self._since(), whole, self._kinds, known, self._back,
@@ -344,18 +369,17 @@ class Core:
         best = int(np.flatnonzero(hard)[np.argmax(weighed.weight[hard])])
         age, kind = int(weighed.age[best]), int(weighed.kind[best])
         former = self._before(age)
-        if blocks.used - age - self._first >= c.least_world or self._here is not None:
-            self._remember(former)
+        back = self._candidates[kind - len(self._kinds)] if kind >= len(self._kinds) else None
+        if blocks.used - age - self._first >= c.least_world:
+            self._remember(former, back)
         self.alarms += 1
-        if kind >= len(self._kinds):
-            world = self._candidates[kind - len(self._kinds)]
-            self._here = next(place for place, one in enumerate(self._known) if one is world)
-            cov = np.linalg.inv(world.info) + self._back.covariance
-            mean, mix = world.mean, world.mix
+        if back is not None:
+            cov = np.linalg.inv(back.info) + self._back.covariance
+            mean, mix, self._origin = back.mean, back.mix, back
         else:
             change = self._kinds[kind]
             cov = np.linalg.inv(former.info) + change.covariance
-            mean, self._here = former.mean + change.mean, None
+            mean, self._origin = former.mean + change.mean, None
             mix = former.mix * (c.mix_spread / former.mix.sum()) if change.mixed else former.mix
         info = np.linalg.inv(cov)
         self._now = World(info, info @ mean, mix)
@@ -363,14 +387,14 @@ class Core:
         blocks.weight[self._first :] = 1.0
         self._refit()
 
-    def _remember(self, world: World) -> None:
-        """Keep what is known of the world that ends; the offline one is never overwritten."""
-        if self._here:
-            self._known[self._here] = world
-            return
-        self._known.append(world)
-        if len(self._known) > self.constants.worlds:
-            del self._known[1]
+    def _remember(self, world: World, wanted: World | None) -> None:
+        """Keep what is known of the world that ends, in place of what it began as; the offline one stays as it was."""
+        offline, *others = self._known
+        others = [one for one in others if one is not self._origin]
+        room = self.constants.worlds - 2
+        while len(others) > room:
+            others.remove(next(one for one in others if one is not wanted))
+        self._known = [offline, *others, world]
 
 
 def expected(
@@ -392,34 +416,16 @@ def expected(
     value, variance : ndarray, shape (hypotheses, cells + 1)
         Column 0 escalates all, column k keeps the cells below k.
     """
-    place, eta = curves.place, some.mean
-    line = eta[:, :1] + eta[:, 1:2] * place
-    agree = 1.0 / (1.0 + np.exp(-(curves.logit + line)))
-    equal = curves.equal + curves.slopes[0] * line + eta[:, 6:] * curves.weight
-    small = curves.small + curves.slopes[1] * line + eta[:, 2:3] + eta[:, 3:4] * place
-    large = curves.large + curves.slopes[2] * line + eta[:, 4:5] + eta[:, 5:6] * place
-    of_small, of_large = agree * equal + (1.0 - agree) * small, agree * equal + (1.0 - agree) * large
+    seen = outlook(curves, some.mean)
+    agree = seen.agree
+    of_small, of_large = (agree * seen.equal + (1.0 - agree) * model for model in (seen.small, seen.large))
     rest = 1.0 - exploration
     gain = rest * shares * (of_small - of_large)
     value = np.concatenate(((shares * of_large).sum(axis=1, keepdims=True), gain), axis=1).cumsum(axis=1)
-    slope = _gradients(curves, agree[0], equal[0], small[0], large[0], shares[0], rest)
+    small, large = (shares[0][:, None] * one for one in gradients(curves, Outlook(*(one[0] for one in seen))))
+    slope = np.concatenate((large.sum(axis=0, keepdims=True), rest * (small - large))).cumsum(axis=0)
     variance = ((slope @ some.covariance) * slope).sum(axis=2)
     square = np.concatenate(
         ((shares * of_large**2).sum(axis=1, keepdims=True), rest * shares * (of_small**2 - of_large**2)), axis=1
     ).cumsum(axis=1)
     return value, variance + np.maximum(square - value**2, 0.0) / queries[:, None]
-
-
-def _gradients(
-    curves: Curves, agree: Floats, equal: Floats, small: Floats, large: Floats, share: Floats, rest: float
-) -> Floats:
-    """Return how F(t) moves with η, shape (cells + 1, DIMENSIONS)."""
-    line = np.stack((np.ones(len(share)), curves.place), axis=1)
-    none, apart, both = np.zeros_like(line), (1.0 - agree)[:, None] * line, (agree * curves.weight)[:, None]
-    by_agreement = [
-        (agree * (1.0 - agree) * (equal - model) + agree * curves.slopes[0] + (1.0 - agree) * slope)[:, None] * line
-        for model, slope in ((small, curves.slopes[1]), (large, curves.slopes[2]))
-    ]
-    of_small = share[:, None] * np.concatenate((by_agreement[0], apart, none, both), axis=1)
-    of_large = share[:, None] * np.concatenate((by_agreement[1], none, apart, both), axis=1)
-    return np.concatenate((of_large.sum(axis=0, keepdims=True), rest * (of_small - of_large))).cumsum(axis=0)

@@ -160,8 +160,80 @@ def _slope(along: Floats, values: Floats, weight: Floats) -> float:
     return float((share * away) @ values / max((share * away) @ away, 1e-12))
 
 
-def equations(curves: Curves, labels: Labels) -> tuple[Floats, Floats, Floats]:
-    """Return what labels say about a world's deviation η: linear equations h·η = r with variance v.
+class Outlook(NamedTuple):
+    """What a world with some η shows at each u: A(u), and E[z] given agreement, (..., cells) each."""
+
+    agree: Floats
+    equal: Floats
+    small: Floats
+    large: Floats
+
+
+def outlook(curves: Curves, eta: Floats) -> Outlook:
+    """Return what worlds show; ``eta`` has shape (..., DIMENSIONS)."""
+    place, part = curves.place, [eta[..., number, None] for number in range(DIMENSIONS)]
+    line = part[0] + part[1] * place
+    return Outlook(
+        1.0 / (1.0 + np.exp(-(curves.logit + line))),
+        curves.equal + curves.slopes[0] * line + part[6] * curves.weight,
+        curves.small + curves.slopes[1] * line + part[2] + part[3] * place,
+        curves.large + curves.slopes[2] * line + part[4] + part[5] * place,
+    )
+
+
+def gradients(curves: Curves, seen: Outlook) -> tuple[Floats, Floats]:
+    """Return how E[z small | u] and E[z large | u] move with η, shape (cells, DIMENSIONS) each, for one world."""
+    line = np.stack((np.ones(len(curves.place)), curves.place), axis=1)
+    agree = seen.agree
+    none, apart, both = np.zeros_like(line), (1.0 - agree)[:, None] * line, (agree * curves.weight)[:, None]
+    of_small, of_large = (
+        (agree * (1.0 - agree) * (seen.equal - model) + agree * curves.slopes[0] + (1.0 - agree) * slope)[:, None] * line
+        for model, slope in ((seen.small, curves.slopes[1]), (seen.large, curves.slopes[2]))
+    )
+    return (
+        np.concatenate((of_small, apart, none, both), axis=1),
+        np.concatenate((of_large, none, apart, both), axis=1),
+    )
+
+
+def kept_info(curves: Curves, eta: Floats, count: Floats, total: Floats) -> tuple[Floats, Floats]:
+    """Return what labels of small answers alone say about η, expanded at some η.
+
+    Parameters
+    ----------
+    curves : Curves
+    eta : ndarray, shape (DIMENSIONS,)
+    count, total : ndarray, shape (rows, cells)
+        Labels and their z.
+
+    Returns
+    -------
+    info : ndarray, shape (rows, DIMENSIONS, DIMENSIONS)
+    vec : ndarray, shape (rows, DIMENSIONS)
+    """
+    seen = outlook(curves, eta)
+    h, _ = gradients(curves, seen)
+    a, gap = seen.agree, seen.equal - seen.small
+    v = a * curves.noise[0] + (1.0 - a) * curves.noise[1] + a * (1.0 - a) * gap**2
+    scaled = h / v[:, None]
+    info = (count @ (scaled[:, :, None] * h[:, None, :]).reshape(len(h), -1)).reshape(-1, DIMENSIONS, DIMENSIONS)
+    mean = a * seen.equal + (1.0 - a) * seen.small
+    return info, (total - count * (mean - h @ eta)) @ scaled
+
+
+def grouped(curves: Curves, weight: Floats, size: int) -> Curves:
+    """Return curves over groups of so many neighbouring cells, their means by a weight of shape (cells,)."""
+    whole = weight.reshape(-1, size).sum(axis=1)
+
+    def means(values: Floats) -> Floats:
+        return (weight * values).reshape(*values.shape[:-1], -1, size).sum(axis=-1) / whole
+
+    names = ("place", "logit", "equal", "small", "large", "noise", "size", "weight")
+    return Curves(**{name: means(getattr(curves, name)) for name in names}, slopes=curves.slopes)
+
+
+def equations(curves: Curves, labels: Labels) -> tuple[Floats, Floats, Floats, Ints]:
+    """Return what labelled pairs say about a world's deviation η: linear equations h·η = r with variance v.
 
     Returns
     -------
@@ -170,9 +242,9 @@ def equations(curves: Curves, labels: Labels) -> tuple[Floats, Floats, Floats]:
     label : ndarray of int, shape (equations,)
         The label that each belongs to; a pair that differs gives two.
     """
-    parts = [_of_equal(curves, labels), *_of_different(curves, labels), _of_kept(curves, labels)]
-    h, r, v = (np.concatenate([part[place] for part in parts]) for place in range(3))
-    return h, r, v, np.concatenate([part[3] for part in parts])
+    parts = [_of_equal(curves, labels), *_of_different(curves, labels)]
+    h, r, v, label = (np.concatenate([part[place] for part in parts]) for place in range(4))
+    return h, r, v, label
 
 
 def _rows(curves: Curves, cell: Ints) -> tuple[Floats, Floats]:
@@ -196,15 +268,3 @@ def _of_different(curves: Curves, labels: Labels) -> list[tuple[Floats, Floats, 
         h[:, 0:2], h[:, 2 * number : 2 * number + 2] = curves.slopes[number] * line, line
         found.append((h, z[which] - mean[cell], curves.noise[number, cell], which))
     return found
-
-
-def _of_kept(curves: Curves, labels: Labels) -> tuple[Floats, Floats, Floats, Ints]:
-    which = np.flatnonzero(labels.agree < 0)
-    cell = labels.cell[which]
-    h, line = _rows(curves, cell)
-    a, gap = curves.agreement[cell], curves.equal[cell] - curves.small[cell]
-    moved = a * (1.0 - a) * gap + a * curves.slopes[0] + (1.0 - a) * curves.slopes[1]
-    h[:, 0:2], h[:, 2:4], h[:, 6] = moved[:, None] * line, (1.0 - a)[:, None] * line, a * curves.weight[cell]
-    mean = a * curves.equal[cell] + (1.0 - a) * curves.small[cell]
-    v = a * curves.noise[0, cell] + (1.0 - a) * curves.noise[1, cell] + a * (1.0 - a) * gap**2
-    return h, labels.small[which] - mean, v, which
