@@ -53,7 +53,7 @@ class Constants:
         Queries a block, and blocks kept.
     """
 
-    safety: float = 0.5
+    safety: float = 0.6
     tolerance: float = 0.0
     gain: float = 0.0007
     block: int = 1_000
@@ -68,24 +68,25 @@ class Constants:
     hazard_small: float = 0.05
     hazard_large: float = 0.01
     hazard_mix: float = 0.01
-    hazard_back: float = 0.02
+    hazard_back: float = 0.06
     hazard_both: float = 0.003
     hazard_novel: float = 0.01
     novel_mean: float = 0.0
     novel_scale: float = 0.4
-    bins: int = 16
+    bins: int = 8
     prior_spread: float = 1.0
     mix_spread: float = 2_000.0
     mix_dispersion: float = 1.3
     mix_most: float = 20_000.0
-    traffic_blocks: int = 6
+    traffic_blocks: int = 8
+    traffic_known: float = 2_000.0
     commit: float = 0.9
     commit_age: int = 4
     least_world: int = 6
     worlds: int = 4
     forget: float = 0.08
     forget_age: int = 6
-    explore_rest: float = 0.005
+    explore_rest: float = 0.002
     explore_alert: float = 0.03
     alert: float = 0.3
     refit_queries: int = 500
@@ -175,11 +176,10 @@ class Core:
         info *= c.base_labels / c.overdispersion
         prior = np.diag(1.0 / (3.0 * _LARGE * c.prior_spread) ** 2)
         histogram = weight
-        self._now = World(info + prior, np.zeros(DIMENSIONS), self._mix(histogram[None])[0])
+        self._now = World(info + prior, np.zeros(DIMENSIONS), self._mix(histogram[None])[0], histogram)
         self._known: list[World] = [self._now]
         self._now_mean = np.zeros(DIMENSIONS)
         self._origin: World | None = self._now
-        self._offline_queries = histogram / histogram.sum()
         scale = (c.small_scale, c.large_scale, c.mix_scale)
         zero = np.zeros(DIMENSIONS)
         self._kinds = (
@@ -272,11 +272,12 @@ class Core:
         part = slice(self._first, max(self._first, blocks.used - age))
         info, vec = self._sums()
         weight = blocks.weight[part]
-        mix = self._mix(blocks.queries[part]).sum(axis=0) if part.stop > part.start else 0.0
+        cells = blocks.queries[part].sum(axis=0)
         return World(
             self._now.info + np.tensordot(weight, info[part], 1),
             self._now.vec + np.tensordot(weight, vec[part], 1),
-            self._now.mix + mix,
+            self._now.mix + self._mix(cells[None])[0],
+            self._now.cells + cells,
         )
 
     def _since(self) -> Since:
@@ -323,22 +324,36 @@ class Core:
         )
         self._choose(self.weighed.take(np.flatnonzero(self.weighed.weight >= c.pruned)))
 
-    def _traffic(self, blocks: int) -> tuple[Floats, float]:
-        """Return the share of queries by cell in the latest blocks, and how many they are."""
+    def _traffic(self, blocks: int, known: Floats, worth: float) -> tuple[Floats, float]:
+        """Return the share of queries by cell in the latest blocks, and how many they are.
+
+        Parameters
+        ----------
+        blocks : int
+        known : ndarray, shape (cells,)
+            Queries that are like these, and
+        worth : float
+            how many they count for at most.
+        """
         used = self._blocks.used
         counts = self._blocks.queries[max(0, used - blocks) : used].sum(axis=0)
+        counts = counts + min(1.0, worth / known.sum()) * known
         total = float(counts.sum())
-        lacking = max(0.0, self.constants.block / 2 - total)
-        return (counts + lacking * self._offline_queries) / (total + lacking), total + lacking
+        return counts / total, total
+
+    def _shares(self, age: int, kind: int) -> tuple[Floats, float]:
+        """Return how queries spread over u where the latest blocks are as one hypothesis says."""
+        c, own, kinds = self.constants, self._blocks.used - self._first, len(self._kinds)
+        if kind >= kinds:
+            return self._traffic(min(age, c.traffic_blocks), self._candidates[kind - kinds].cells, c.traffic_known)
+        if kind >= 0 and self._kinds[kind].mixed:
+            return self._traffic(min(age, c.traffic_blocks), self._now.cells, c.block / 4)
+        return self._traffic(min(own, c.traffic_blocks), self._now.cells, c.traffic_known)
 
     def _choose(self, some: Weighed) -> None:
         c, curves = self.constants, self.curves
-        mixed = {place for place, kind in enumerate(self._kinds) if kind.mixed} | set(range(len(self._kinds), 99))
-        moved = np.array([kind in mixed for kind in some.kind.tolist()])
-        blocks = np.where(moved, np.minimum(np.maximum(some.age, 1), c.traffic_blocks), c.traffic_blocks)
-        by_blocks = {int(n): self._traffic(int(n)) for n in np.unique(blocks)}
-        shares = np.stack([by_blocks[int(n)][0] for n in blocks])
-        counts = np.array([by_blocks[int(n)][1] for n in blocks])
+        spreads = [self._shares(*one) for one in zip(some.age.tolist(), some.kind.tolist(), strict=True)]
+        shares, counts = (np.array([one[place] for one in spreads]) for place in (0, 1))
         value, variance = expected(curves, some, shares, counts, self.exploration)
         mean = some.weight @ value
         spread = np.sqrt(some.weight @ (variance + (value - mean) ** 2))
@@ -375,14 +390,16 @@ class Core:
         self.alarms += 1
         if back is not None:
             cov = np.linalg.inv(back.info) + self._back.covariance
-            mean, mix, self._origin = back.mean, back.mix, back
+            mean, self._origin, like = back.mean, back, back
         else:
             change = self._kinds[kind]
             cov = np.linalg.inv(former.info) + change.covariance
             mean, self._origin = former.mean + change.mean, None
-            mix = former.mix * (c.mix_spread / former.mix.sum()) if change.mixed else former.mix
+            like = former
         info = np.linalg.inv(cov)
-        self._now = World(info, info @ mean, mix)
+        most = c.mix_spread if back is None and change.mixed else c.mix_most
+        share = min(1.0, most / like.mix.sum())
+        self._now = World(info, info @ mean, share * like.mix, share * like.cells)
         self._first = blocks.used - age
         blocks.weight[self._first :] = 1.0
         self._refit()

@@ -29,11 +29,14 @@ class World:
         info times the mean.
     mix : ndarray, shape (bins,)
         Queries by bin of u.
+    cells : ndarray, shape (cells,)
+        The same by cell.
     """
 
     info: Floats
     vec: Floats
     mix: Floats
+    cells: Floats
 
     @property
     def mean(self) -> Floats:
