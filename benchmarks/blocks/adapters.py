@@ -135,5 +135,6 @@ class OnDrift:
 
 def _counts(cells: int, cell: Floats, known: Bools, ran: Bools, agree: Bools) -> tuple[Floats, Floats, Floats]:
     return tuple(
-        np.bincount(cell[which], minlength=cells).astype(np.float64) for which in (known, known & ran, known & ran & agree)
+        np.bincount(cell[which], minlength=cells).astype(np.float64)
+        for which in (known, known & ran, known & ran & agree)
     )

@@ -5,7 +5,7 @@ A block is 1,000 queries in the order in which they were routed; a late label fa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,7 +35,9 @@ from recalibrator.grid import Grid
 from schemas.traffic import GridSpec
 
 
-def _eta(level: float, slope: float, small: float, small_slope: float, large: float, large_slope: float, both: float) -> Floats:
+def _eta(
+    level: float, slope: float, small: float, small_slope: float, large: float, large_slope: float, both: float
+) -> Floats:
     return np.array((level, slope, small, small_slope, large, large_slope, both))
 
 
@@ -46,11 +48,42 @@ class Constants:
     Parameters
     ----------
     safety : float
-        Standard deviations of F(t) by which it must exceed 0.
+        Standard deviations of F(t) by which it must exceed 0: the users' knob.
     tolerance, gain : float
         Of micro-F1: allowed below the target where the margin is reckoned; and what escalating more must gain.
     block, kept : int
         Queries a block, and blocks kept.
+    ages : tuple of int
+        Blocks ago, when something may have changed.
+    narrow, wide : float
+        Bandwidths of the offline curves, as shares of the labels: of agreement, and of z given agreement.
+    overdispersion, mix_dispersion : float
+        By which all information about η, and counts of queries by bin, are divided.
+    small_scale, large_scale, mix_scale : float
+        Factors on how much a world changes where it changes a little, much, or with its mix of queries.
+    hazard_small, hazard_large, hazard_mix, hazard_back, hazard_both, hazard_novel : float
+        Chance of each kind of change a block.
+    novel_mean, novel_scale : float
+        Of the one direction in which queries of an unknown kind are worse.
+    bins : int
+        Of u, of equal mass offline, by which mixes of queries are compared.
+    mix_spread, mix_most : float
+        Queries that the former mix is worth as a prior for another, and that a known one is worth at most.
+    traffic_blocks : int
+        Latest blocks whose queries count as the current traffic.
+    traffic_known : float
+        Queries that a known mix counts for beside them.
+    commit, commit_age : float, int
+        Probability, and age, at which a change is taken as certain and another world begins.
+    least_world, worlds : int
+        Blocks from which a world is remembered, and how many are, the offline one included.
+    forget, forget_age : float, int
+        Share of a small change's probability by which blocks before it lose weight, with every block.
+    explore_rest, explore_alert, alert : float
+        Exploration, and the probability of a change from which it is the larger one.
+    refit_queries : int
+    pruned : float
+        Probability below which a hypothesis is left out of the choice of t.
     """
 
     safety: float = 0.6
@@ -74,7 +107,6 @@ class Constants:
     novel_mean: float = 0.0
     novel_scale: float = 0.4
     bins: int = 8
-    prior_spread: float = 1.0
     mix_spread: float = 2_000.0
     mix_dispersion: float = 1.3
     mix_most: float = 20_000.0
@@ -91,7 +123,6 @@ class Constants:
     alert: float = 0.3
     refit_queries: int = 500
     pruned: float = 0.003
-    base_labels: float = 1.0
 
 
 _SMALL = _eta(0.105, 0.06, 0.06, 0.03, 0.06, 0.03, 0.018)
@@ -123,9 +154,13 @@ class Blocks:
         """Return room for so many blocks, one of them open."""
         groups = cells // _GROUP
         return cls(
-            np.full(kept + 1, np.inf), np.zeros((kept + 1, cells)), np.zeros((kept + 1, groups)),
-            *(np.zeros((kept + 1, groups)) for _ in range(3)), np.zeros((kept + 1, DIMENSIONS, DIMENSIONS)),
-            np.zeros((kept + 1, DIMENSIONS)), np.ones(kept + 1),
+            np.full(kept + 1, np.inf),
+            np.zeros((kept + 1, cells)),
+            np.zeros((kept + 1, groups)),
+            *(np.zeros((kept + 1, groups)) for _ in range(3)),
+            np.zeros((kept + 1, DIMENSIONS, DIMENSIONS)),
+            np.zeros((kept + 1, DIMENSIONS)),
+            np.ones(kept + 1),
         )
 
     def shift(self) -> None:
@@ -155,7 +190,6 @@ class Core:
         self._first = 0
         self._open = 0.0
         self._since_refit = 0.0
-        self._failed = 0.0
 
     def bootstrap(self, labels: Labels) -> None:
         """Fit the offline curves, and know the offline world."""
@@ -173,8 +207,8 @@ class Core:
         info, _ = self._label_sums(labels)
         of_pairs, _ = agreement_info(self._logit, self._place, pairs[None], agreeing, np.zeros(2))
         info[:2, :2] += of_pairs[0]
-        info *= c.base_labels / c.overdispersion
-        prior = np.diag(1.0 / (3.0 * _LARGE * c.prior_spread) ** 2)
+        info /= c.overdispersion
+        prior = np.diag(1.0 / (3.0 * _LARGE) ** 2)
         histogram = weight
         self._now = World(info + prior, np.zeros(DIMENSIONS), self._mix(histogram[None])[0], histogram)
         self._known: list[World] = [self._now]
@@ -201,7 +235,7 @@ class Core:
         scaled = h / v[:, None]
         return scaled.T @ h, scaled.T @ r
 
-    def see(self, at: float, queries: Floats, pairs: Floats, agreeing: Floats, failed: float = 0.0) -> None:
+    def see(self, at: float, queries: Floats, pairs: Floats, agreeing: Floats) -> None:
         """Take in a summary of traffic: counts by cell, and the time of its first query."""
         blocks = self._blocks
         count = float(queries.sum())
@@ -289,7 +323,9 @@ class Core:
         begins = blocks.used - ages
         weight = blocks.weight.copy()
         weight[: self._first] = weight[blocks.used :] = 0.0
-        prefix_info = np.concatenate(([np.zeros((DIMENSIONS, DIMENSIONS))], np.cumsum(weight[:, None, None] * info, axis=0)))
+        prefix_info = np.concatenate(
+            ([np.zeros((DIMENSIONS, DIMENSIONS))], np.cumsum(weight[:, None, None] * info, axis=0))
+        )
         prefix_vec = np.concatenate(([np.zeros(DIMENSIONS)], np.cumsum(weight[:, None] * vec, axis=0)))
         counts = self._mix(blocks.queries)
         counts[: self._first] = 0.0
@@ -307,9 +343,14 @@ class Core:
         late_info[:, :2, :2] += of_pairs / c.overdispersion
         late_vec[:, :2] += vec_pairs / c.overdispersion
         return Since(
-            ages, widths, late_info, late_vec,
-            self._now.info + prefix_info[begins], self._now.vec + prefix_vec[begins],
-            after(counts), self._now.mix + prefix_mix[begins],
+            ages,
+            widths,
+            late_info,
+            late_vec,
+            self._now.info + prefix_info[begins],
+            self._now.vec + prefix_vec[begins],
+            after(counts),
+            self._now.mix + prefix_mix[begins],
         )
 
     def _refit(self) -> None:
@@ -319,8 +360,14 @@ class Core:
         known = tuple(world for world in self._known if world is not self._origin)
         self._candidates = known
         self.weighed = weigh(
-            self._since(), whole, self._kinds, known, self._back,
-            mix_spread=c.mix_spread, mix_scale=c.mix_dispersion, mix_most=c.mix_most,
+            self._since(),
+            whole,
+            self._kinds,
+            known,
+            self._back,
+            mix_spread=c.mix_spread,
+            mix_scale=c.mix_dispersion,
+            mix_most=c.mix_most,
         )
         self._choose(self.weighed.take(np.flatnonzero(self.weighed.weight >= c.pruned)))
 

@@ -112,22 +112,39 @@ def fit_curves(labels: Labels, logits: Floats, narrow: float, wide: float) -> Cu
         curve(which, values, wide)
         for which, values in ((equal, known.small), (apart, known.small), (apart, known.large))
     )
-    noise = np.stack([
-        _noise(curve(which, (values - mean[known.cell]) ** 2, wide), float(((values - mean[known.cell]) ** 2)[which].mean()))
-        for which, values, mean in (
-            (equal, known.small, of_equal), (apart, known.small, of_small), (apart, known.large, of_large))
-    ])
+    noise = np.stack(
+        [
+            _noise(
+                curve(which, (values - mean[known.cell]) ** 2, wide),
+                float(((values - mean[known.cell]) ** 2)[which].mean()),
+            )
+            for which, values, mean in (
+                (equal, known.small, of_equal),
+                (apart, known.small, of_small),
+                (apart, known.large, of_large),
+            )
+        ]
+    )
     size = np.maximum(curve(every, known.size, narrow), 0.0)
     open_ = sums(every) * chance * (1.0 - chance)
     mean = float(open_ @ logits / open_.sum())
     spread = float(np.sqrt(open_ @ (logits - mean) ** 2 / open_.sum()))
-    slopes = np.array([
-        _slope(logit, values, sums(which))
-        for which, values in ((equal, of_equal), (apart, of_small), (apart, of_large))
-    ])
+    slopes = np.array(
+        [
+            _slope(logit, values, sums(which))
+            for which, values in ((equal, of_equal), (apart, of_small), (apart, of_large))
+        ]
+    )
     return Curves(
-        np.clip((logits - mean) / spread, -2.5, 2.5), logit, of_equal, of_small, of_large, noise, size,
-        size / float(known.size.mean()), slopes,
+        np.clip((logits - mean) / spread, -2.5, 2.5),
+        logit,
+        of_equal,
+        of_small,
+        of_large,
+        noise,
+        size,
+        size / float(known.size.mean()),
+        slopes,
     )
 
 
@@ -187,7 +204,8 @@ def gradients(curves: Curves, seen: Outlook) -> tuple[Floats, Floats]:
     agree = seen.agree
     none, apart, both = np.zeros_like(line), (1.0 - agree)[:, None] * line, (agree * curves.weight)[:, None]
     of_small, of_large = (
-        (agree * (1.0 - agree) * (seen.equal - model) + agree * curves.slopes[0] + (1.0 - agree) * slope)[:, None] * line
+        (agree * (1.0 - agree) * (seen.equal - model) + agree * curves.slopes[0] + (1.0 - agree) * slope)[:, None]
+        * line
         for model, slope in ((seen.small, curves.slopes[1]), (seen.large, curves.slopes[2]))
     )
     return (

@@ -122,8 +122,8 @@ def drift_row(make: Callable[[], Any], family: str, seed: int) -> Row:
 
 def hindsight(margin: float) -> Callable[[], Any]:
     """Return a static threshold chosen offline at a target raised by a margin."""
-    from ucci_stream.demo.scenario import offline_calibration
     from benchmarks.recorded.tokens import offline_queries
+    from ucci_stream.demo.scenario import offline_calibration
 
     return lambda: Static(offline_calibration(offline_queries(handoff=False), TARGET + margin)[1])
 
@@ -171,11 +171,15 @@ def shown(rows: list[Row], base: list[Row]) -> str:
         parts += ["on " + " ".join(f"{v:.2f}" for v in np.mean([r["by_phase"] for r in rows], axis=0))]
         parts += ["over " + " ".join(f"{100 * v:+.0f}" for v in np.mean([r["over"] for r in rows], axis=0))]
     else:
-        by = {f: np.mean([(r["pol"], 100 * r["regret"]) for r in rows if r["family"] == f], axis=0) for f in
-              dict.fromkeys(r["family"] for r in rows)}
+        by = {
+            f: np.mean([(r["pol"], 100 * r["regret"]) for r in rows if r["family"] == f], axis=0)
+            for f in dict.fromkeys(r["family"] for r in rows)
+        }
         worst = min(by, key=lambda f: by[f][0])
-        parts.append(f"worst {worst} {by[worst][0]:.2f}, single {min(r['pol'] for r in rows):.2f}, false/100k "
-                     f"{1e5 * sum(r['false'] for r in rows) / max(1, sum(r['quiet'] for r in rows)):.2f}")
+        parts.append(
+            f"worst {worst} {by[worst][0]:.2f}, single {min(r['pol'] for r in rows):.2f}, false/100k "
+            f"{1e5 * sum(r['false'] for r in rows) / max(1, sum(r['quiet'] for r in rows)):.2f}"
+        )
         parts.append("\n   " + "  ".join(f"{f} {p:.2f}/{c:+.1f}" for f, (p, c) in by.items()))
     parts.append(f"{np.mean([r['seconds'] for r in rows]):.1f} s")
     return "  ".join(parts)

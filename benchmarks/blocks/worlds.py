@@ -128,9 +128,7 @@ class Weighed(NamedTuple):
         return some._replace(weight=some.weight / some.weight.sum())
 
 
-def agreement_info(
-    logit: Floats, place: Floats, pairs: Floats, agreeing: Floats, at: Floats
-) -> tuple[Floats, Floats]:
+def agreement_info(logit: Floats, place: Floats, pairs: Floats, agreeing: Floats, at: Floats) -> tuple[Floats, Floats]:
     """Return what pairs say about level and slope of logit A, expanded at some values of both.
 
     Parameters
@@ -152,7 +150,9 @@ def agreement_info(
     return info, vec
 
 
-def agreement_modes(logit: Floats, place: Floats, pairs: Floats, agreeing: Floats, start: Floats, ridge: float) -> Floats:
+def agreement_modes(
+    logit: Floats, place: Floats, pairs: Floats, agreeing: Floats, start: Floats, ridge: float
+) -> Floats:
     """Return the most probable level and slope for each row of counts, held to ``start`` by a ridge; (rows, 2)."""
     at = np.tile(start, (len(pairs), 1))
     hold = ridge * np.eye(2)
