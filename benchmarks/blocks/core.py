@@ -61,7 +61,7 @@ class Constants:
         By which all information about η, and counts of queries by bin, are divided.
     small_scale, large_scale, mix_scale : float
         Factors on how much a world changes where it changes a little, much, or with its mix of queries.
-    hazard_small, hazard_large, hazard_mix, hazard_back, hazard_both, hazard_novel : float
+    hazard_small, hazard_large, hazard_mix, hazard_back, hazard_both, hazard_novel, hazard_novel_mix : float
         Chance of each kind of change a block.
     novel_mean, novel_scale : float
         Of the one direction in which queries of an unknown kind are worse.
@@ -104,6 +104,7 @@ class Constants:
     hazard_back: float = 0.06
     hazard_both: float = 0.003
     hazard_novel: float = 0.01
+    hazard_novel_mix: float = 0.01
     novel_mean: float = 0.0
     novel_scale: float = 0.4
     bins: int = 8
@@ -222,7 +223,7 @@ class Core:
             Kind("both", c.hazard_both, _BOTH, zero),
             Kind("mix", c.hazard_mix, _LARGE * scale[2], zero, mixed=True),
             Kind("novel", c.hazard_novel, _BACK, -c.novel_mean * _NOVEL, along=c.novel_scale * _NOVEL),
-            Kind("novel mix", c.hazard_novel, _BACK, -c.novel_mean * _NOVEL, mixed=True, along=c.novel_scale * _NOVEL),
+            Kind("novel mix", c.hazard_novel_mix, _BACK, -c.novel_mean * _NOVEL, mixed=True, along=c.novel_scale * _NOVEL),
         )
         self._back = Kind("back", c.hazard_back, _BACK, zero)
         self._refit()
