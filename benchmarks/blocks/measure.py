@@ -44,14 +44,14 @@ _AS_STORED = recorded_stream._recorded
 def _split_anew(seed: int) -> None:
     """Choose the offline set anew for seeds from 1,000 on: whatever one offline set says by chance is not learnt."""
     if seed < ANEW:
-        recorded_stream._recorded = _AS_STORED
+        recorded_stream._recorded = _AS_STORED  # noqa: SLF001  # the split is not public
         return
     groups = dict(_AS_STORED())
     rows = np.concatenate((groups["offline"].recording, groups["none"].recording))
     rows = np.random.default_rng(seed).permutation(rows)
     parts = (np.sort(rows[:4_000]), np.sort(rows[4_000:]))
     groups["offline"], groups["none"] = (recorded_stream.all_outcomes().take(part) for part in parts)
-    recorded_stream._recorded = lambda: groups
+    recorded_stream._recorded = lambda: groups  # noqa: SLF001  # the split is not public
 
 
 @cache
