@@ -217,13 +217,15 @@ class Core:
         self._origin: World | None = self._now
         scale = (c.small_scale, c.large_scale, c.mix_scale)
         zero = np.zeros(DIMENSIONS)
+        worse = -c.novel_mean * _NOVEL
         self._kinds = (
             Kind("small", c.hazard_small, _SMALL * scale[0], zero),
             Kind("large", c.hazard_large, _LARGE * scale[1], zero),
             Kind("both", c.hazard_both, _BOTH, zero),
             Kind("mix", c.hazard_mix, _LARGE * scale[2], zero, mixed=True),
-            Kind("novel", c.hazard_novel, _BACK, -c.novel_mean * _NOVEL, along=c.novel_scale * _NOVEL),
-            Kind("novel mix", c.hazard_novel_mix, _BACK, -c.novel_mean * _NOVEL, mixed=True, along=c.novel_scale * _NOVEL),
+            # At one hazard each: with the mix as it was, and with another.
+            Kind("novel", c.hazard_novel, _BACK, worse, along=c.novel_scale * _NOVEL),
+            Kind("novel mix", c.hazard_novel_mix, _BACK, worse, mixed=True, along=c.novel_scale * _NOVEL),
         )
         self._back = Kind("back", c.hazard_back, _BACK, zero)
         self._refit()

@@ -38,7 +38,7 @@ TARGET, PHASE, BACK = 0.91, 30_000, 5
 Row = dict[str, Any]
 
 
-_AS_STORED = recorded_stream._recorded
+_AS_STORED = recorded_stream._recorded  # noqa: SLF001  # the split is not public
 
 
 def _split_anew(seed: int) -> None:
