@@ -1,0 +1,1 @@
+"""A prototype core: one closed-form mixture over what changed and when, with a memory of known worlds."""
