@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.answers.pairs import PAIRS
 from benchmarks.answers.streams import Judged
+from benchmarks.candidate.on_answers import OnAnswers
 from benchmarks.recorded.clairvoyant import Clairvoyant
 from benchmarks.recorded.service import START, Service
 from benchmarks.recorded.simulate import Policy, Routed
@@ -147,6 +148,10 @@ ENTRIES = {
     "aci": Entry(f"ACI, margin {ACI_MARGIN}", _aci),
     "service": Entry("This project", ours),
     "service_strict": Entry("This project, safety 1", lambda judged: ours(judged, 1.0)),
+    "candidate": Entry("Candidate for the core", lambda judged: OnAnswers(judged.target, judged.offline)),
+    "candidate_strict": Entry(
+        "Candidate, safety 1", lambda judged: OnAnswers(judged.target, judged.offline, safety=1.0)
+    ),
     "clairvoyant": Entry("Clairvoyant", _clairvoyant),
 }
 HINDSIGHT = "static_hindsight"

@@ -15,9 +15,10 @@ from benchmarks.answers.pairs import PHOTO
 from benchmarks.answers.policies import Aci, FixedRate, offline_labels, static_threshold
 from benchmarks.answers.pool import KINDS, load_pool
 from benchmarks.answers.queries import with_typos
-from benchmarks.answers.scoring import BLOCK, row_of, score
+from benchmarks.answers.scoring import row_of, score
 from benchmarks.answers.shifts import CLEAN, SHIFTS, cut_short, noisy, rounded
 from benchmarks.answers.streams import Judged, draw_judged
+from benchmarks.recorded.scoring import BLOCK
 from benchmarks.recorded.simulate import simulate
 from benchmarks.recorded.windows import KEEP_NONE, Static
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.candidate.on_drift import OnDrift
 from benchmarks.drift.policies.clairvoyant import Clairvoyant
 from benchmarks.drift.policies.early_stop import OursEarlyStop
 from benchmarks.drift.policies.levers import OursLevers, StaticLevers
@@ -75,7 +76,19 @@ LEVERS: dict[str, Callable[[], Policy]] = {
 }
 """Handoff and early stop together, with what they save, by margin, and ours by margin to compare with."""
 
-POLICIES: dict[str, Callable[[], Policy]] = {**PLAIN, **WITHOUT, **FRONTIER, **MAPS, **WATCHED, **EARLY_STOP, **LEVERS}
+CANDIDATE: dict[str, Callable[[], Policy]] = {"candidate": OnDrift, "candidate@1": lambda: OnDrift(safety=1.0)}
+"""A smaller method that may take the core's place, with its usual margin and with that of one standard deviation."""
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    **PLAIN,
+    **WITHOUT,
+    **FRONTIER,
+    **MAPS,
+    **WATCHED,
+    **EARLY_STOP,
+    **LEVERS,
+    **CANDIDATE,
+}
 
 EXERCISED_BY: dict[str, tuple[str, ...]] = {
     "ours-no-mix detectors": ("new_model", "prior"),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from benchmarks.blocks.curves import DIMENSIONS, Floats
+from benchmarks.candidate.curves import DIMENSIONS, Floats
 
 _NEWTON_STEPS = 3
 

@@ -1,4 +1,4 @@
-"""The prototype core: traffic by cell and labels flow in, a threshold and an exploration rate come out.
+"""The candidate for the core: traffic by cell and labels flow in, a threshold and an exploration rate come out.
 
 A block is 1,000 queries in the order in which they were routed; a late label falls into its block.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.blocks.curves import (
+from benchmarks.candidate.curves import (
     DIMENSIONS,
     Curves,
     Floats,
@@ -22,7 +22,7 @@ from benchmarks.blocks.curves import (
     kept_info,
     outlook,
 )
-from benchmarks.blocks.worlds import (
+from benchmarks.candidate.worlds import (
     Kind,
     Since,
     Weighed,
@@ -43,28 +43,26 @@ def _eta(
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """The method's constants; each is one switch.
+    """The method's constants; the receipts stand in docs/results/candidate/README.md.
 
     Parameters
     ----------
     safety : float
         Standard deviations of F(t) by which it must exceed 0: the users' knob.
-    tolerance, gain : float
-        Of micro-F1: allowed below the target where the margin is reckoned; and what escalating more must gain.
+    gain : float
+        Of micro-F1: what escalating more must gain where the target is out of reach.
     block, kept : int
         Queries a block, and blocks kept.
     ages : tuple of int
         Blocks ago, when something may have changed.
     narrow, wide : float
         Bandwidths of the offline curves, as shares of the labels: of agreement, and of z given agreement.
-    overdispersion, mix_dispersion : float
+    overdispersion : float
         By which all information about η, and counts of queries by bin, are divided.
-    small_scale, large_scale, mix_scale : float
-        Factors on how much a world changes where it changes a little, much, or with its mix of queries.
     hazard_small, hazard_large, hazard_mix, hazard_back, hazard_both, hazard_novel, hazard_novel_mix : float
         Chance of each kind of change a block.
-    novel_mean, novel_scale : float
-        Of the one direction in which queries of an unknown kind are worse.
+    novel_scale : float
+        How far queries of an unknown kind may lie along the one direction in which both models are worse.
     bins : int
         Of u, of equal mass offline, by which mixes of queries are compared.
     mix_spread, mix_most : float
@@ -87,7 +85,6 @@ class Constants:
     """
 
     safety: float = 0.6
-    tolerance: float = 0.0
     gain: float = 0.0007
     block: int = 1_000
     kept: int = 48
@@ -95,9 +92,6 @@ class Constants:
     narrow: float = 0.02
     wide: float = 0.08
     overdispersion: float = 1.3
-    small_scale: float = 1.0
-    large_scale: float = 1.0
-    mix_scale: float = 1.0
     hazard_small: float = 0.05
     hazard_large: float = 0.01
     hazard_mix: float = 0.01
@@ -105,11 +99,9 @@ class Constants:
     hazard_both: float = 0.003
     hazard_novel: float = 0.01
     hazard_novel_mix: float = 0.01
-    novel_mean: float = 0.0
     novel_scale: float = 0.4
     bins: int = 8
     mix_spread: float = 2_000.0
-    mix_dispersion: float = 1.3
     mix_most: float = 20_000.0
     traffic_blocks: int = 8
     traffic_known: float = 2_000.0
@@ -215,17 +207,15 @@ class Core:
         self._known: list[World] = [self._now]
         self._now_mean = np.zeros(DIMENSIONS)
         self._origin: World | None = self._now
-        scale = (c.small_scale, c.large_scale, c.mix_scale)
         zero = np.zeros(DIMENSIONS)
-        worse = -c.novel_mean * _NOVEL
         self._kinds = (
-            Kind("small", c.hazard_small, _SMALL * scale[0], zero),
-            Kind("large", c.hazard_large, _LARGE * scale[1], zero),
+            Kind("small", c.hazard_small, _SMALL, zero),
+            Kind("large", c.hazard_large, _LARGE, zero),
             Kind("both", c.hazard_both, _BOTH, zero),
-            Kind("mix", c.hazard_mix, _LARGE * scale[2], zero, mixed=True),
+            Kind("mix", c.hazard_mix, _LARGE, zero, mixed=True),
             # At one hazard each: with the mix as it was, and with another.
-            Kind("novel", c.hazard_novel, _BACK, worse, along=c.novel_scale * _NOVEL),
-            Kind("novel mix", c.hazard_novel_mix, _BACK, worse, mixed=True, along=c.novel_scale * _NOVEL),
+            Kind("novel", c.hazard_novel, _BACK, zero, along=c.novel_scale * _NOVEL),
+            Kind("novel mix", c.hazard_novel_mix, _BACK, zero, mixed=True, along=c.novel_scale * _NOVEL),
         )
         self._back = Kind("back", c.hazard_back, _BACK, zero)
         self._refit()
@@ -369,7 +359,7 @@ class Core:
             known,
             self._back,
             mix_spread=c.mix_spread,
-            mix_scale=c.mix_dispersion,
+            mix_scale=c.overdispersion,
             mix_most=c.mix_most,
         )
         self._choose(self.weighed.take(np.flatnonzero(self.weighed.weight >= c.pruned)))
@@ -408,7 +398,7 @@ class Core:
         mean = some.weight @ value
         spread = np.sqrt(some.weight @ (variance + (value - mean) ** 2))
         size = float(shares[0] @ curves.size)
-        secured = mean - c.safety * spread + c.tolerance * size
+        secured = mean - c.safety * spread
         at = int(np.flatnonzero(secured >= min(0.0, secured.max() - c.gain * size))[-1])
         self.threshold = -1.0 if at == 0 else float(np.append(self.grid.edges, 1.0)[at - 1])
         self.estimate = (float(mean[at]) / size, float(spread[at]) / size)

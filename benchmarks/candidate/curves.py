@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 DIMENSIONS = 7
 """Of a world's deviation from the offline curves: level and slope of logit A, of s0 and of l0; level of z1."""
@@ -286,3 +287,13 @@ def _of_different(curves: Curves, labels: Labels) -> list[tuple[Floats, Floats, 
         h[:, 0:2], h[:, 2 * number : 2 * number + 2] = curves.slopes[number] * line, line
         found.append((h, z[which] - mean[cell], curves.noise[number, cell], which))
     return found
+
+
+def counts_by_cell(cells: int, cell: Ints, known: Bools, ran: Bools, agree: Bools) -> tuple[Floats, Floats, Floats]:
+    """Return how many queries of known u, pairs and agreeing pairs fell into each cell."""
+    ran = known & ran
+
+    def count(which: Bools) -> Floats:
+        return np.bincount(cell[which], minlength=cells).astype(np.float64)
+
+    return count(known), count(ran), count(ran & agree)
