@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ucci_runtime.broker.contact import Contact
@@ -17,8 +17,17 @@ from ucci_runtime.broker.kafka_errors import kafka_error
 from ucci_runtime.broker.kafka_properties import Properties, outsider
 from ucci_runtime.broker.records import Input
 
-_OWN_S = 1.0
-_OTHERS_S = 3.0
+_ANSWER_S = 3.0
+"""As long for the client that may be cut off as for the others: on a slow machine neither may be judged by haste."""
+
+_NOT_SERVING = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+"""Refusals by which a broker that has just started says that it serves no member yet."""
 
 
 class Lifeline:
@@ -56,7 +65,7 @@ class Lifeline:
         now_s = time.monotonic()
         if not self.contact.is_due(now_s):
             return False
-        if _is_answered(lambda: consumer.get_watermark_offsets(TopicPartition(*source), _OWN_S, cached=False)):
+        if is_answered(lambda: consumer.get_watermark_offsets(TopicPartition(*source), _ANSWER_S, cached=False)):
             self.contact.answered(now_s)
             if not self.contact.waits_too_long(now_s) or not self._coordinator_answers():
                 return False
@@ -69,23 +78,27 @@ class Lifeline:
     def _others_are_answered(self, source: Input) -> bool:
         other = Consumer(self._others)
         try:
-            return _is_answered(lambda: other.get_watermark_offsets(TopicPartition(*source), _OTHERS_S, cached=False))
+            return is_answered(lambda: other.get_watermark_offsets(TopicPartition(*source), _ANSWER_S, cached=False))
         finally:
             other.close()
 
     def _coordinator_answers(self) -> bool:
         group_id = str(self._others["group.id"])
         admin = AdminClient(self._others)
-        asked = admin.describe_consumer_groups([group_id], request_timeout=_OTHERS_S)
-        return _is_answered(lambda: asked[group_id].result(_OTHERS_S))
+        asked = admin.describe_consumer_groups([group_id], request_timeout=_ANSWER_S)
+        return is_answered(lambda: asked[group_id].result(_ANSWER_S))
 
 
-def _is_answered(ask: Callable[[], object]) -> bool:
-    """Whether a question has an answer, be it a refusal: what the client itself says has a code below zero."""
+def is_answered(ask: Callable[[], object]) -> bool:
+    """Return whether a question has an answer, be it a refusal: what the client itself says has a code below zero.
+
+    A coordinator that still loads answers nobody: no other client would fare better.
+    """
     try:
         ask()
     except KafkaException as error:
-        return kafka_error(error).code() > 0
+        code = kafka_error(error).code()
+        return code > 0 and code not in _NOT_SERVING
     except TimeoutError:
         return False
     return True

@@ -5,10 +5,12 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ucci_runtime.broker.contact import ASK_S, SILENT_S, UNASSIGNED_S, Contact, Health, health
+from ucci_runtime.broker.kafka_lifeline import is_answered
 
 NOON_S = 1_800_000_000.0
 
@@ -51,6 +53,26 @@ def test_a_member_without_partitions_stood_still_behind_answers() -> None:
     assert contact.waits_too_long(UNASSIGNED_S)
     contact.assigned(UNASSIGNED_S)
     assert not contact.waits_too_long(10 * UNASSIGNED_S)
+
+
+@pytest.mark.parametrize(
+    ("code", "answered"),
+    [
+        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, False),
+        (KafkaError.COORDINATOR_NOT_AVAILABLE, False),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, True),
+        (KafkaError._TIMED_OUT, False),
+        (None, True),
+    ],
+)
+def test_a_broker_that_loaded_its_coordinators_had_routers_end(code: int | None, *, answered: bool) -> None:
+    """For the minute that it took to start, members called themselves cut off: "the broker answers others"."""
+
+    def ask() -> None:
+        if code is not None:
+            raise KafkaException(KafkaError(code))
+
+    assert is_answered(ask) is answered
 
 
 def test_a_transaction_that_does_not_end_is_no_life() -> None:
