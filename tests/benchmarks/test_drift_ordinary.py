@@ -227,7 +227,7 @@ def test_label_rates_are_as_said_and_none_comes_at_none() -> None:
     assert Sampling(0.01, 0.1).explored == 0.01
 
 
-def test_a_cold_start_has_no_labelled_set_and_is_judged_from_its_first_threshold() -> None:
+def test_a_cold_start_is_judged_from_its_first_threshold() -> None:
     drawn = stream("cold_8", 5, 8 * BLOCK)
     for policy in (Ours(watch=True), Rival(AdaptiveConformal())):
         routed = walk(drawn, offline(5), policy)

@@ -1,4 +1,4 @@
-"""Whether labels come from one side of the threshold alone: labels, traffic and the rates asked for flow in.
+"""Whether people label queries of one side of the threshold alone.
 
 People who label where they happen to look, which is often where something was escalated, say nothing of the answers
 that were kept. No estimate of what is served can notice that by itself: the labels there are look as they always do.
