@@ -83,7 +83,7 @@ def test_listings_are_a_function_of_their_seed() -> None:
     assert all(tuple(query.gold) == FIELDS for query in drawn)
 
 
-def test_the_paper_threshold_is_the_largest_that_meets_the_target(judged: Judged) -> None:
+def test_the_paper_threshold_is_the_largest_on_target(judged: Judged) -> None:
     offline = judged.offline
     threshold = static_threshold(offline, TARGET)
     candidates = np.unique(offline.uncertainty[~np.isnan(offline.uncertainty)])
