@@ -340,7 +340,7 @@ class Recalibrator:
     @property
     def _silent_side(self) -> SilentSide | None:
         threshold = None if self.current is None else self.current.uncertainty_threshold
-        return silent_side(self._labels, self._traffic, self.settings.sampling, threshold)
+        return silent_side(self._sums, self._traffic, self.settings.sampling, threshold)
 
     def _weigh_fields(self, circumstances: Circumstances, exploration: float) -> dict[str, FieldWeights]:
         """Weigh all thresholds for each field with a target of its own, as for all fields together."""

@@ -18,7 +18,8 @@ from ucci_runtime.broker.kafka_properties import Properties, outsider
 from ucci_runtime.broker.records import Input
 
 _ANSWER_S = 3.0
-"""As long for the client that may be cut off as for the others: on a slow machine neither may be judged by haste."""
+"""How long each client may take to be answered: the same for the silent one as for the others, or a slow machine would
+make it look cut off."""
 
 _NOT_SERVING = frozenset(
     {

@@ -29,6 +29,7 @@ STARVED_QUERIES = 1_000
 _STATE_REMEDIES: Mapping[str, str] = {
     "infeasible": "lower the target (or raise target.cost), or improve the large model",
     "bad_labels_suspected": "answer the audits that `ucci-stream label-queue --reason audit` lists",
+    "labels_one_sided": "have people label all that `ucci-stream label-queue` lists, escalated or not",
     "paused": "ucci-stream resume, once refits are wanted again",
 }
 
@@ -171,8 +172,6 @@ def _of_labels(status: WorkloadStatus) -> Finding:
     labels = status.labels
     line = f"{status.workload}: {labels.received} of {labels.requested} labels came for {status.queries} queries"
     starved = labels.requested > 0 and labels.received == 0 and status.queries >= STARVED_QUERIES
-    if status.state == "labels_one_sided":
-        return Finding("labels", "warning", f"{line}: of one side alone", status.sentence.partition(". ")[2])
     if starved or status.state == "label_starved" or status.drift.state in {"insufficient_labels", "stale"}:
         remedy = "answer what `ucci-stream label-queue` lists, or raise sampling.label_probability_kept"
         return Finding("labels", "warning", f"{line}: too few to notice drift", remedy)

@@ -28,7 +28,7 @@ ESCALATION_JUMP = 0.15
 FEW_LETTERS = 5
 """Fewer dead letters in an hour are a stray producer, not a trend."""
 
-_DECIDING = ("active", "stale", "label_starved", "labels_one_sided")
+_DECIDING = ("active", "stale", "label_starved")
 """States in which the estimate of the version in force is compared with the target."""
 
 _ORDER: tuple[Severity, ...] = ("bad", "warn", "calm", "good")
