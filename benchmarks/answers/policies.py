@@ -12,11 +12,11 @@ from benchmarks.answers.pairs import PAIRS
 from benchmarks.answers.streams import Judged
 from benchmarks.candidate.on_answers import OnAnswers
 from benchmarks.recorded.clairvoyant import Clairvoyant
-from benchmarks.recorded.service import START, Service
+from benchmarks.recorded.service import START, Service, outcome_counts
 from benchmarks.recorded.simulate import Policy, Routed
 from benchmarks.recorded.stream import LABELLED_ESCALATED, LABELLED_KEPT, WORKLOAD, Outcomes
 from benchmarks.recorded.windows import KEEP_ALL, KEEP_NONE, WINDOW_QUERIES, Static, largest_feasible, scores
-from schemas import LabelledExample, OutcomeCounts
+from schemas import LabelledExample
 
 SAFETY = 0.5
 MARGINS = tuple(0.0025 * step for step in range(17))
@@ -83,8 +83,8 @@ def offline_labels(offline: Outcomes) -> Iterator[LabelledExample]:
             workload=WORKLOAD,
             uncertainty=None if np.isnan(u[place]) else float(u[place]),
             small_exact=bool(offline.exact[place]),
-            small=_counts(offline.small_hits[place], offline.small_named[place]),
-            large=_counts(offline.large_hits[place], offline.large_named[place]),
+            small=outcome_counts(offline.small_hits[place], offline.small_named[place]),
+            large=outcome_counts(offline.large_hits[place], offline.large_named[place]),
             gold_count=int(offline.gold[place]),
             large_probability=1.0,
             label_probability=1.0,
@@ -94,10 +94,6 @@ def offline_labels(offline: Outcomes) -> Iterator[LabelledExample]:
             routed_at=moment,
             labelled_at=moment,
         )
-
-
-def _counts(hits: int, named: int) -> OutcomeCounts:
-    return OutcomeCounts(true_positives=int(hits), predicted=int(named))
 
 
 def ours(judged: Judged, safety: float = SAFETY, kind: type[Service] = Service) -> Service:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recalibrator.grid import Grid
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -289,11 +291,18 @@ def _of_different(curves: Curves, labels: Labels) -> list[tuple[Floats, Floats, 
     return found
 
 
-def counts_by_cell(cells: int, cell: Ints, known: Bools, ran: Bools, agree: Bools) -> tuple[Floats, Floats, Floats]:
+def cells_of(grid: Grid, u: Floats) -> tuple[Bools, Ints]:
+    """Return which queries have a u, and the cell of each; any where u is unknown."""
+    known = ~np.isnan(u)
+    return known, grid.indices(np.where(known, u, 0.5))
+
+
+def counts_by_cell(grid: Grid, u: Floats, ran: Bools, agree: Bools) -> tuple[Floats, Floats, Floats]:
     """Return how many queries of known u, pairs and agreeing pairs fell into each cell."""
-    ran = known & ran
+    known, cell = cells_of(grid, u)
+    pairs = known & ran
 
     def count(which: Bools) -> Floats:
-        return np.bincount(cell[which], minlength=cells).astype(np.float64)
+        return np.bincount(cell[which], minlength=grid.cells).astype(np.float64)
 
-    return count(known), count(ran), count(ran & agree)
+    return count(known), count(pairs), count(pairs & agree)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.candidate.core import Constants, Core
-from benchmarks.candidate.curves import Bools, Floats, Labels, counts_by_cell
+from benchmarks.candidate.curves import Bools, Floats, Labels, cells_of, counts_by_cell
 from benchmarks.recorded.simulate import Routed
 from benchmarks.recorded.stream import Outcomes
 from benchmarks.recorded.tokens import NO_LEVERS
@@ -43,12 +43,12 @@ class OnAnswers:
         return self.core.exploration
 
     def _labels(self, outcomes: Outcomes, rows: Floats, ran: Bools) -> Labels:
-        known = ~np.isnan(outcomes.uncertainty)
+        known, cell = cells_of(self.core.grid, outcomes.uncertainty)
         small = 2.0 * outcomes.small_hits - self._target * (outcomes.small_named + outcomes.gold)
         large = 2.0 * outcomes.large_hits - self._target * (outcomes.large_named + outcomes.gold)
         columns = (
             rows.astype(np.float64),
-            self.core.grid.indices(np.where(known, outcomes.uncertainty, 0.5)),
+            cell,
             np.where(ran, outcomes.agree.astype(np.int64), -1),
             small,
             large,
@@ -58,12 +58,9 @@ class OnAnswers:
 
     def see(self, routed: Routed) -> None:
         """Hand on a batch."""
-        u, ran = routed.outcomes.uncertainty, routed.ran
-        known = ~np.isnan(u)
-        cell = self.core.grid.indices(np.where(known, u, 0.5))
-        self.core.see(
-            float(routed.rows[0]), *counts_by_cell(self.core.grid.cells, cell, known, ran, routed.outcomes.agree)
-        )
+        outcomes = routed.outcomes
+        counts = counts_by_cell(self.core.grid, outcomes.uncertainty, routed.ran, outcomes.agree)
+        self.core.see(float(routed.rows[0]), *counts)
 
     def learn(self, labelled: Routed) -> None:
         """Hand on labels."""

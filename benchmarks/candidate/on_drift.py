@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.candidate.core import Constants, Core
-from benchmarks.candidate.curves import Bools, Floats, Labels, counts_by_cell
+from benchmarks.candidate.curves import Bools, Floats, Labels, cells_of, counts_by_cell
 from benchmarks.drift.oracle import TARGET
 from benchmarks.drift.simulate import Alarm, Traffic
 from benchmarks.drift.simulate import Labels as DriftLabels
@@ -50,11 +50,9 @@ class OnDrift:
     def on_traffic(self, traffic: Traffic) -> None:
         """Hand on a chunk."""
         self._seen += len(traffic.u)
-        known = ~np.isnan(traffic.u)
-        cell = self.core.grid.indices(np.where(known, traffic.u, 0.5))
         ran = traffic.large_ran & ~traffic.large_failed
         before = self.core.alarms
-        self.core.see(float(traffic.at_s.min()), *counts_by_cell(self.core.grid.cells, cell, known, ran, traffic.agree))
+        self.core.see(float(traffic.at_s.min()), *counts_by_cell(self.core.grid, traffic.u, ran, traffic.agree))
         if self.core.alarms > before:
             self.alarms.append(Alarm(self._seen, "change", needs_labels=True))
 
@@ -63,11 +61,12 @@ class OnDrift:
         self.core.learn(self._labels(labels))
 
     def _labels(self, labels: DriftLabels) -> Labels:
-        known = ~np.isnan(labels.u) & ~labels.retracted
+        known, cell = cells_of(self.core.grid, labels.u)
+        known &= ~labels.retracted
         ran = labels.large_ran & ~labels.large_failed
         columns = (
             labels.at_s,
-            self.core.grid.indices(np.where(known, labels.u, 0.5)),
+            cell,
             np.where(ran, labels.agree.astype(np.int64), -1),
             2.0 * (labels.small - TARGET * labels.gold),
             2.0 * (labels.large - TARGET * labels.gold),

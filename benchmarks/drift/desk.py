@@ -197,7 +197,7 @@ class Desk:
         return self._flood[0] <= first < self._flood[1]
 
     def ask(self, numbers: Ints, by_expert: Bools, escalated: Bools) -> None:
-        """Have queries labelled: some by the expert, the others by whoever it falls to, unless they are passed over."""
+        """Have queries labelled: some by the expert, the others by the labeler drawn for each, who may skip it."""
         for number, trusted, above in zip(numbers.tolist(), by_expert.tolist(), escalated.tolist(), strict=True):
             at_s = float(self._label_at_s[number])
             if np.isfinite(at_s) and (trusted or not self._skips(number, escalated=above)):

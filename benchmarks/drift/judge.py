@@ -37,7 +37,7 @@ from benchmarks.drift.report import provenance
 from benchmarks.drift.run import Row, Task, rows_shown
 from benchmarks.drift.simulate import Policy, Routed, offline_labels, walk
 from benchmarks.drift.streams import BLOCK, Stream, offline, stream
-from benchmarks.results_json import tell
+from benchmarks.results_json import rounded, tell
 
 SETS = {
     "ordinary": tuple(family.name for family in ORDINARY if family.name not in HARMS),
@@ -105,7 +105,7 @@ def main(argv: Sequence[str]) -> int:
         "wall_s": round(time.perf_counter() - began_s),
         **made,
     }
-    document = {"made": facts, "rows": [_rounded(row) for row in rows]}
+    document = {"made": facts, "rows": rounded(rows)}
     if given.json is not None:
         tell(document, given.json)
     else:
@@ -140,15 +140,11 @@ def work(task: Task) -> list[Row]:
 
 
 def _at_once(drawn: Stream, start: Stream, policy: Policy) -> Routed:
-    """Return what a walk would, of a policy that pays no heed to what happens: labels and all, it would take longer."""
+    """Route a whole stream at once by a policy that never changes; a walk with all its labels gives the same."""
     policy.start(offline_labels(start))
     routed = Routed.blank(len(drawn))
     routed.escalated = routed.large_ran = policy.escalates(drawn.u)
     return routed
-
-
-def _rounded(row: Row) -> Row:
-    return {name: round(value, 5) if isinstance(value, float) else value for name, value in row.items()}
 
 
 def _refuse(why: str) -> int:

@@ -72,7 +72,7 @@ def markdown(rows: list[Row], made: dict[str, Any]) -> str:
 
 
 def _cells(rows: list[Row]) -> dict[str, _Cell]:
-    """Return by policy what it holds in one family; the best static margin is told apart."""
+    """Return one family's results by policy, with the best static margin as a policy of its own."""
     found = {}
     for policy in names(rows, "policy"):
         pol, regret = (

@@ -202,7 +202,7 @@ class Mess:
         Queries to a summary of traffic.
     sampling : Sampling
     expert : bool
-        Whether the workload names whom it trusts; if not, whoever labels answers audits.
+        Whether the workload names a trusted labeler; if not, ordinary labelers answer audits.
     named_start : bool
         Whether the labelled set of the start names its five labelers.
     cold : bool

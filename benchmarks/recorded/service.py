@@ -195,8 +195,8 @@ class Service:
                 error_probability=None if failed else version.error_probability(u),
                 calibration_version=version.version,
                 small_exact=bool(outcomes.exact[place]),
-                small=_counts(outcomes.small_hits[place], outcomes.small_named[place]),
-                large=_counts(outcomes.large_hits[place], outcomes.large_named[place]) if ran else None,
+                small=outcome_counts(outcomes.small_hits[place], outcomes.small_named[place]),
+                large=outcome_counts(outcomes.large_hits[place], outcomes.large_named[place]) if ran else None,
                 gold_count=int(outcomes.gold[place]),
                 large_probability=1.0 if above else float(labelled.exploration[place]),
                 label_probability=self._label_share * (LABELLED_ESCALATED if above else LABELLED_KEPT),
@@ -204,7 +204,7 @@ class Service:
                 reason="small_failed" if failed else "threshold" if above else kept_or_explored,
                 agree=bool(outcomes.agree[place]) if ran else None,
                 handoff=HANDOFF if labelled.handed[place] else None,
-                large_alone=_counts(alone.large_hits[place], alone.large_named[place])
+                large_alone=outcome_counts(alone.large_hits[place], alone.large_named[place])
                 if labelled.compared[place]
                 else None,
                 routed_at=time_of(row),
@@ -212,7 +212,8 @@ class Service:
             )
 
 
-def _counts(hits: int, named: int) -> OutcomeCounts:
+def outcome_counts(hits: int, named: int) -> OutcomeCounts:
+    """Return the counts of one answer."""
     return OutcomeCounts(true_positives=int(hits), predicted=int(named))
 
 

@@ -19,36 +19,12 @@ from benchmarks.drift.policies.ours import Ours
 from benchmarks.drift.policies.windowed import InversePropensity, scan
 from benchmarks.drift.run import Task, rows_of, work
 from benchmarks.drift.score import before_change, calibration_error, delays, longest_run, score
-from benchmarks.drift.simulate import Alarm, Labels, Routed, Traffic, walk
+from benchmarks.drift.simulate import Alarm, Routed, walk
 from benchmarks.drift.streams import BLOCK, Stream, offline, stream
 from benchmarks.drift.summary import Point, below_floor, by_seed, cheaper_at_equal_quality, regret_at
+from tests.support.fixed_policy import FixedPolicy
 
 ISSUE_ASKS_FOR = 14
-
-
-class Fixed:
-    """A policy that never moves and notes what it is shown."""
-
-    def __init__(self, threshold: float, exploration: float = 0.03) -> None:
-        self.threshold, self.exploration, self.audit, self.version = threshold, exploration, 0.0, 1
-        self.alarms: list[Alarm] = []
-        self.labels: list[Labels] = []
-        self.offline = 0
-
-    def start(self, labels: Labels) -> None:
-        self.offline = len(labels.u)
-
-    def escalates(self, u: np.ndarray) -> np.ndarray:
-        return u > self.threshold
-
-    def error_probability(self, u: np.ndarray) -> None:
-        return None
-
-    def on_traffic(self, traffic: Traffic) -> None:
-        pass
-
-    def on_labels(self, labels: Labels) -> None:
-        self.labels.append(labels)
 
 
 def columns(drawn: Stream) -> list[np.ndarray]:
@@ -164,10 +140,11 @@ def test_runs_alarms_and_delays_of_hand_made_histories() -> None:
 
 def test_walk_delivers_each_label_once_on_arrival() -> None:
     """A walk explores only within the label draw and delivers each label once, after it has arrived."""
-    drawn, policy = stream("label_drought", 7, 10 * BLOCK), Fixed(0.02)
+    drawn, policy = stream("label_drought", 7, 10 * BLOCK), FixedPolicy(0.02)
     routed = walk(drawn, offline(7), policy)
     explored = routed.large_ran & ~routed.escalated
-    assert policy.offline == 2 * BLOCK
+    assert policy.started is not None
+    assert len(policy.started.u) == 2 * BLOCK
     assert explored.mean() == pytest.approx(0.03 * (~routed.escalated).mean(), rel=0.2)
     assert (routed.label_requested | ~explored).all()
     assert routed.label_requested[routed.escalated].mean() == pytest.approx(0.10, rel=0.15)
@@ -196,7 +173,7 @@ def test_scan_crosses_gaps_in_feasibility() -> None:
 def test_audits_are_true_at_their_propensity() -> None:
     """Trusted labelers report the truth about audited queries, and the propensity states how often they are asked."""
     drawn = stream("label_noise", 5, 20 * BLOCK)
-    plain, audited = Fixed(0.02), Fixed(0.02)
+    plain, audited = FixedPolicy(0.02), FixedPolicy(0.02)
     audited.audit = 0.3
     without, routed = walk(drawn, offline(5), plain), walk(drawn, offline(5), audited)
     np.testing.assert_array_equal(routed.escalated, without.escalated)
@@ -217,7 +194,7 @@ def test_audits_are_true_at_their_propensity() -> None:
 
 def test_label_memory_orders_by_query_time() -> None:
     """The label memory keeps the latest labels by the time of the query, not of arrival."""
-    memory, policy = LabelMemory(50), Fixed(0.02)
+    memory, policy = LabelMemory(50), FixedPolicy(0.02)
     walk(stream("stationary", 9, 2 * BLOCK), offline(9), policy)
     for labels in policy.labels:
         memory.add(labels)

@@ -24,7 +24,7 @@ from benchmarks.drift.policies.windowed import Naive
 from benchmarks.drift.run import Task, work
 from benchmarks.drift.score import score
 from benchmarks.drift.servers import answered_share, settle
-from benchmarks.drift.simulate import Alarm, Journal, Labels, Routed, TakesMess, Traffic, walk
+from benchmarks.drift.simulate import Alarm, Journal, Routed, walk
 from benchmarks.drift.streams import Stream, offline, stream
 from benchmarks.routed_batch import BatchEarlyStop, RoutedBatch, summarise
 from recalibrator.core import TrafficSummarizer, WorkloadSettings
@@ -44,40 +44,12 @@ from schemas import (
 )
 from schemas.early_stop import QueryEarlyStop
 from schemas.traffic import SampledWords
+from tests.support.fixed_policy import FixedPolicy
 
 pytestmark = pytest.mark.usefixtures("short_start")
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BROWN, STORM = BY_NAME["brown_out"].mess, BY_NAME["retry_storm"].mess
-
-
-class Fixed(TakesMess):
-    """A policy that never moves and notes what it is shown."""
-
-    def __init__(self, threshold: float) -> None:
-        super().__init__()
-        self.threshold, self.exploration, self.audit, self.version = threshold, 0.03, 0.0, 1
-        self.alarms: list[Alarm] = []
-        self.labels: list[Labels] = []
-        self.traffic: list[Traffic] = []
-
-    def start(self, labels: Labels) -> None:
-        pass
-
-    def escalates(self, u: np.ndarray) -> np.ndarray:
-        return u > self.threshold
-
-    def error_probability(self, u: np.ndarray) -> None:
-        return None
-
-    def on_traffic(self, traffic: Traffic) -> None:
-        self.traffic.append(traffic)
-
-    def on_labels(self, labels: Labels) -> None:
-        self.labels.append(labels)
-
-    def column(self, name: str) -> np.ndarray:
-        return np.concatenate([getattr(labels, name) for labels in self.labels])
 
 
 class Recorded(Ours):
@@ -140,7 +112,7 @@ def test_a_retry_storm_goes_on_where_it_would_not_have_begun() -> None:
 def test_escalating_more_into_a_failure_gains_nothing(family: str) -> None:
     """A policy that escalates more while the server fails gets no more answers, or fewer."""
     drawn = stream(family, 3, 10 * BLOCK)
-    modest, greedy = (walk(drawn, offline(3), Fixed(threshold)) for threshold in (0.05, 0.005))
+    modest, greedy = (walk(drawn, offline(3), FixedPolicy(threshold)) for threshold in (0.05, 0.005))
     first, end = trouble(drawn.family.mess).spell.span(len(drawn))
     inside = slice(first, end)
     assert greedy.large_ran[inside].mean() > 1.3 * modest.large_ran[inside].mean()
@@ -204,7 +176,7 @@ def test_in_a_brown_out_the_usual_threshold_holds_what_is_asked() -> None:
     first, end = trouble(drawn.family.mess).spell.span(len(drawn))
     best = oracle(drawn)
     assert (best.reach[first // BLOCK : end // BLOCK] < best.reach[0]).all()
-    routed = walk(drawn, offline(5), Fixed(float(np.quantile(drawn.u, 0.85))))
+    routed = walk(drawn, offline(5), FixedPolicy(float(np.quantile(drawn.u, 0.85))))
     assert score(drawn, routed, best).pol > 0.7
 
 
@@ -469,10 +441,10 @@ def test_labelers_overrule_and_duplicate() -> None:
 
 
 def test_a_flood_brings_labels_nobody_asked_for_and_they_say_so() -> None:
-    drawn, policy = stream("label_flood", 8, 10 * BLOCK), Fixed(0.02)
+    drawn, policy = stream("label_flood", 8, 10 * BLOCK), FixedPolicy(0.02)
     routed = walk(drawn, offline(8), policy)
     first, end = span_of(mess_of(drawn.family).habits.flood, drawn)
-    numbers, requested = policy.column("number"), policy.column("requested")
+    numbers, requested = policy.told.number, policy.told.requested
     inside = (numbers >= first) & (numbers < end)
     assert requested[~inside].all()
     assert inside.sum() > 8 * routed.label_requested[first:end].sum()
@@ -480,7 +452,7 @@ def test_a_flood_brings_labels_nobody_asked_for_and_they_say_so() -> None:
 
 
 def test_a_backlog_comes_all_at_once_when_it_ends() -> None:
-    drawn, policy = stream("backlog", 8, 20 * BLOCK), Fixed(0.02)
+    drawn, policy = stream("backlog", 8, 20 * BLOCK), FixedPolicy(0.02)
     walk(drawn, offline(8), policy)
     first, end = span_of(mess_of(drawn.family).habits.backlog, drawn)
     late = [labels.number for labels in policy.labels if ((labels.number >= first) & (labels.number < end)).any()]
@@ -491,7 +463,7 @@ def test_a_backlog_comes_all_at_once_when_it_ends() -> None:
 
 
 def test_at_night_traffic_stops_and_labels_do_not() -> None:
-    drawn, policy = stream("night", 8, 10 * BLOCK), Fixed(0.02)
+    drawn, policy = stream("night", 8, 10 * BLOCK), FixedPolicy(0.02)
     walk(drawn, offline(8), policy)
     gaps = np.diff(drawn.at_s)
     assert np.sort(gaps)[-2:] == pytest.approx(8.0 * 3_600.0, abs=1.0)

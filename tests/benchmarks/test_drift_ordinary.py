@@ -22,48 +22,20 @@ from benchmarks.drift.ordinary import HARMS, ORDINARY
 from benchmarks.drift.policies.ordinary import JUDGED, FixedRate, Foreseeing, Rival
 from benchmarks.drift.policies.ours import Ours
 from benchmarks.drift.policies.windowed import AdaptiveConformal
-from benchmarks.drift.simulate import Alarm, Journal, Labels, Routed, TakesMess, Traffic, offline_labels, walk
+from benchmarks.drift.simulate import Alarm, Journal, Labels, Routed, offline_labels, walk
 from benchmarks.drift.streams import BLOCK, Stream, offline, stream
 from benchmarks.drift.world import NOVEL_LARGE, NOVEL_SMALL, Conditions, chances, difficulty, draw
+from tests.support.fixed_policy import FixedPolicy
 
 pytestmark = pytest.mark.usefixtures("short_start")
 
 QUERIES = 40_000
+THRESHOLD = 0.04
 
 
-class Fixed(TakesMess):
-    """A policy that never moves and notes the labels it is shown."""
-
-    def __init__(self, threshold: float = 0.04, audit: float = 0.0) -> None:
-        super().__init__()
-        self.threshold, self.exploration, self.audit, self.version = threshold, 0.0, audit, 1
-        self.alarms: list[Alarm] = []
-        self.labels: list[Labels] = []
-        self.started: Labels | None = None
-
-    def start(self, labels: Labels) -> None:
-        self.started = labels
-
-    def escalates(self, u: np.ndarray) -> np.ndarray:
-        return u > self.threshold
-
-    def error_probability(self, u: np.ndarray) -> None:
-        return None
-
-    def on_traffic(self, traffic: Traffic) -> None:
-        pass
-
-    def on_labels(self, labels: Labels) -> None:
-        self.labels.append(labels)
-
-    @property
-    def told(self) -> Labels:
-        return Labels(*map(np.concatenate, zip(*self.labels, strict=True)))
-
-
-def walked(family: str, policy: Fixed | None = None) -> tuple[Stream, Labels, np.ndarray]:
-    """Return a stream, what is told of it to a policy that never moves, and which labels are not the truth."""
-    drawn, policy = stream(family, 5, QUERIES), policy or Fixed()
+def walked(family: str, policy: FixedPolicy | None = None) -> tuple[Stream, Labels, np.ndarray]:
+    """Return a stream, the labels that a fixed policy is given of it, and which of these are wrong."""
+    drawn, policy = stream(family, 5, QUERIES), policy or FixedPolicy(THRESHOLD, 0.0)
     walk(drawn, offline(5), policy)
     told, truth = policy.told, drawn.truth
     wrong = (told.small != truth.small[told.number]) | (told.large != truth.large[told.number])
@@ -178,13 +150,13 @@ def test_two_lie_near_the_threshold_alone() -> None:
 
 def test_audits_are_the_experts_where_one_is_named() -> None:
     for name, expert in (("turn_wrong", True), ("turn_wrong_unnamed", False)):
-        _, told, _ = walked(name, Fixed(audit=0.5))
+        _, told, _ = walked(name, FixedPolicy(THRESHOLD, 0.0, audit=0.5))
         assert (5 in told.labeler) == expert
         assert told.audited.any()
 
 
 def test_the_labelled_set_names_its_labelers_where_it_does() -> None:
-    named, unnamed = Fixed(), Fixed()
+    named, unnamed = FixedPolicy(THRESHOLD, 0.0), FixedPolicy(THRESHOLD, 0.0)
     for name, policy in (("turn_named_start", named), ("turn_wrong", unnamed)):
         walk(stream(name, 5, BLOCK), offline(5), policy)
     assert named.started is not None
@@ -220,8 +192,8 @@ def test_label_rates_are_as_said_and_none_comes_at_none() -> None:
     for name, rate in (("labels_8", 0.08), ("labels_2", 0.02)):
         drawn = stream(name, 5, QUERIES)
         threshold = float(np.quantile(drawn.u, 0.75))
-        assert len(walked(name, Fixed(threshold))[1].u) / QUERIES == pytest.approx(rate, rel=0.15)
-    policy = Fixed()
+        assert len(walked(name, FixedPolicy(threshold, 0.0))[1].u) / QUERIES == pytest.approx(rate, rel=0.15)
+    policy = FixedPolicy(THRESHOLD, 0.0)
     walk(stream("labels_0", 5, BLOCK), offline(5), policy)
     assert not policy.labels
     assert Sampling(0.01, 0.1).explored == 0.01

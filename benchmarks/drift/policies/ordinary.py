@@ -95,7 +95,7 @@ class FixedRate(Windowed):
         return float(np.quantile(self._traffic.u, self._kept)) if self._kept > 0.0 else -1.0
 
     def on_labels(self, labels: Labels) -> None:
-        """Pay no heed."""
+        """Ignore labels: the rate is fixed."""
 
 
 class Foreseeing(Clairvoyant):
