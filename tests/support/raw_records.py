@@ -86,3 +86,24 @@ def _read(connection: socket.socket, size: int) -> bytes:
         assert part, "the broker closed the connection"
         found += part
     return found
+
+
+def write_commit_markers(bootstrap: str, producer: tuple[int, int], places: Sequence[tuple[str, int]]) -> None:
+    """End a producer's transaction in some partitions only, by WriteTxnMarkers, version 1: what a coordinator sends."""
+    host, _, port = bootstrap.rpartition(":")
+    topics = b"".join(
+        bytes([len(topic) + 1]) + topic.encode() + bytes([2]) + struct.pack(">i", partition) + b"\0"
+        for topic, partition in places
+    )
+    marker = struct.pack(">qh?", *producer, True) + bytes([len(places) + 1]) + topics + struct.pack(">i", 0) + b"\0"
+    request = struct.pack(">hhi", 27, 1, 1) + _text("raw") + b"\0" + bytes([2]) + marker + b"\0"
+    with socket.create_connection((host, int(port)), _TIMEOUT_S) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        (size,) = struct.unpack(">i", _read(connection, 4))
+        answer = _read(connection, size)
+    # Correlation id, tags, one marker: producer id; then each topic: name, one partition's number and error code, tags.
+    at = 4 + 1 + 1 + 8 + 1
+    for _ in places:
+        at += answer[at] + 1
+        assert struct.unpack_from(">h", answer, at + 4) == (0,), f"the broker refused a marker: {answer!r}"
+        at += 4 + 2 + 1 + 1

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from ucci_runtime.broker.errors import BrokerError, RecreateProducer
 from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import TRANSACTION_TIMEOUT_S, Properties
+from ucci_runtime.broker.kafka_records import source_of
 from ucci_runtime.broker.kafka_request_log import with_request_log
+from ucci_runtime.broker.kafka_visible_records import Place
 from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
 from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord
 from ucci_runtime.broker.transaction_states import Event, Remedy, State, Transaction, remedy
@@ -71,6 +74,8 @@ class TransactionalProducer:
         self._watchdog_s = PATIENT_WATCHDOG_S if is_patient else WATCHDOG_S
         self._transaction = transaction
         self._opened_at_s = self._calls_since_s = time.monotonic()
+        self.acknowledged: list[tuple[OutputRecord, Place]] = []
+        """The records of the latest transaction that the broker has, with where it put them."""
 
     def start(self) -> None:
         """Fence any earlier producer of this id, and end what it left open; blocks up to ``START_BUDGET_S``.
@@ -94,6 +99,7 @@ class TransactionalProducer:
         BrokerError
         """
         self._opened_at_s = self._calls_since_s = time.monotonic()
+        self.acknowledged = []
         self._call(self._producer.begin_transaction)
         self._transaction.advance(Event.BEGUN)
 
@@ -104,9 +110,11 @@ class TransactionalProducer:
         ------
         BrokerError
         """
+        headers: Any = list(record.headers) or None
+        on_delivery = partial(_acknowledge, self.acknowledged, record)
         while True:
             try:
-                self._producer.produce(record.topic, record.value, record.key, headers=list(record.headers) or None)
+                self._producer.produce(record.topic, record.value, record.key, headers=headers, on_delivery=on_delivery)
             except BufferError:
                 if self._is_out_of_time():
                     raise RecreateProducer("the client's queue stayed full") from None
@@ -213,3 +221,11 @@ class TransactionalProducer:
     def _is_overdue(self) -> bool:
         """Whether the coordinator may have ended the transaction by itself."""
         return time.monotonic() - self._opened_at_s >= TRANSACTION_TIMEOUT_S
+
+
+def _acknowledge(
+    acknowledged: list[tuple[OutputRecord, Place]], record: OutputRecord, error: KafkaError | None, message: Message
+) -> None:
+    """Note where a record is; a client that is left behind with undelivered ones keeps only this list."""
+    if error is None:
+        acknowledged.append((record, (source_of(message), cast(int, message.offset()))))

@@ -2,9 +2,11 @@
 
 A failed transaction is aborted, or its producer replaced. A producer is replaced where nobody saw how its transaction
 ended; starting the next one ends what is left open, and then the group's offsets show whether the transaction took
-place. They show it only because records and offsets stand or fall together, and that holds only while no request of an
+place. They show it only because records and offsets stand or fall together. That holds only while no request of an
 earlier transaction can arrive in this one: a producer that has sent a request which was never answered is replaced
-before the next transaction begins (:mod:`ucci_runtime.broker.unanswered` says why, and what remains).
+before the next transaction begins (:mod:`ucci_runtime.broker.unanswered` says why, and what remains). And a broker may
+break it (:mod:`ucci_runtime.broker.kafka_visible_records`): so the records are read again too, and what a transaction
+that was half committed lacks is written after it.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from ucci_runtime.broker.errors import (
 from ucci_runtime.broker.kafka_group_offsets import ask_group_offsets
 from ucci_runtime.broker.kafka_producer import TransactionalProducer
 from ucci_runtime.broker.kafka_properties import Properties
+from ucci_runtime.broker.kafka_visible_records import visible
 from ucci_runtime.broker.ports import Aborted, CommitEnd, Committed, GroupOffsets, Unknown
 from ucci_runtime.broker.records import Count, Input, OffsetCommit, OutputRecord
 
@@ -41,6 +44,9 @@ BACKOFF_S = (0.02, 2.0)
 
 PATIENT_AFTER = 2
 """After so many failures in a row the next producer's calls are waited for longer."""
+
+MENDS = 5
+"""How often the rest of a transaction that was half committed is tried; a group that has moved on refuses each."""
 
 
 class SessionClients(NamedTuple):
@@ -59,6 +65,14 @@ class SessionClients(NamedTuple):
     transactional: Callable[[int], Properties]
     offsets: Properties
     max_record_bytes: Callable[[], int]
+
+
+class _Sent(NamedTuple):
+    """What a transaction is to consist of."""
+
+    written: tuple[OutputRecord, ...]
+    offsets: Mapping[Input, OffsetCommit]
+    group: object
 
 
 class KafkaTransactionSession:
@@ -133,6 +147,7 @@ class KafkaTransactionSession:
         if self._producer is None or not self.is_started:
             return Aborted("closed before the producer started")
         began_s = time.monotonic()
+        written: tuple[OutputRecord, ...] = ()
         try:
             self._producer.begin()
             written = tuple(self._write(self._producer, record) for record in records)
@@ -147,9 +162,10 @@ class KafkaTransactionSession:
             self._count("transaction_seconds", time.monotonic() - began_s)
             self._raise_epoch_if_unanswered(self._producer)
             return Committed(written)
+        sent = _Sent(written, offsets, group)
         if isinstance(failure, AbortTransaction):
-            return self._abort(self._producer, failure, offsets)
-        return self._replace(failure, offsets)
+            return self._abort(self._producer, failure, sent)
+        return self._replace(self._producer, failure, sent)
 
     def serve(self) -> None:
         """Let the client report errors; never blocks."""
@@ -202,9 +218,7 @@ class KafkaTransactionSession:
             record = record.instead(self._max_record_bytes)
         return record
 
-    def _abort(
-        self, producer: TransactionalProducer, error: BrokerError, offsets: Mapping[Input, OffsetCommit]
-    ) -> CommitEnd:
+    def _abort(self, producer: TransactionalProducer, error: BrokerError, sent: _Sent) -> CommitEnd:
         """Abort, or replace the producer where that fails."""
         try:
             producer.abort()
@@ -217,7 +231,7 @@ class KafkaTransactionSession:
             self._failed("transaction aborted", error)
             self._raise_epoch_if_unanswered(producer)
             return Aborted(str(error), isinstance(error, MetadataTooLong))
-        return self._replace(failure, offsets)
+        return self._replace(producer, failure, sent)
 
     def _raise_epoch_if_unanswered(self, producer: TransactionalProducer) -> None:
         """Replace the producer after a transaction of which a request may still arrive in the next one.
@@ -229,8 +243,9 @@ class KafkaTransactionSession:
             self._transaction.advance(states.Event.ABANDONED)
             self.start()
 
-    def _replace(self, error: BrokerError, offsets: Mapping[Input, OffsetCommit]) -> CommitEnd:
-        """Replace the producer, then ask the group how the transaction ended."""
+    def _replace(self, producer: TransactionalProducer, error: BrokerError, sent: _Sent) -> CommitEnd:
+        """Replace the producer, then ask how the transaction ended."""
+        was_committing = self._transaction.state is states.State.COMMITTING
         if isinstance(error, Fenced):
             self._forgive(error)
         self._transaction.advance(states.Event.ABANDONED)
@@ -239,7 +254,29 @@ class KafkaTransactionSession:
         if isinstance(error, TopicShrank):
             self._max_record_bytes = self._room()
         self.start()
-        return Unknown(str(error), self._group_offsets(offsets) if self.is_started else None)
+        found = self._group_offsets(sent.offsets) if self.is_started else None
+        if found is not None and was_committing and producer.acknowledged and self._has_mended(producer, sent, found):
+            return Committed(sent.written)
+        return Unknown(str(error), found)
+
+    def _has_mended(self, ended: TransactionalProducer, sent: _Sent, found: GroupOffsets) -> bool:
+        """Write what a transaction that was half committed lacks; return whether it was, and is whole now."""
+        try:
+            seen = visible(self._clients.offsets, [place for _, place in ended.acknowledged], self._closing)
+        except BrokerError as error:
+            _log.warning("records could not be read again; the offsets decide", client=self._name, error=str(error))
+            return False
+        is_taken = bool(sent.offsets) and found == sent.offsets
+        missing = [record for record, place in ended.acknowledged if place not in seen]
+        if not (missing if is_taken else seen):
+            return False
+        self._count("transactions", outcome="half_committed")
+        _log.warning("a broker committed half a transaction", client=self._name, seen=len(seen), missing=len(missing))
+        for _ in range(MENDS):
+            end = self._committed(missing, {} if is_taken else sent.offsets, sent.group)
+            if isinstance(end, Committed) or self._closing.is_set():
+                return isinstance(end, Committed)
+        return False
 
     def _group_offsets(self, sources: Collection[Input]) -> GroupOffsets | None:
         """Ask the group until it answers; None when closing comes first."""
