@@ -214,9 +214,8 @@ class KafkaGroupReader:
         """End the client; what it still reports of its partitions concerns nobody.
 
         A rebalance that ends at this moment calls back from within the client's close, and the answer that the client
-        wants then may wait for ever: so another thread waits for it. What remains: client 2.16.1 gives that answer
-        holding the interpreter's lock, so that a wait without end freezes the process (seen once), which its supervisor
-        has to kill. Nothing is lost, since nothing is open by then.
+        wants then may wait for ever: so another thread waits for it. A wait that freezes the whole process ends it
+        (:func:`~ucci_runtime.broker.kafka_watched_calls.close_or_leave`); nothing is lost, since nothing is open then.
         """
         self._is_ended = True
         close_or_leave(self._name, self._consumer.close)

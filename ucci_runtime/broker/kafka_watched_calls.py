@@ -7,16 +7,22 @@ client that was replaced goes with its threads and files.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import faulthandler
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
 import structlog
 
 CLOSE_S = 10.0
 """How long a client may take to end before it is left behind."""
+
+FROZEN_S = 2 * CLOSE_S
+"""When a close that holds the interpreter's lock, so that nobody can leave it behind, ends the process."""
 
 _log = structlog.get_logger()
 T = TypeVar("T")
@@ -89,11 +95,37 @@ def _make(function: Callable[..., Any], args: tuple[Any, ...], future: Future[An
 
 
 def close_or_leave(name: str, close: Callable[[], object]) -> None:
-    """Close a client, or leave it behind where that does not end; blocks for at most :data:`CLOSE_S`."""
+    """Close a client, or leave it behind where that does not end; blocks for at most :data:`CLOSE_S`.
+
+    A close that freezes the interpreter ends the process instead, with exit code 1 and the stacks on stderr.
+    """
     calls = WatchedCalls(f"{name}-close")
     try:
-        calls.call(CLOSE_S, close)
+        with _ends_where_frozen():
+            calls.call(CLOSE_S, close)
     except CallStuck as stuck:
         _log.warning("a client was left behind", client=name, reason=str(stuck))
     finally:
         calls.close()
+
+
+_arming = Lock()
+_closes: list[None] = []
+
+
+@contextmanager
+def _ends_where_frozen() -> Iterator[None]:
+    """Have the interpreter's own watchdog, which needs no lock, run while any close does; the latest one winds it up.
+
+    Client 2.16.1 answers a rebalance that ends within a member's close while it holds the lock, and may wait for ever.
+    """
+    with _arming:
+        _closes.append(None)
+        faulthandler.dump_traceback_later(FROZEN_S, exit=True, file=sys.__stderr__ or sys.stderr)
+    try:
+        yield
+    finally:
+        with _arming:
+            _closes.pop()
+            if not _closes:
+                faulthandler.cancel_dump_traceback_later()
