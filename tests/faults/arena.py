@@ -441,9 +441,9 @@ def _belief_faults(evidence: Evidence) -> Iterator[Finding]:
     assert isinstance(drift, Mapping)
     if details["labelers_set_aside"] or (audit or {}).get("set_aside"):
         yield Finding("versions", "altered", f"labels are set aside: {audit} {details['labelers_set_aside']}")
-    alarmed = [f"{one['name']} since {one['since']}" for one in drift["detectors"] if one["alarms"]]
+    alarmed = [one["name"] for one in drift["detectors"] if one["alarms"]]
     if alarmed or drift["state"] == "drifted":
-        yield Finding("versions", "altered", f"drift is {drift['state']} on a stationary stream: {alarmed}")
+        yield Finding("versions", "altered", f"drift is {drift['state']}; alarms on the stationary stream: {alarmed}")
 
 
 def _config(bootstrap: str, prefix: str, models: ModelPair, state: Path) -> str:
