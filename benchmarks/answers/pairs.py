@@ -109,7 +109,7 @@ LISTINGS = Pair(
         "last": LISTING_PROMPT.replace("{text}", "{text}."),
         "quoted": LISTING_PROMPT.replace("{text}", '"{text}"'),
     },
-    target=0.91,
+    target=0.952,
     hard_field="company",
     queries=lambda: listings(8_000, 1),
     renamed={
