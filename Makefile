@@ -108,7 +108,6 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 	$(BIN)/python -m benchmarks.handoff --queries 1000 --seed 17
 	$(BIN)/python -m benchmarks.handoff.choice
 	$(BIN)/python -m benchmarks.early_stop --queries 2000 --seed 17
-	$(BIN)/python -m benchmarks.explanations
 	$(DRIFT) --seeds $$(seq 111 120) --policies plain frontier ours-no-margin --out docs/results/drift
 	$(DRIFT) --seeds $$(seq 131 140) --policies ours --out docs/results/drift-current
 	$(DRIFT) --seeds 501 502 503 --policies levers static+0.005 static+0.012 --out docs/results/drift-levers

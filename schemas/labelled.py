@@ -15,7 +15,6 @@ from schemas.event import (
     Count,
     Event,
     Flag,
-    Many,
     Members,
     Ordinal,
     Part,
@@ -29,7 +28,6 @@ from schemas.event import (
 from schemas.feedback import FeedbackEvent, LabelerName
 from schemas.handoff import HandoffName
 from schemas.routed import DecisionReason, LabelReason, ModelRun, RoutedEvent
-from schemas.traffic import CategoryName, TraitName, WordBucket
 
 
 class OutcomeCounts(Part):
@@ -94,12 +92,6 @@ class LabelledExample(Event):
     basis : str or None
         Mark of what the answers rest on: prompt, fields, models. Labels of another one than the workload's do not
         count; null in records of earlier releases, which do.
-    traits : dict, optional
-        The query's category in each trait of its text, and as ``segment:NAME`` its value of each segment that the
-        workload names; by them the status takes micro-F1 apart. Absent where ``explain_drift`` is false, where no label
-        was asked for, and in records of earlier releases.
-    word : tuple of int
-        Hashes of the text's first words, where ``traits`` are given.
     """
 
     kind: Literal["labelled"] = "labelled"
@@ -133,10 +125,6 @@ class LabelledExample(Event):
         None
     )
     basis: BasisMark | None = None
-    traits: Annotated[
-        Members[TraitName, CategoryName] | None, Field(max_length=100, exclude_if=lambda traits: traits is None)
-    ] = None
-    word: Annotated[Many[WordBucket], Field(max_length=100, exclude_if=lambda word: not word)] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

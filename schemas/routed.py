@@ -127,7 +127,7 @@ class ModelRun(Part):
     """What one model did for one query; ``valid`` false and ``error`` set when it ran and failed.
 
     ``field_margins`` says how sure the small model was of each field: the mean margin p1 - p2 of the tokens of its
-    value. It is there where the small call was streamed and ``explain_drift`` is on, and absent otherwise.
+    value. It is there where the small call was streamed, and absent otherwise.
     """
 
     model: str

@@ -35,7 +35,6 @@ from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 from schemas.handoff import Granularity, Handoff
 from schemas.schema_registry import checked_registry, schema_id
 from schemas.target_rules import contradictions, impossibilities
-from schemas.traffic import MAX_CATEGORY_CHARS
 
 TEXT_PLACEHOLDER = "{text}"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -141,7 +140,6 @@ _HASHES_OF_NOTHING = frozenset(sha256(text).hexdigest() for text in (b"", b"\n")
 
 KeyName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Detector = Annotated[str, AfterValidator(check_detector)]
-SegmentName = Annotated[str, Field(min_length=1, max_length=MAX_CATEGORY_CHARS)]
 Speaker = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
@@ -714,15 +712,9 @@ class WorkloadSettings(Section):
     early_stop : table or bool, optional
         Has small calls streamed, and stopped as soon as u must end above the threshold; ``true`` takes the defaults of
         the table. Excludes ``target.certified``.
-    segments : list of str
-        Keys of the queries' ``metadata`` by whose values traffic is counted apart, such as ``source``, so that the
-        status says in which of them something moved; at most 3. The most frequent values are counted and shown.
-    explain_drift : bool
-        Whether the join counts what queries are like, and the status says what moved. Without it summaries are small,
-        and the join spares that work; detectors and thresholds are the same.
     field_margins : bool
         Has small calls streamed, as ``handoff`` and ``early_stop`` do, so that results say how sure the small model was
-        of each field, and the status whether that moved. Streaming costs the router about three times the CPU time.
+        of each field. Streaming costs the router about three times the CPU time.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -742,8 +734,6 @@ class WorkloadSettings(Section):
     calibration_map: Literal["isotonic", "platt"] = "isotonic"
     handoff: HandoffSettings | None = None
     early_stop: Annotated[EarlyStopSettings | None, BeforeValidator(_early_stop_table)] = None
-    segments: Annotated[tuple[SegmentName, ...], Field(max_length=3)] = ()
-    explain_drift: bool = True
     field_margins: bool = False
 
     @field_validator("prompt")
@@ -761,12 +751,12 @@ class WorkloadSettings(Section):
             raise ValueError(f"must not name a field twice: {', '.join(twice)}")
         return value
 
-    @field_validator("detectors", "segments")
+    @field_validator("detectors")
     @classmethod
-    def _each_once(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         twice = sorted({name for name in value if value.count(name) > 1})
         if twice:
-            raise ValueError(f"must not name a {str(info.field_name)[:-1]} twice: {', '.join(twice)}")
+            raise ValueError(f"must not name a detector twice: {', '.join(twice)}")
         return value
 
     @model_validator(mode="after")

@@ -30,7 +30,6 @@ from schemas.event import (
     Uncertainty,
     WorkloadName,
 )
-from schemas.movement import MovementStatus
 from schemas.trial import TrialStatus
 
 WorkloadState = Literal[
@@ -161,25 +160,6 @@ class UncertaintyHistogram(Part):
 
     edges: Many[Uncertainty] = ()
     share: Many[Probability] = ()
-
-
-class SegmentScore(Part):
-    """micro-F1 of the answers served to the queries of one segment.
-
-    Parameters
-    ----------
-    segment, value : str
-        Such as ``source`` and ``web``.
-    effective_labels : float
-        Kish's size of the weighted sample behind it; a value with fewer than 50 is left out.
-    micro_f1 : Interval
-        By recent labels and their inverse propensity, with a 95 % interval.
-    """
-
-    segment: str
-    value: str
-    effective_labels: NonNegative
-    micro_f1: Interval
 
 
 class CostQualityCurve(Part):
@@ -389,8 +369,7 @@ class WorkloadStatus(Event):
     ``version``, ``routers``, ``dead_letters``, ``labels.by_labeler``, ``lag.records`` and ``lag.seconds`` come from
     other topics than the rest: they are null or empty on ``status``, and filled in where the status is served.
     ``commands`` holds the outcomes of the latest commands, oldest first. ``standing`` is how the version in force meets
-    a target that is more than a micro-F1, and what would bind a new one; absent otherwise. ``per_segment`` is empty
-    where the workload names no segments, or ``explain_drift`` is false.
+    a target that is more than a micro-F1, and what would bind a new one; absent otherwise.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -404,7 +383,6 @@ class WorkloadStatus(Event):
     target: Target
     micro_f1: Interval | None = None
     per_field: Members[str, Probability] = Field(default_factory=dict)
-    per_segment: Many[SegmentScore] = ()
     escalation_rate: Probability | None = None
     cost: CostRate | None = None
     labels: LabelStatus = LabelStatus()
@@ -425,7 +403,6 @@ class WorkloadStatus(Event):
     commands: Many[CommandOutcome] = ()
     handoff: HandoffStatus | None = None
     early_stop: EarlyStopStatus | None = None
-    moved: MovementStatus | None = None
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
 
     @classmethod

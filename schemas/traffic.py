@@ -12,13 +12,10 @@ from schemas.event import (
     DEFAULT_SIGNAL,
     Count,
     Event,
-    Flag,
     Many,
-    Members,
     NonNegative,
     Ordinal,
     Part,
-    QueryId,
     Real,
     SignalName,
     Timestamp,
@@ -27,28 +24,6 @@ from schemas.event import (
 from schemas.handoff import HandoffName
 
 MAX_CELLS = 4_096
-WORD_BUCKETS = 4_096
-"""Words are counted by a hash: their number stays bounded, and no text leaves the results."""
-
-MAX_SAMPLED_WORDS = 128
-"""Queries of a summary whose words are given."""
-
-MAX_TRAIT_CHARS = 300
-"""Of a trait's name: ``field:`` and a field's."""
-
-MAX_CATEGORY_CHARS = 64
-FIELD, MARGIN, SEGMENT = "field:", "margin:", "segment:"
-"""Before the name of a field or of a segment, where they stand among the traits."""
-
-TEXT_TRAITS = ("script", "language", "letter_case", "text_length")
-"""Traits of a query's text alone."""
-
-ANSWERS = "answers"
-"""The trait of labels: how right the answer served was."""
-
-TraitName = Annotated[str, Field(min_length=1, max_length=MAX_TRAIT_CHARS)]
-CategoryName = Annotated[str, Field(min_length=1, max_length=MAX_CATEGORY_CHARS)]
-WordBucket = Annotated[int, Field(strict=True, ge=0, lt=WORD_BUCKETS)]
 _Counts = Annotated[Many[Count], Field(max_length=MAX_CELLS)]
 
 
@@ -198,73 +173,8 @@ class TrialTraffic(Part):
     acted: Count = 0
 
 
-class TrafficProfile(Part):
-    """What the queries of a segment were like, in counts that add up.
-
-    Parameters
-    ----------
-    segment, value : str or None
-        The segment, such as ``source`` and ``web``; null for all queries.
-    queries, escalated : int
-    traits : dict
-        By trait, such as ``language`` or ``field:camera``, and by category, such as ``en`` or ``missing``: queries, and
-        those of them that escalated. The categories of a trait exclude each other.
-    """
-
-    segment: TraitName | None = None
-    value: CategoryName | None = None
-    queries: Count
-    escalated: Count = 0
-    traits: Annotated[Members[TraitName, Members[CategoryName, tuple[Count, Count]]], Field(max_length=100)] = Field(
-        default_factory=dict
-    )
-
-
-class SampledWords(Part):
-    """The words of some of the queries, drawn by a hash of their ids, as hashes.
-
-    Parameters
-    ----------
-    escalated : tuple of bool
-        By query.
-    segments : dict
-        By segment, the value of each query.
-    words : tuple of tuple of int
-        Hashes of the first words of each query.
-    """
-
-    escalated: Annotated[Many[Flag], Field(max_length=MAX_SAMPLED_WORDS)] = ()
-    segments: Annotated[
-        Members[TraitName, Annotated[Many[CategoryName], Field(max_length=MAX_SAMPLED_WORDS)]], Field(max_length=3)
-    ] = Field(default_factory=dict)
-    words: Annotated[Many[Annotated[Many[WordBucket], Field(max_length=100)]], Field(max_length=MAX_SAMPLED_WORDS)] = ()
-
-    @model_validator(mode="after")
-    def _parallel(self) -> Self:
-        if any(len(column) != len(self.words) for column in (self.escalated, *self.segments.values())):
-            raise ValueError("escalated, words and every segment must have equal lengths")
-        return self
-
-
-class SampledQuery(Part):
-    """One query as an example: its id, its category in each trait, and its words' hashes."""
-
-    query_id: QueryId
-    traits: Annotated[Members[TraitName, CategoryName], Field(max_length=100)] = Field(default_factory=dict)
-    word: Annotated[Many[WordBucket], Field(max_length=100)] = ()
-
-
 class TrafficSummary(Event):
-    """Traffic of one workload, seen by one join instance within a few seconds.
-
-    Parameters
-    ----------
-    profiles : tuple of TrafficProfile
-        What the queries were like: all of them first, then by segment. Empty in records of earlier releases.
-    words : SampledWords
-    samples : tuple of SampledQuery
-        A few of the queries, drawn by a hash of their ids.
-    """
+    """Traffic of one workload, seen by one join instance within a few seconds."""
 
     sent_by_others: ClassVar[bool] = False
 
@@ -275,9 +185,6 @@ class TrafficSummary(Event):
     grid: GridSpec
     versions: Annotated[Many[VersionTraffic], Field(min_length=1, max_length=1_000)]
     trials: Annotated[Many[TrialTraffic], Field(max_length=1_000)] = ()
-    profiles: Annotated[Many[TrafficProfile], Field(max_length=100)] = ()
-    words: SampledWords = SampledWords()
-    samples: Annotated[Many[SampledQuery], Field(max_length=100)] = ()
 
     @model_validator(mode="after")
     def _cells_on_grid(self) -> Self:

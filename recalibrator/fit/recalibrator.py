@@ -37,8 +37,6 @@ from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, degraded, estimate_outcomes
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
-from recalibrator.fit.movement.monitor import OFF as MOVEMENTS_OFF
-from recalibrator.fit.movement.monitor import MovementMonitor, labelled_traits
 from recalibrator.fit.publish.early_stopping import EarlyStopping
 from recalibrator.fit.publish.evidence import costs, evidence
 from recalibrator.fit.publish.standing import target_standing
@@ -136,7 +134,6 @@ class Recalibrator:
         self._pacer = None if budget is None else Pacer(budget, constants.budget)
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._trials = Trials()
-        self._movements = MovementMonitor() if settings.explain_drift else None
         self._counters = Counters()
         self._now_us = 0
         self._queries_until_fit = self._queries_between_fits
@@ -152,7 +149,6 @@ class Recalibrator:
             window.window_labels,
             half_life=window.half_life_revisions,
             by_model=bool(self.settings.target.fields),
-            traits=labelled_traits(self.settings),
         )
         self._sums = LabelSums(self._labels)
         self._monitor = ChangeMonitor(self.settings, self.constants, self._sums, self._traffic)
@@ -243,8 +239,6 @@ class Recalibrator:
         routed_us = to_us(example.routed_at)
         self._now_us = max(self._now_us, routed_us)
         example = self._trials.take_label(example)
-        if self._movements is not None:
-            example = self._movements.with_words(example)
         change = self._labels.offer(example)
         self._counters.count(change, example.label_requested)
         if change in ("duplicate", "too_late") or not example.label_requested:
@@ -253,8 +247,6 @@ class Recalibrator:
         self._labels_until_fit -= standing.counts or change == "withdrawn"
         reaction = NO_REACTION
         if change == "added":
-            if self._movements is not None:
-                self._movements.on_label(example, counts=standing.counts)
             reaction = self._monitor.on_label(
                 example,
                 standing,
@@ -282,8 +274,6 @@ class Recalibrator:
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:
         self._trials.take_traffic(summary)
         self._handoff.on_traffic(summary.versions)
-        if self._movements is not None:
-            self._movements.on_traffic(summary)
         if self._pacer is not None:
             self._pacer.on_traffic(summary.versions)
         batch = self._traffic.add(summary)
@@ -611,9 +601,7 @@ class Recalibrator:
             self._silent_side,
             standing,
         )
-        found = workload_status(facts, support, served, self._sums, self._traffic, self._monitor)
-        moved = MOVEMENTS_OFF if self._movements is None else self._movements.status(self._labels)
-        return found.model_copy(update={"moved": moved})
+        return workload_status(facts, support, served, self._sums, self._traffic, self._monitor)
 
     def snapshot(self) -> bytes:
         """Return everything as JSON; :meth:`restore` continues from it exactly."""
@@ -628,7 +616,6 @@ class Recalibrator:
             "published": self._published.state(),
             "holds": {name: hold.model_dump(mode="json") for name, hold in self._published.holds.items()},
             "trials": self._trials.state(),
-            "movements": None if self._movements is None else self._movements.state(),
             "counters": asdict(self._counters),
             "handoff": self._handoff.state(),
             "now_us": self._now_us,
@@ -683,9 +670,6 @@ class Recalibrator:
         if core._pacer is not None and "pacer" in state:
             core._pacer.load(state["pacer"])
         core._trials.load(state["trials"])
-        # What was watched before an interruption by ``explain_drift = false`` is not what is usual now.
-        if core._movements is not None and state["movements"] is not None:
-            core._movements.load(state["movements"])
         core._counters = Counters(**state["counters"])
         core._now_us = state["now_us"]
         core._labels_until_fit = state["labels_until_fit"]

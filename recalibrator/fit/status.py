@@ -13,7 +13,6 @@ from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import Change, LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
-from recalibrator.fit.data.served_scores import served_per_segment
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.drift.handoff_watch import HandoffWatch
@@ -155,7 +154,6 @@ def workload_status(
         target=settings.target,
         micro_f1=quality,
         per_field=served_per_field(sums, half_life),
-        per_segment=served_per_segment(sums, half_life),
         escalation_rate=traffic.escalation_rate,
         cost=(cost := _cost(settings, traffic)),
         labels=_labels(labels, traffic, counters, effective),

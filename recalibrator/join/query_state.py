@@ -18,7 +18,6 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field
 
-from recalibrator.join.query_traits import buckets_of, labelled_traits, words_of
 from recalibrator.join.row_content import compact, comparable, reduced
 from schemas.entities import Entities, equal
 from schemas.event import Count, Many, Part, Timestamp
@@ -51,17 +50,11 @@ class LabelRules:
         Those whose answers to an audit decide; empty where nobody is named.
     target_fields : tuple of str
         Those with a target of their own.
-    segments : tuple of str
-        Keys of the queries' metadata whose values examples name.
-    explains : bool
-        Whether examples say what their query is like.
     """
 
     fields: tuple[str, ...]
     trusted_labelers: frozenset[str] = frozenset()
     target_fields: tuple[str, ...] = ()
-    segments: tuple[str, ...] = ()
-    explains: bool = False
 
     @classmethod
     def of(cls, workload: WorkloadSettings) -> Self:
@@ -70,8 +63,6 @@ class LabelRules:
             workload.fields,
             frozenset(workload.trusted_labelers),
             tuple(workload.target.fields),
-            workload.segments if workload.explain_drift else (),
-            workload.explain_drift,
         )
 
 
@@ -194,7 +185,7 @@ def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at
         return Joined(state, None, ("duplicate_result",))
     asked_at = arrived_at if routed.label.requested else None
     ours = rules[routed.workload]
-    following = state.model_copy(update={"routed": compact(routed, ours.segments), "asked_at": asked_at})
+    following = state.model_copy(update={"routed": compact(routed), "asked_at": asked_at})
     return _change(following, _NO_VERDICT, ours, ())
 
 
@@ -341,9 +332,4 @@ def _example(
         trusted_labelers=rules.trusted_labelers,
         disputed=0 if withdrawn_at is not None else verdict.disputed,
     )
-    example = example.with_small_counts(routed, feedback, rules.target_fields)
-    if not rules.explains or not routed.label.requested:
-        return example
-    words = words_of(routed.text)
-    traits = labelled_traits(routed.text, words, routed.metadata, rules.segments)
-    return example.model_copy(update={"traits": traits, "word": buckets_of(words)})
+    return example.with_small_counts(routed, feedback, rules.target_fields)

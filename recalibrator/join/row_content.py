@@ -7,10 +7,8 @@ form, which equals exactly the digests of the values that equal it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import sha256
 
-from recalibrator.join.query_traits import segments_of
 from schemas.costs import QueryCost
 from schemas.entities import Entities, normalise
 from schemas.routed import ModelRun, QueryHandoff, RoutedEvent
@@ -22,19 +20,10 @@ _DIGEST_CHARS = 24
 _NO_COST = QueryCost(sequential=0.0, paper=0.0)
 
 
-def compact(routed: RoutedEvent, segments: Sequence[str] = ()) -> RoutedEvent:
+def compact(routed: RoutedEvent) -> RoutedEvent:
     """Return the result without what the join does not need: metadata, costs, latencies, texts that nobody labels.
 
-    Parameters
-    ----------
-    routed : RoutedEvent
-    segments : sequence of str, optional
-        Of the metadata of a result whose label was requested, the values of these keys are kept.
-
-    Returns
-    -------
-    RoutedEvent
-        Its :func:`comparable` form equals that of the whole one, costs and texts aside.
+    The :func:`comparable` form of what is returned equals that of the whole one, costs and texts aside.
     """
     asked = routed.label.requested
     return routed.model_copy(
@@ -45,7 +34,7 @@ def compact(routed: RoutedEvent, segments: Sequence[str] = ()) -> RoutedEvent:
             "large": _bare(routed.large, whole=asked),
             "cost": _NO_COST,
             "routed_by": "",
-            "metadata": segments_of(routed.metadata, segments) if asked and segments else None,
+            "metadata": None,
             "handoff": _bare_handoff(routed.handoff, whole=asked),
             "early_stop": None,
         }

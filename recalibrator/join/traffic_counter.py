@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from recalibrator.grid import Grid
-from recalibrator.join.profile_counter import NO_PROFILES, ProfileCounter
 from schemas.early_stop import QueryEarlyStop, rounded_length
 from schemas.entities import equal
 from schemas.event import MAX_INTEGER
@@ -94,7 +93,6 @@ class TrafficSummarizer:
         self._grid = Grid(grid)
         self._tallies: dict[_Key, _Tally] = {}
         self._trials: dict[int, _TrialTally] = {}
-        self._profiles = ProfileCounter(settings) if settings.explain_drift else None
         self._first: datetime | None = None
         self._last: datetime | None = None
 
@@ -109,8 +107,6 @@ class TrafficSummarizer:
         tally = self._tallies.get(key)
         if tally is None:
             tally = self._tallies[key] = _Tally()
-        if self._profiles is not None:
-            self._profiles.add(routed)
         tally.queries += 1
         tally.escalated += decision.escalated
         tally.explored += decision.reason == "exploration"
@@ -182,7 +178,6 @@ class TrafficSummarizer:
         """Return what was added since the last take, and start anew; None when nothing was."""
         if self._first is None or self._last is None:
             return None
-        profiles, words, samples = NO_PROFILES if self._profiles is None else self._profiles.take()
         summary = TrafficSummary(
             workload=self._settings.name,
             first_routed_at=self._first,
@@ -192,9 +187,6 @@ class TrafficSummarizer:
             trials=tuple(
                 TrialTraffic(version=version, **asdict(tally)) for version, tally in sorted(self._trials.items())
             ),
-            profiles=profiles,
-            words=words,
-            samples=samples,
         )
         self._tallies, self._trials, self._first, self._last = {}, {}, None, None
         return summary

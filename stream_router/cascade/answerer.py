@@ -286,8 +286,7 @@ class _Asking:
         stop_rule: StopRule | None,
     ) -> Asked:
         settings, endpoint = self._models.settings, self._models.endpoints[role]
-        explains = role == "small" and settings.explain_drift
-        marked = (role == "small" and settings.handoff is not None) or (explains and settings.field_margins)
+        marked = role == "small" and (settings.handoff is not None or settings.field_margins)
         request = build_request(settings, endpoint, self._text, begun=begun, marked=marked, stop_rule=stop_rule)
         server = self._models.by_role[role]
         began_s = self._clock.monotonic()
@@ -308,7 +307,7 @@ class _Asking:
             run = failed_run(endpoint.model, str(error), self._clock.monotonic() - began_s)
             return Asked(run, end, invalid=isinstance(error, RefusedError))
         reply = replace(answered.reply, text=begun + answered.reply.text) if begun else answered.reply
-        run = parse_answer(endpoint.model, reply, settings.fields, answered.latency_s, with_margins=explains)
+        run = parse_answer(endpoint.model, reply, settings.fields, answered.latency_s, with_margins=role == "small")
         end = RunEnd.STOPPED if reply.stopped else RunEnd.VALID if run.valid else RunEnd.FAILED
         return Asked(run, end, invalid=end is RunEnd.FAILED, marks=reply.marks, stop=reply.stop)
 

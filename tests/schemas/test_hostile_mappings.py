@@ -53,4 +53,4 @@ def test_a_mapping_beyond_its_length_is_one_finding(model: type[BaseModel], plac
 def test_the_mappings_of_every_model_are_looked_at() -> None:
     """The tests above know those of nested models, within lists, and within other mappings."""
     found = {str(place) for _, place in PLACES}
-    assert found >= {"entities", "samples.0.traits", "profiles.0.traits.k", "models.k.small.latency_s", "metadata"}
+    assert found >= {"entities", "opinions.0.entities", "models.k.small.latency_s", "metadata"}

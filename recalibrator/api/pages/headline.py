@@ -356,8 +356,6 @@ def _drift(status: WorkloadStatus, facts: Facts) -> Headline | None:
     what = f" in {_listed([one.watches for one in alarms])}" if alarms else ""
     word = "Drift is suspected" if status.drift.state == "suspected" else "Queries or models have drifted"
     sentence = f"{word}{when}{what}; new labels count more until it is over{_price(status, facts)}."
-    moved = _growing(status)
-    sentence += "" if moved is None else f" What moved: {moved}"
     remedy = "Label what is requested: the fit follows the drift by labels, without further help."
     return Headline("drift", "warn", sentence, remedy, _labelling(status, "Label now"))
 
@@ -430,20 +428,6 @@ def _held(status: WorkloadStatus, facts: Facts) -> Headline | None:
     return Headline("held", "calm", sentence, remedy, Act(release.capitalize(), _confirm(status.workload, release)))
 
 
-def _growing(status: WorkloadStatus) -> str | None:
-    """Return what has moved lately, while its figures still grow."""
-    moved = status.moved
-    return moved.sentence if moved is not None and moved.movements and not moved.movements[0].is_settled else None
-
-
-def _moved(status: WorkloadStatus, facts: Facts) -> Headline | None:
-    """Speak of queries that are other ones than before, where nothing calls for an act."""
-    if (moved := _growing(status)) is None:
-        return None
-    sentence = f"{moved[0].upper()}{moved[1:].removesuffix('.')}{_price(status, facts)}."
-    return Headline("moved", "calm", sentence, "", _section(status, "moved", "What moved"))
-
-
 def _quiet(status: WorkloadStatus, facts: Facts) -> Headline | None:
     if (quiet := _quiet_since(status, facts)) is None:
         return None
@@ -488,7 +472,6 @@ _RULES: tuple[Callable[[WorkloadStatus, Facts], Headline | None], ...] = (
     _cold_start,
     _starved,
     _held,
-    _moved,
     _quiet,
 )
 

@@ -38,7 +38,6 @@ from recalibrator.fit.data.label_columns import (
     STANDING,
     Standing,
 )
-from recalibrator.fit.data.label_traits import LabelTraits
 from recalibrator.fit.data.overruled import Contribution, Overruled, with_counts
 from recalibrator.fit.data.revisions import Flips, Revisions
 from recalibrator.grid import Grid
@@ -115,8 +114,6 @@ class LabelTable:
         In labels: how long corrections are remembered.
     by_model : bool
         Whether the small answer's counts by field are kept beside those of the served one, for :meth:`of_field`.
-    traits : tuple of str
-        Those in which the categories of labelled queries are kept.
 
     Notes
     -----
@@ -134,7 +131,6 @@ class LabelTable:
         *,
         half_life: float = 1e9,
         by_model: bool = False,
-        traits: tuple[str, ...] = (),
     ) -> None:
         self.grid, self.target, self.fields, self.capacity = grid, target, fields, capacity
         self.groups = 3 * grid.cells + 1
@@ -145,7 +141,6 @@ class LabelTable:
         self._counts_of_field = _SERVED + (_OF_SMALL if by_model else 0)
         self._per_field = np.zeros((self.room, len(fields), self._counts_of_field), dtype=np.int32)
         self._per_field_bytes = self._per_field.data.cast("B")
-        self.traits = LabelTraits(traits, self.room)
         self._field_row = struct.Struct(f"{self._counts_of_field * len(fields)}i")
         self._ids: list[str] = []
         self._slots: dict[str, int] = {}
@@ -496,8 +491,6 @@ class LabelTable:
         )
         if example.per_field is not None or self._counts_of_field > _SERVED:
             self._write_fields(slot, example, is_pair=pair > 0.0)
-        if example.traits is not None:
-            self.traits.put(slot, example.traits)
         return counts
 
     def _standing_of(self, example: LabelledExample, routed_us: int, labeler: float) -> Standing:
@@ -538,7 +531,6 @@ class LabelTable:
         for columns in (self._table, self._per_field):
             columns[: self.capacity] = columns[kept]
             columns[self.capacity :] = 0
-        self.traits.keep(kept)
         self._ids = [self._ids[slot] for slot in kept.tolist()]
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
         self.overruled.keep_only(self._slots)
@@ -577,7 +569,6 @@ class LabelTable:
             "distrusted": sorted(self._distrusted),
             "overruled": self.overruled.state(),
             "revisions": self.revisions.state(),
-            **({"traits": self.traits.state(len(self._ids))} if self.traits.names else {}),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -598,7 +589,6 @@ class LabelTable:
         self._distrusted = frozenset(state["distrusted"])
         self.overruled.load(state["overruled"], state.get("counts_of_field", _SERVED))
         self.revisions.load(state["revisions"])
-        self.traits.load(state.get("traits"))  # not in the snapshots of former releases
         self._rearranged()
 
 

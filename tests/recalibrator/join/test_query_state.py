@@ -210,45 +210,6 @@ def test_a_compact_result_gives_the_example_of_the_whole() -> None:
     )
 
 
-EXPLAINING = {"photo": LabelRules(FIELDS, segments=("source", "tier"), explains=True)}
-
-
-def explained(result: RoutedEvent) -> LabelledExample:
-    """Return what a right label of this result comes to where changes are to be explained."""
-    example = take_feedback(
-        take_result(NOTHING_KNOWN, result, EXPLAINING).state, feedback(1), START, EXPLAINING
-    ).example
-    assert example is not None
-    return example
-
-
-def test_an_example_says_what_its_query_is_like() -> None:
-    """Of its metadata only the segments' values stay, of its text only traits and hashes of words."""
-    example = explained(routed(1, text="SUCHE FOTOS MIT der Z6", metadata={"source": "web", "user": "u"}))
-    assert example.traits is not None
-    assert {"segment:source": "web", "segment:tier": "none", "language": "de"}.items() <= example.traits.items()
-    assert len(example.word) == 5
-    assert b"user" not in example.to_json()
-    assert b"SUCHE" not in example.to_json()
-    assert LabelledExample.from_json(example.to_json()) == example
-
-
-def test_what_nobody_asked_for_is_not_explained() -> None:
-    """A label that was not requested stays out of the estimates, and its query's text is not kept."""
-    example = explained(routed(1, metadata={"source": "web"}, label=NOT_REQUESTED))
-    assert (example.traits, example.word) == (None, ())
-    assert b"traits" not in example.to_json()
-
-
-def test_a_row_of_an_earlier_release_names_no_segment() -> None:
-    """Its metadata is gone: that a query had no source must not be guessed."""
-    row = take_result(NOTHING_KNOWN, routed(1, metadata={"source": "web"}), WORKLOADS).state
-    example = take_feedback(row, feedback(1), START, EXPLAINING).example
-    assert example is not None
-    assert example.traits is not None
-    assert not [name for name in example.traits if name.startswith("segment:")]
-
-
 TRUSTING = {"photo": LabelRules(FIELDS, frozenset({"ada"}))}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from schemas.costs import ModelCosts
@@ -31,12 +29,9 @@ async def test_a_result_says_how_sure_each_field_was(api: str) -> None:
     assert RoutedEvent.from_json(routed.to_json()) == routed
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"field_margins": True, "explain_drift": False}], ids=["not asked for", "nothing explained"]
-)
-async def test_elsewhere_nothing_is_streamed_or_said(settings: dict[str, Any]) -> None:
+async def test_elsewhere_nothing_is_streamed_or_said() -> None:
     """A whole reply names tokens by number: where they stand in the text is not known."""
-    async with bench(InForce(KEPT), **settings) as b:
+    async with bench(InForce(KEPT)) as b:
         routed = await b.answer(TEXT)
     assert not any(body.get("stream") for body in b.small.seen.bodies)
     assert b"field_margins" not in routed.to_json()
