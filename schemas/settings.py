@@ -713,7 +713,7 @@ class WorkloadSettings(Section):
         the workload starts cold. Needs ``decoding = "free"``.
     early_stop : table or bool, optional
         Has small calls streamed, and stopped as soon as u must end above the threshold; ``true`` takes the defaults of
-        the table. Excludes ``target.certified``.
+        the table.
     segments : list of str
         Keys of the queries' ``metadata`` by whose values traffic is counted apart, such as ``source``, so that the
         status says in which of them something moved; at most 3. The most frequent values are counted and shown.
@@ -790,25 +790,11 @@ class WorkloadSettings(Section):
         stop, sampling = self.early_stop, self.sampling
         if stop is None:
             return self
-        if self.target.certified is not None:
-            raise ValueError(
-                "early_stop excludes target.certified: of longer answers than expected some escalate though their u "
-                "lies below the threshold, and nothing is proven of these; leave one of them out"
-            )
         most = max(sampling.label_probability_kept, sampling.label_probability_escalated)
         if stop.full_share < most:
             raise ValueError(
                 f"early_stop.full_share {stop.full_share} is below a label probability ({most}): labels are drawn "
                 "among the queries that run in full; raise it or lower the label probability"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _provable(self) -> Self:
-        if self.target.certified is not None and self.sampling.exploration_probability <= 0.0:
-            raise ValueError(
-                "target.certified needs sampling.exploration_probability above 0: without exploration nothing is known "
-                "of the large model's answers below the threshold"
             )
         return self
 

@@ -1,7 +1,7 @@
 """What alarms and verdicts make obsolete: which labels are believed, since when, and whether the world has changed.
 
-Every label and every summary goes to the detectors, to label quality and to the proof; what follows from an alarm or a
-verdict is carried out here.
+Every label and every summary goes to the detectors and to label quality; what follows from an alarm or a verdict is
+carried out here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.late_results import LateResults
 from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, Batch, TrafficWindow
-from recalibrator.fit.decide.certifier import Certifier
 from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
 from recalibrator.fit.drift.detector import Alarm
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
@@ -53,7 +52,7 @@ NO_REACTION = Reaction(refit_now=False)
 
 
 class ChangeMonitor:
-    """The detectors, label quality, the last change and the proof of one workload.
+    """The detectors, label quality and the last change of one workload.
 
     Parameters
     ----------
@@ -75,7 +74,6 @@ class ChangeMonitor:
         self.labelers = LabelerWatch(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
         self._late = LateResults(labels.grid.cells)
-        self.certifier = _certifier(settings, labels.grid.cells)
 
     def on_label(
         self,
@@ -114,9 +112,6 @@ class ChangeMonitor:
             alarms = self.drift.on_label(predicted, error, agree, related, routed_us, now_us)
             self.change.on_label(routed_us)
             self.mix.on_label(routed_us)
-            # Trusted answers alone are not drawn by the propensities that they carry: in quarantine nothing is proven.
-            if self.certifier is not None and self.label_quality.quarantine is None:
-                self.certifier.observe(example, self._cell(example), routed_us)
             refit_now = bool(alarms) and self._handle_alarms(alarms, now_us, may_ask=may_ask)
         if self.label_quality.is_trusting:
             return Reaction(refit_now) if refit_now else NO_REACTION
@@ -131,29 +126,7 @@ class ChangeMonitor:
         pairs, agreeing = (float(self._traffic.counts[name].sum()) for name in (PAIRS, AGREEING))
         return RecentPairs(self._traffic.recent["queries"], pairs, agreeing)
 
-    def on_correction(self, example: LabelledExample, standing: Standing, routed_us: int, now_us: int) -> None:
-        """Take a correction or a withdrawal in: what is proven with a label is proven anew with what stands now.
-
-        Parameters
-        ----------
-        example : LabelledExample
-            As it stands now.
-        standing : Standing
-            As what the window counts it.
-        routed_us, now_us : int
-        """
-        if self.certifier is None:
-            return
-        cell = self._cell(example)
-        counted = example if standing.counts else None
-        if not self.certifier.revise(example.query_id, counted, cell, routed_us):
-            self.certifier.restart(now_us)
-
-    def _cell(self, example: LabelledExample) -> int:
-        grid = self._labels.grid
-        return grid.cells if example.uncertainty is None else grid.index(example.uncertainty)
-
-    def compare_labelers(self, now_us: int) -> bool:
+    def compare_labelers(self) -> bool:
         """Compare labelers with each other; whether somebody was set aside, or is believed again."""
         set_aside = self.labelers.on_label(self._labels)
         if set_aside is None:
@@ -162,8 +135,6 @@ class ChangeMonitor:
         self.drift.restart_label_channels()
         if self.change.began_us is not None:
             self.change.recount(self._labels.labels_since(self.change.began_us))
-        if self.certifier is not None:
-            self.certifier.restart(now_us)
         return True
 
     def on_traffic(
@@ -218,8 +189,6 @@ class ChangeMonitor:
         expected = Expected(agreement, known)
         alarmed = Suspected(began_us, agreeing, expected, self._labels, self._recent_pairs(), now_us)
         self.label_quality, _ = step(self.label_quality, alarmed, self._constants.audit)
-        if self.certifier is not None:
-            self.certifier.restart(now_us)
         # Until trusted people have answered, the safe side is that both models fail alike. A change that these labels
         # have reported already is kept: it is retracted as one if they are refuted.
         if agreeing and not self.change.reported_by_labels(began_us):
@@ -231,8 +200,6 @@ class ChangeMonitor:
             return
         fresh = self._labels.labels_since(began_us)
         self.change.note(began_us, fresh, now_us, by_labels=by_labels, settled=settled)
-        if self.certifier is not None:
-            self.certifier.restart(now_us)
 
     def _apply(self, effects: Effects, now_us: int) -> None:
         """Apply the outcome of a suspicion of labels to the label table, and to what is known of changes."""
@@ -247,8 +214,6 @@ class ChangeMonitor:
             self.change.retract(effects.from_us)
         if effects.changed:
             self._note_change(effects.from_us, now_us, by_labels=True, settled=effects.settled)
-        elif self.certifier is not None:
-            self.certifier.restart(now_us)
         if self.change.began_us is not None:
             self.change.recount(self._labels.labels_since(self.change.began_us))
 
@@ -281,8 +246,8 @@ class ChangeMonitor:
 
     @property
     def is_calm(self) -> bool:
-        """Whether no evidence to speak of says that anything moves: of the world, of labels, or of a proof."""
-        if self.certifier is not None or not self.label_quality.is_trusting or not self.is_quiet:
+        """Whether no evidence to speak of says that anything moves, of the world or of labels."""
+        if not self.label_quality.is_trusting or not self.is_quiet:
             return False
         share = self._constants.refit.calm_share
         return all(one.statistic < share * one.bound for one in self.drift.detectors)
@@ -292,7 +257,6 @@ class ChangeMonitor:
         return {
             "drift": self.drift.state(),
             "label_quality": dump(self.label_quality),
-            "certifier": None if self.certifier is None else self.certifier.state(),
             **self.change.state(),
             "mix": self.mix.state(),
             "late_results": self._late.state(),
@@ -303,18 +267,8 @@ class ChangeMonitor:
         """Take a former :meth:`state` back, once the window has its own."""
         self.drift.load(state["drift"])
         self.label_quality = load(state["label_quality"], self._labels.grid.cells)
-        if self.certifier is not None and state.get("certifier") is not None:
-            self.certifier.load(state["certifier"])
         self.change.load(state)
         self.mix.load(state["mix"])
         if "late_results" in state:  # former releases judged what came as it came
             self._late.load(state["late_results"])
         self.labelers.load(state["labelers"])
-
-
-def _certifier(settings: WorkloadSettings, cells: int) -> Certifier | None:
-    target, sampling = settings.target, settings.sampling
-    if target.certified is None or target.micro_f1 is None:
-        return None
-    least = min(sampling.exploration_probability, sampling.label_probability_kept, sampling.label_probability_escalated)
-    return Certifier(cells + 1, target.micro_f1, len(settings.fields), least, target.certified)

@@ -48,7 +48,6 @@ from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
 from schemas.basis import is_of_basis
 from schemas.calibration import (
-    ESCALATE_ALL,
     FIELD_PREFIX,
     HIGHEST_VERSION,
     QUALITY,
@@ -263,9 +262,7 @@ class Recalibrator:
                 may_ask=self._may_ask,
                 map_labels=self._map_labels(example.calibration_version),
             )
-        elif change != "overruled":
-            self._monitor.on_correction(example, standing, routed_us, self._now_us)
-        judged = self._monitor.compare_labelers(self._now_us)
+        judged = self._monitor.compare_labelers()
         self._handoff.on_label(example, change)
         if self._handoff.costs_too_much and self._may_ask and self._monitor.label_quality.is_trusting:
             return self._end_handoff()
@@ -318,14 +315,13 @@ class Recalibrator:
 
     def evaluate(self) -> Candidate:
         """Estimate and weigh everything as it stands, without deciding anything."""
-        current, certifier = self.current, self._monitor.certifier
-        publish = self.constants.publish
+        current, publish = self.current, self.constants.publish
         circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
         if self._silent_side is not None:
             # What no label shows may be as far off as after a new mix, and explored queries may be looked at.
             circumstances = circumstances._replace(is_quiet=False, is_new_mix=True)
-        most, is_certified = self.settings.sampling.exploration_probability, certifier is not None
-        exploration = exploration_probability(most, publish, is_quiet=circumstances.is_quiet, is_certified=is_certified)
+        most = self.settings.sampling.exploration_probability
+        exploration = exploration_probability(most, publish, is_quiet=circumstances.is_quiet)
         estimate = estimate_outcomes(
             self._sums, self._traffic, self._map_fitter, circumstances, self.constants.estimate
         )
@@ -333,8 +329,6 @@ class Recalibrator:
         fields = self._weigh_fields(circumstances, exploration)
         promised = {QUALITY: policies} | {FIELD_PREFIX + name: one.policies for name, one in fields.items()}
         choice = choose_for(self.settings.target, promised, self._affordable(), exploration, publish.gain_least)
-        if certifier is not None:
-            choice = certifier.cap(choice)
         return Candidate(estimate, exploration, policies, self._spare_failing(choice, policies), fields)
 
     @property
@@ -391,7 +385,7 @@ class Recalibrator:
         if self._labels.counting < self.constants.refit.calm_labels or outdated(current, self.settings):
             return False
         most, publish = self.settings.sampling.exploration_probability, self.constants.publish
-        at_rest = exploration_probability(most, publish, is_quiet=True, is_certified=False)
+        at_rest = exploration_probability(most, publish, is_quiet=True)
         return current.exploration_probability == at_rest and self._monitor.is_calm
 
     def _labels_between_fits(self, effective: float) -> int:
@@ -429,7 +423,7 @@ class Recalibrator:
         """Have the large model answer alone from now on, at the same threshold.
 
         No label says how well it does so, hence what was learned is forgotten. Alone it is better, so that what was
-        enough is enough; only a proof has to begin anew, and until then all escalates.
+        enough is enough.
         """
         current = self.current
         assert current is not None
@@ -441,10 +435,9 @@ class Recalibrator:
         proof = current.evidence.model_copy(
             update={"trigger": "handoff_off", "details": {**current.evidence.details, **details}}
         )
-        threshold = current.uncertainty_threshold if self.settings.target.certified is None else ESCALATE_ALL
         self._learn_anew()
         self._traffic.forget_pairs()
-        content = Content(current.map, threshold, current.state, proof)
+        content = Content(current.map, current.uncertainty_threshold, current.state, proof)
         return self._published.publish(self._now_us, content, current.costs, current.exploration_probability)
 
     def _set_expectations(self, estimate: Estimate) -> None:
@@ -506,7 +499,7 @@ class Recalibrator:
         scores = calibration_error(self._sums, self.constants.estimate.decay.half_life_fast)
         drift = self._monitor.drift.worst
         found = evidence(trigger, candidate, scores, self.settings, model_costs, drift)
-        found = found.model_copy(update={"details": {**found.details, **self._more(candidate)}})
+        found = found.model_copy(update={"details": {**found.details, **self._more()}})
         standing = self._standing(candidate, candidate.choice.index, self.settings.target.safety)
         if standing is not None:
             found = found.model_copy(update={"standing": standing})
@@ -526,16 +519,14 @@ class Recalibrator:
         budget = None if self._pacer is None else self._pacer.standing
         return target_standing(self.settings.target, candidate, index, errors, budget)
 
-    def _more(self, candidate: Candidate) -> dict[str, JsonValue]:
-        """Return what was served so far, and what there is of another map, of a proof and of suspected labels."""
-        certifier, quality = self._monitor.certifier, self._monitor.label_quality
+    def _more(self) -> dict[str, JsonValue]:
+        """Return what was served so far, and what there is of another map and of suspected labels."""
+        quality = self._monitor.label_quality
         more: dict[str, JsonValue] = {"served": self._traffic.served()}
         if self._handoff.name is not None:
             more["handoff"] = self._handoff.name
         if self._map_fitter.name != _DEFAULT_MAP:
             more["calibration_map"] = self._map_fitter.name
-        if certifier is not None:
-            more["certified"] = certifier.details(candidate.policies.thresholds)
         if not quality.is_trusting or self._labels.spans:
             more["label_audit"] = label_details(quality, self._labels)
         return more
