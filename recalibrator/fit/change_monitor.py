@@ -9,8 +9,8 @@ from __future__ import annotations
 from math import inf
 from typing import Any, NamedTuple
 
-from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_columns import Standing
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.late_results import LateResults
 from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, Batch, TrafficWindow
 from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
@@ -58,17 +58,16 @@ class ChangeMonitor:
     ----------
     settings : WorkloadSettings
     constants : MethodConstants
-    label_sums : LabelSums
-        Labels in quarantine are marked in its table.
+    labels : LabelTable
+        Labels in quarantine are marked in it.
     traffic : TrafficWindow
         Forgets what a change of the mix of queries has made obsolete.
     """
 
     def __init__(
-        self, settings: WorkloadSettings, constants: MethodConstants, label_sums: LabelSums, traffic: TrafficWindow
+        self, settings: WorkloadSettings, constants: MethodConstants, labels: LabelTable, traffic: TrafficWindow
     ) -> None:
-        labels = label_sums.labels
-        self._constants, self._sums, self._labels, self._traffic = constants, label_sums, labels, traffic
+        self._constants, self._labels, self._traffic = constants, labels, traffic
         self.drift = DriftMonitors(labels.grid.cells, settings.detectors, watch_mix=constants.mix.watch_mix)
         self.label_quality = LabelQuality()
         self.labelers = LabelerWatch(settings.trusted_labelers)
@@ -184,7 +183,7 @@ class ChangeMonitor:
         agreement = self.drift.agreement
         assert agreement is not None
         known_us = self._labels.earlier(alarm.began_us, _GUARD_LABELS)
-        known = errors_before(self._sums, known_us, self._constants.estimate)
+        known = errors_before(self._labels, known_us, self._constants.estimate)
         began_us, agreeing = alarm.began_us, alarm.channel.agreeing
         expected = Expected(agreement, known)
         alarmed = Suspected(began_us, agreeing, expected, self._labels, self._recent_pairs(), now_us)

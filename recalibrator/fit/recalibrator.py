@@ -17,7 +17,6 @@ from pydantic import JsonValue
 from recalibrator.decoding import Observation
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.change_monitor import NO_REACTION, ChangeMonitor
-from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_sides import silent_side
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
@@ -153,8 +152,7 @@ class Recalibrator:
             by_model=bool(self.settings.target.fields),
             traits=labelled_traits(self.settings),
         )
-        self._sums = LabelSums(self._labels)
-        self._monitor = ChangeMonitor(self.settings, self.constants, self._sums, self._traffic)
+        self._monitor = ChangeMonitor(self.settings, self.constants, self._labels, self._traffic)
         self._labels_until_fit = self.constants.refit.refit_labels_least
 
     @property
@@ -323,7 +321,7 @@ class Recalibrator:
         most = self.settings.sampling.exploration_probability
         exploration = exploration_probability(most, publish, is_quiet=circumstances.is_quiet)
         estimate = estimate_outcomes(
-            self._sums, self._traffic, self._map_fitter, circumstances, self.constants.estimate
+            self._labels, self._traffic, self._map_fitter, circumstances, self.constants.estimate
         )
         policies = weigh(estimate, self._grid.edges, self._labels.target, exploration)
         fields = self._weigh_fields(circumstances, exploration)
@@ -334,14 +332,14 @@ class Recalibrator:
     @property
     def _silent_side(self) -> SilentSide | None:
         threshold = None if self.current is None else self.current.uncertainty_threshold
-        return silent_side(self._sums, self._traffic, self.settings.sampling, threshold)
+        return silent_side(self._labels, self._traffic, self.settings.sampling, threshold)
 
     def _weigh_fields(self, circumstances: Circumstances, exploration: float) -> dict[str, FieldWeights]:
         """Weigh all thresholds for each field with a target of its own, as for all fields together."""
         found = {}
         for name, target in self.settings.target.fields.items():
-            sums = LabelSums(self._labels.of_field(name, target))
-            known = estimate_outcomes(sums, self._traffic, self._map_fitter, circumstances, self.constants.estimate)
+            labels = self._labels.of_field(name, target)
+            known = estimate_outcomes(labels, self._traffic, self._map_fitter, circumstances, self.constants.estimate)
             found[name] = FieldWeights(weigh(known, self._grid.edges, target, exploration), known.support)
         return found
 
@@ -496,7 +494,7 @@ class Recalibrator:
 
     def _publish(self, candidate: Candidate, trigger: str) -> CalibrationVersion:
         model_costs = costs(self.settings, self._traffic)
-        scores = calibration_error(self._sums, self.constants.estimate.decay.half_life_fast)
+        scores = calibration_error(self._labels, self.constants.estimate.decay.half_life_fast)
         drift = self._monitor.drift.worst
         found = evidence(trigger, candidate, scores, self.settings, model_costs, drift)
         found = found.model_copy(update={"details": {**found.details, **self._more()}})
@@ -602,7 +600,7 @@ class Recalibrator:
             self._silent_side,
             standing,
         )
-        found = workload_status(facts, support, served, self._sums, self._traffic, self._monitor)
+        found = workload_status(facts, support, served, self._labels, self._traffic, self._monitor)
         moved = MOVEMENTS_OFF if self._movements is None else self._movements.status(self._labels)
         return found.model_copy(update={"moved": moved})
 

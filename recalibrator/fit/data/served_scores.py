@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from recalibrator.fit.arrays import Bools, Floats, Ints
-from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY, LabelSums
+from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY, label_weights
 from recalibrator.fit.data.label_columns import LABEL_PROBABILITY, STANDING
 from recalibrator.fit.data.label_table import LabelTable
-from recalibrator.fit.data.prequential import interval, weights
+from recalibrator.fit.data.prequential import interval
 from schemas.status import SegmentScore
 from schemas.traffic import SEGMENT
 
@@ -93,21 +93,20 @@ def group_scores(weight: Floats, hits: Floats, size: Floats, group: Ints, groups
     )
 
 
-def served_per_segment(sums: LabelSums, half_life: float) -> tuple[SegmentScore, ...]:
+def served_per_segment(labels: LabelTable, half_life: float) -> tuple[SegmentScore, ...]:
     """Return micro-F1 of recent answers in each segment, the values with the most labels first.
 
     Parameters
     ----------
-    sums : LabelSums
+    labels : LabelTable
     half_life : float
         In labels. A value with fewer than 50 effective labels is left out.
     """
-    labels = sums.labels
     columns = [name for name in labels.traits.names if name.startswith(SEGMENT)]
     if not columns:
         return ()
     counting = labels.table[:, STANDING] > 0.0
-    weight = weights(sums.newer(), counting, half_life) * inverse_propensity(labels, counting)
+    weight = label_weights(labels, half_life) * inverse_propensity(labels, counting)
     hits, size = hits_and_size(labels)
     found: list[SegmentScore] = []
     for name in columns:
