@@ -29,7 +29,7 @@ from schemas.basis import Basis, basis_of
 from schemas.calibration import Signal, Target, TargetShare
 from schemas.canonical import digest
 from schemas.costs import ModelCosts
-from schemas.detectors import DEFAULT_DETECTORS, check_detector
+from schemas.detectors import DEFAULT_DETECTORS, DetectorName, RiverArguments, RiverName
 from schemas.early_stop import FullShare
 from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 from schemas.handoff import Granularity, Handoff
@@ -140,7 +140,6 @@ _HASHES_OF_NOTHING = frozenset(sha256(text).hexdigest() for text in (b"", b"\n")
 """What hashing an unset variable gives."""
 
 KeyName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
-Detector = Annotated[str, AfterValidator(check_detector)]
 SegmentName = Annotated[str, Field(min_length=1, max_length=MAX_CATEGORY_CHARS)]
 Speaker = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
@@ -703,7 +702,10 @@ class WorkloadSettings(Section):
         Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
         labels decides.
     detectors : list of str
-        Which drift detectors watch the workload: ours by name, and river's such as ``river:ADWIN(delta=0.002)``.
+        Which of our drift detectors watch the workload.
+    river : table
+        Detectors of the river library beside them, ``ADWIN``, ``PageHinkley`` or ``KSWIN``, each with the arguments
+        that river documents: ``{ ADWIN = { delta = 0.002 } }``.
     calibration_map : str
         How g is fitted. ``isotonic`` follows whatever shape the errors have; ``platt`` is a logistic curve of two
         parameters, for workloads with so few labels that a shape cannot be learnt.
@@ -738,7 +740,8 @@ class WorkloadSettings(Section):
     sampling: Annotated[Sampling, REREAD] = Sampling()
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost), REREAD] = None
     trusted_labelers: Annotated[tuple[Speaker, ...], REREAD] = ()
-    detectors: Annotated[tuple[Detector, ...], Field(min_length=1)] = DEFAULT_DETECTORS
+    detectors: tuple[DetectorName, ...] = DEFAULT_DETECTORS
+    river: dict[RiverName, RiverArguments] = Field(default_factory=dict)
     calibration_map: Literal["isotonic", "platt"] = "isotonic"
     handoff: HandoffSettings | None = None
     early_stop: Annotated[EarlyStopSettings | None, BeforeValidator(_early_stop_table)] = None

@@ -68,7 +68,9 @@ class ChangeMonitor:
         self, settings: WorkloadSettings, constants: MethodConstants, labels: LabelTable, traffic: TrafficWindow
     ) -> None:
         self._constants, self._labels, self._traffic = constants, labels, traffic
-        self.drift = DriftMonitors(labels.grid.cells, settings.detectors, watch_mix=constants.mix.watch_mix)
+        self.drift = DriftMonitors(
+            labels.grid.cells, settings.detectors, settings.river, watch_mix=constants.mix.watch_mix
+        )
         self.label_quality = LabelQuality()
         self.labelers = LabelerWatch(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
