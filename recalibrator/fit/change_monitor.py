@@ -56,8 +56,6 @@ class ChangeMonitor:
 
     Parameters
     ----------
-    settings : WorkloadSettings
-    constants : MethodConstants
     labels : LabelTable
         Labels in quarantine are marked in it.
     traffic : TrafficWindow
@@ -94,7 +92,6 @@ class ChangeMonitor:
             Whose label was asked for.
         standing : Standing
             As what the window counts it.
-        routed_us, now_us : int
         may_ask : bool
             Whether an audit could be published.
         map_labels : float
@@ -145,12 +142,10 @@ class ChangeMonitor:
 
         Parameters
         ----------
-        summary : TrafficSummary
         batch : Batch
             The same on this grid.
         audits : dict
             Audit probability by version.
-        now_us : int
         may_ask : bool
             Whether an audit could be published.
         """

@@ -178,10 +178,6 @@ class Recalibrator:
     def observe(self, event: Observation) -> CalibrationVersion | None:
         """Take one event in.
 
-        Parameters
-        ----------
-        event : LabelledExample, TrafficSummary or Command
-
         Returns
         -------
         CalibrationVersion or None

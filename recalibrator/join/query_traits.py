@@ -171,7 +171,6 @@ def text_traits(text: str, words: Sequence[str]) -> list[tuple[str, str]]:
 
     Parameters
     ----------
-    text : str
     words : sequence of str
         From :func:`words_of`.
     """
@@ -221,7 +220,6 @@ class QueryTraits:
 
         Parameters
         ----------
-        routed : RoutedEvent
         words : sequence of str
             From :func:`words_of`.
         """

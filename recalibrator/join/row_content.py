@@ -27,7 +27,6 @@ def compact(routed: RoutedEvent, segments: Sequence[str] = ()) -> RoutedEvent:
 
     Parameters
     ----------
-    routed : RoutedEvent
     segments : sequence of str, optional
         Of the metadata of a result whose label was requested, the values of these keys are kept.
 

@@ -71,8 +71,6 @@ def decayed_sums(labels: LabelTable, half_lives: HalfLives, changed_us: int | No
 
     Parameters
     ----------
-    labels : LabelTable
-    half_lives : HalfLives
     changed_us : int or None
         Labels of queries routed before then are added up apart.
     """
@@ -103,7 +101,6 @@ def label_weights(labels: LabelTable, half_life: float) -> Floats:
 
     Parameters
     ----------
-    labels : LabelTable
     half_life : float
         In labels.
     """
@@ -117,8 +114,6 @@ def recent_weight(labels: LabelTable, since_us: float, half_life: float) -> Floa
 
     Parameters
     ----------
-    labels : LabelTable
-    since_us : float
     half_life : float
         In labels; the newest one weighs 1.
 

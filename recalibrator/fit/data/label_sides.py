@@ -29,7 +29,6 @@ def silent_side(
 
     Parameters
     ----------
-    labels : LabelTable
     traffic : TrafficWindow
         The recent queries.
     sampling : Sampling

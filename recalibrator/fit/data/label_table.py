@@ -77,7 +77,6 @@ class LabelTable:
 
     Parameters
     ----------
-    grid : Grid
     target : float
         τ, for z².
     fields : tuple of str
@@ -394,7 +393,6 @@ class LabelTable:
 
         Parameters
         ----------
-        since_us : int
         audited : bool
             Whether by answers to audits; else by ordinary labels, those in quarantine included.
         suspects : ndarray, shape (labelers,)

@@ -28,7 +28,6 @@ class TraitColumn(NamedTuple):
     ----------
     codes : ndarray of int, shape (labels,)
         ``UNKNOWN``, or one more than the index of the category.
-    categories : tuple of str
     """
 
     codes: Ints
@@ -71,13 +70,7 @@ class LabelTraits:
         self._codes[len(kept) :] = UNKNOWN
 
     def column(self, name: str, labels: int) -> TraitColumn | None:
-        """Return one trait of the first labels; None where it is not kept.
-
-        Parameters
-        ----------
-        name : str
-        labels : int
-        """
+        """Return one trait of the first labels; None where it is not kept."""
         if name not in self.names:
             return None
         place = self.names.index(name)

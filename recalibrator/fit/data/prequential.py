@@ -22,7 +22,6 @@ def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
 
     Parameters
     ----------
-    labels : LabelTable
     half_life : float
         In labels.
 

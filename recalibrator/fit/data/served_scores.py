@@ -68,7 +68,6 @@ def group_scores(weight: Floats, hits: Floats, size: Floats, group: Ints, groups
     weight, hits, size : ndarray, shape (labels,)
         w, a and d.
     group : ndarray of int, shape (labels,)
-    groups : int
 
     Examples
     --------
@@ -98,7 +97,6 @@ def served_per_segment(labels: LabelTable, half_life: float) -> tuple[SegmentSco
 
     Parameters
     ----------
-    labels : LabelTable
     half_life : float
         In labels. A value with fewer than 50 effective labels is left out.
     """

@@ -323,7 +323,6 @@ def distribution(traffic: TrafficWindow, labelled: Floats, wanted: float) -> Flo
 
     Parameters
     ----------
-    traffic : TrafficWindow
     labelled : ndarray, shape (cells,)
         The distribution of u as labels show it; fills in until ``wanted`` unlabelled queries are known, as in an
         offline replay of labelled examples alone.

@@ -40,7 +40,6 @@ class Pacer:
     ----------
     budget : float
         Mean sequential cost of a query, in the unit of the workload's costs.
-    constants : BudgetConstants
 
     Examples
     --------

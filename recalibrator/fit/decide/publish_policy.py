@@ -48,7 +48,6 @@ def exploration_probability(most: float, constants: PublishConstants, *, is_quie
     ----------
     most : float
         As configured.
-    constants : PublishConstants
     is_quiet : bool
         Whether nothing has changed lately, and nothing is suspected to.
     """
@@ -70,8 +69,6 @@ def reason_to_publish(
     ----------
     current : CalibrationVersion
         In force.
-    candidate : Candidate
-    constants : PublishConstants
     map_moved : float
         Mean over current traffic of the change of g(u).
     age_s : float

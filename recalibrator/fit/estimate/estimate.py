@@ -110,12 +110,8 @@ class Estimate:
         Share of current queries in each cell, summing to 1 less the failed share.
     traffic_queries : float
         Queries behind it, those of unknown u left out of account.
-    kept, escalated : Expected
-    failed : Failed
     rectifier, tilt, shift
         The corrections that are in the curves, for their standard errors.
-    map : CalibrationMap
-    support : Support
     error_given : ndarray, shape (2, cells)
         P(the small answer is wrong | u, the answers differ), and where they are equal; labels are held against it.
     """
@@ -171,12 +167,8 @@ def estimate_outcomes(
 
     Parameters
     ----------
-    labels : LabelTable
-    traffic : TrafficWindow
     fitter : MapFitter
         Of the map g.
-    circumstances : Circumstances
-    constants : EstimateConstants
     """
     changed_us, grid, target = circumstances.changed_us, labels.grid, labels.target
     decayed = decayed_sums(labels, _half_lives(constants.decay), changed_us)
@@ -346,7 +338,6 @@ def degraded(estimate: Estimate, share: float) -> Estimate:
 
     Parameters
     ----------
-    estimate : Estimate
     share : float
         In [0, 1].
 
