@@ -265,6 +265,5 @@ class ChangeMonitor:
         self.label_quality = load(state["label_quality"], self._labels.grid.cells)
         self.change.load(state)
         self.mix.load(state["mix"])
-        if "late_results" in state:  # former releases judged what came as it came
-            self._late.load(state["late_results"])
+        self._late.load(state["late_results"])
         self.labelers.load(state["labelers"])

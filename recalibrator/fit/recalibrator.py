@@ -65,7 +65,7 @@ from schemas.status import CommandOutcome, SilentSide, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
-_SNAPSHOT_FORMAT = 5
+_SNAPSHOT_FORMAT = 6
 _DEFAULT_MAP = "isotonic"
 
 

@@ -549,7 +549,7 @@ class LabelTable:
         self._distrusted = frozenset(state["distrusted"])
         self.overruled.load(state["overruled"], state.get("counts_of_field", _SERVED))
         self.revisions.load(state["revisions"])
-        self.traits.load(state.get("traits"))  # not in the snapshots of former releases
+        self.traits.load(state.get("traits"))
 
 
 def _is_heard(standing: float) -> bool:
