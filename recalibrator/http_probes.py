@@ -35,10 +35,8 @@ class ProbeServer:
         Port 0 takes a free one; see :attr:`port`.
     missing : callable
         Returns what is missing for being ready; empty when ready. Called in the server's threads.
-    registry : CollectorRegistry
     health : callable, optional
         Returns whether the process and the broker talk. Called in the server's threads.
-    stray_timeout_s : float, optional
 
     Raises
     ------

@@ -76,7 +76,6 @@ class Service:
 
     Parameters
     ----------
-    settings : Settings
     connect : Connect
         Makes the broker.
     stages : collection of StageName

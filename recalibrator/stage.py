@@ -88,7 +88,6 @@ class News:
     ----------
     event : str
         In a few words, the same whenever it happens.
-    facts : mapping of str to JSON value
     is_bad : bool
         Whether somebody should look at it.
     """

@@ -34,7 +34,6 @@ class StageThread(Thread):
         Set by the service when it ends.
     on_failure : callable
         Called with the error that ended this thread.
-    metrics : Metrics
     on_status : callable, optional
         Called with every status that the stage has committed; must not wait.
     """

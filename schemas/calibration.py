@@ -168,9 +168,6 @@ class Target(Part):
         micro-F1 of the served answers.
     safety : float
         Standard errors by which the estimate must exceed the target.
-    certified : float or None
-        Confidence with which labels must prove that a threshold meets the target, before it is used; None: the
-        estimate with its margin decides alone. Needs ``exploration_probability`` above 0, and thousands of labels.
     max_escalation : float, optional
         Largest share of queries that the large model may answer, exploration included: a cap for scarce servers, which
         comes before the quality.
@@ -182,7 +179,6 @@ class Target(Part):
 
     micro_f1: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
     safety: Annotated[Real, Field(ge=0.0, le=10.0)] = 0.5
-    certified: Annotated[Real, Field(ge=0.5, lt=1.0)] | None = None
     max_escalation: Annotated[TargetShare | None, Field(exclude_if=_is_absent)] = None
     cost: Annotated[Price | None, Field(exclude_if=_is_absent)] = None
     fields: Annotated[Members[str, TargetShare], Field(exclude_if=_is_absent)] = Field(default_factory=dict)

@@ -29,7 +29,7 @@ from schemas.basis import Basis, basis_of
 from schemas.calibration import Signal, Target, TargetShare
 from schemas.canonical import digest
 from schemas.costs import ModelCosts
-from schemas.detectors import DEFAULT_DETECTORS, check_detector
+from schemas.detectors import DEFAULT_DETECTORS, DetectorName, RiverArguments, RiverName
 from schemas.early_stop import FullShare
 from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 from schemas.handoff import Granularity, Handoff
@@ -139,7 +139,6 @@ _HASHES_OF_NOTHING = frozenset(sha256(text).hexdigest() for text in (b"", b"\n")
 """What hashing an unset variable gives."""
 
 KeyName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
-Detector = Annotated[str, AfterValidator(check_detector)]
 Speaker = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
@@ -701,7 +700,10 @@ class WorkloadSettings(Section):
         Labelers whose answers to an audit decide. Where none is named, only somebody who gave none of the suspected
         labels decides.
     detectors : list of str
-        Which drift detectors watch the workload: ours by name, and river's such as ``river:ADWIN(delta=0.002)``.
+        Which of our drift detectors watch the workload.
+    river : table
+        Detectors of the river library beside them, ``ADWIN``, ``PageHinkley`` or ``KSWIN``, each with the arguments
+        that river documents: ``{ ADWIN = { delta = 0.002 } }``.
     calibration_map : str
         How g is fitted. ``isotonic`` follows whatever shape the errors have; ``platt`` is a logistic curve of two
         parameters, for workloads with so few labels that a shape cannot be learnt.
@@ -711,7 +713,7 @@ class WorkloadSettings(Section):
         the workload starts cold. Needs ``decoding = "free"``.
     early_stop : table or bool, optional
         Has small calls streamed, and stopped as soon as u must end above the threshold; ``true`` takes the defaults of
-        the table. Excludes ``target.certified``.
+        the table.
     field_margins : bool
         Has small calls streamed, as ``handoff`` and ``early_stop`` do, so that results say how sure the small model was
         of each field. Streaming costs the router about three times the CPU time.
@@ -730,7 +732,8 @@ class WorkloadSettings(Section):
     sampling: Annotated[Sampling, REREAD] = Sampling()
     cost: Annotated[ModelCosts | None, BeforeValidator(_checked_cost), REREAD] = None
     trusted_labelers: Annotated[tuple[Speaker, ...], REREAD] = ()
-    detectors: Annotated[tuple[Detector, ...], Field(min_length=1)] = DEFAULT_DETECTORS
+    detectors: tuple[DetectorName, ...] = DEFAULT_DETECTORS
+    river: dict[RiverName, RiverArguments] = Field(default_factory=dict)
     calibration_map: Literal["isotonic", "platt"] = "isotonic"
     handoff: HandoffSettings | None = None
     early_stop: Annotated[EarlyStopSettings | None, BeforeValidator(_early_stop_table)] = None
@@ -780,25 +783,11 @@ class WorkloadSettings(Section):
         stop, sampling = self.early_stop, self.sampling
         if stop is None:
             return self
-        if self.target.certified is not None:
-            raise ValueError(
-                "early_stop excludes target.certified: of longer answers than expected some escalate though their u "
-                "lies below the threshold, and nothing is proven of these; leave one of them out"
-            )
         most = max(sampling.label_probability_kept, sampling.label_probability_escalated)
         if stop.full_share < most:
             raise ValueError(
                 f"early_stop.full_share {stop.full_share} is below a label probability ({most}): labels are drawn "
                 "among the queries that run in full; raise it or lower the label probability"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _provable(self) -> Self:
-        if self.target.certified is not None and self.sampling.exploration_probability <= 0.0:
-            raise ValueError(
-                "target.certified needs sampling.exploration_probability above 0: without exploration nothing is known "
-                "of the large model's answers below the threshold"
             )
         return self
 

@@ -24,14 +24,6 @@ def contradictions(target: Target) -> Iterator[str]:
             f"target.cost and target.{quality} exclude each other: a budget buys the best micro-F1 that it can; leave "
             "one of them out (max_escalation limits the calls of the large model beside a quality)"
         )
-    if target.certified is not None:
-        if target.micro_f1 is None or target.fields:
-            yield "target.certified proves target.micro_f1 alone: give that, without cost and without fields"
-        elif target.max_escalation is not None:
-            yield (
-                "target.certified and target.max_escalation exclude each other: until labels prove a threshold, every "
-                "query escalates; leave one of them out"
-            )
 
 
 def impossibilities(

@@ -68,7 +68,6 @@ def create_waiting_app(
     ----------
     missing : callable
         Returns why the process is not ready.
-    metrics : Metrics
     hosts : RequestHosts
         Names under which it may be asked.
     health : callable, optional

@@ -29,15 +29,6 @@ class Context:
 
     Parameters
     ----------
-    settings : Settings
-    keys : Keys
-    cache : TopicCache
-    letters : DeadLetterLog
-    documents : StatusDocuments
-    queue : LabelQueue
-    producer : Publisher
-    metrics : Metrics
-    clock : Clock
     missing : callable
         Returns what is not ready, one word each.
     health : callable

@@ -150,7 +150,6 @@ class HttpServer:
 
     Parameters
     ----------
-    app : ASGI application
     host, port : str, int
         Port 0 takes a free one.
 

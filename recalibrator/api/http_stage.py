@@ -36,8 +36,6 @@ class Shared:
 
     Parameters
     ----------
-    metrics : Metrics
-    clock : Clock
     missing : callable
         Returns which stages are not ready, one word each.
     health : callable
@@ -69,9 +67,6 @@ class ApiStage(Stage):
 
     Parameters
     ----------
-    settings : Settings
-    broker : Broker
-    shared : Shared
     viewed : sequence of Topic
         The compacted topics that are there.
     server : HttpServer, optional

@@ -52,7 +52,6 @@ class Keys:
         ----------
         headers : mapping
             Names in lower case.
-        scope : str
         only_reads : bool
             Whether the request changes nothing, as a GET does.
 

@@ -23,7 +23,6 @@ class StatusMetrics(Collector):
     ----------
     workloads : iterable of str
         The configured ones.
-    documents : StatusDocuments
     now : callable
         Returns the time.
     """

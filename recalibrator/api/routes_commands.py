@@ -80,12 +80,7 @@ WaitSeconds = Annotated[
 
 
 class CommandRoutes:
-    """The routes that command the fit.
-
-    Parameters
-    ----------
-    context : Context
-    """
+    """The routes that command the fit."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

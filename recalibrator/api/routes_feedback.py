@@ -63,12 +63,7 @@ _ACCEPTED, _MULTI_STATUS, _TOO_LARGE, _UNPROCESSABLE, _UNAVAILABLE = 202, 207, 4
 
 
 class FeedbackRoutes:
-    """The routes that take feedback.
-
-    Parameters
-    ----------
-    context : Context
-    """
+    """The routes that take feedback."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

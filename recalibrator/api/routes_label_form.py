@@ -57,7 +57,6 @@ class LabelFormRoutes:
 
     Parameters
     ----------
-    context : Context
     feedback : FeedbackRoutes
         What the form leads to.
     """

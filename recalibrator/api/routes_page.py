@@ -32,7 +32,6 @@ class PageRoutes:
 
     Parameters
     ----------
-    context : Context
     commands : CommandRoutes
         What the forms lead to.
     """

@@ -46,12 +46,7 @@ class _EventStream(StreamingResponse):
 
 
 class StatusRoutes:
-    """The routes that show what is.
-
-    Parameters
-    ----------
-    context : Context
-    """
+    """The routes that show what is."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -174,12 +169,7 @@ _MAX_CURSOR_CHARS = MAX_ID_CHARS + 20
 
 
 class LabelRoutes:
-    """The routes for labelers.
-
-    Parameters
-    ----------
-    context : Context
-    """
+    """The routes for labelers."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -1,7 +1,7 @@
 """What alarms and verdicts make obsolete: which labels are believed, since when, and whether the world has changed.
 
-Every label and every summary goes to the detectors, to label quality and to the proof; what follows from an alarm or a
-verdict is carried out here.
+Every label and every summary goes to the detectors and to label quality; what follows from an alarm or a verdict is
+carried out here.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from math import inf
 from typing import Any, NamedTuple
 
-from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_columns import Standing
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.late_results import LateResults
 from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, Batch, TrafficWindow
-from recalibrator.fit.decide.certifier import Certifier
 from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
 from recalibrator.fit.drift.detector import Alarm
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
@@ -53,29 +52,27 @@ NO_REACTION = Reaction(refit_now=False)
 
 
 class ChangeMonitor:
-    """The detectors, label quality, the last change and the proof of one workload.
+    """The detectors, label quality and the last change of one workload.
 
     Parameters
     ----------
-    settings : WorkloadSettings
-    constants : MethodConstants
-    label_sums : LabelSums
-        Labels in quarantine are marked in its table.
+    labels : LabelTable
+        Labels in quarantine are marked in it.
     traffic : TrafficWindow
         Forgets what a change of the mix of queries has made obsolete.
     """
 
     def __init__(
-        self, settings: WorkloadSettings, constants: MethodConstants, label_sums: LabelSums, traffic: TrafficWindow
+        self, settings: WorkloadSettings, constants: MethodConstants, labels: LabelTable, traffic: TrafficWindow
     ) -> None:
-        labels = label_sums.labels
-        self._constants, self._sums, self._labels, self._traffic = constants, label_sums, labels, traffic
-        self.drift = DriftMonitors(labels.grid.cells, settings.detectors, watch_mix=constants.mix.watch_mix)
+        self._constants, self._labels, self._traffic = constants, labels, traffic
+        self.drift = DriftMonitors(
+            labels.grid.cells, settings.detectors, settings.river, watch_mix=constants.mix.watch_mix
+        )
         self.label_quality = LabelQuality()
         self.labelers = LabelerWatch(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
         self._late = LateResults(labels.grid.cells)
-        self.certifier = _certifier(settings, labels.grid.cells)
 
     def on_label(
         self,
@@ -95,7 +92,6 @@ class ChangeMonitor:
             Whose label was asked for.
         standing : Standing
             As what the window counts it.
-        routed_us, now_us : int
         may_ask : bool
             Whether an audit could be published.
         map_labels : float
@@ -114,9 +110,6 @@ class ChangeMonitor:
             alarms = self.drift.on_label(predicted, error, agree, related, routed_us, now_us)
             self.change.on_label(routed_us)
             self.mix.on_label(routed_us)
-            # Trusted answers alone are not drawn by the propensities that they carry: in quarantine nothing is proven.
-            if self.certifier is not None and self.label_quality.quarantine is None:
-                self.certifier.observe(example, self._cell(example), routed_us)
             refit_now = bool(alarms) and self._handle_alarms(alarms, now_us, may_ask=may_ask)
         if self.label_quality.is_trusting:
             return Reaction(refit_now) if refit_now else NO_REACTION
@@ -131,29 +124,7 @@ class ChangeMonitor:
         pairs, agreeing = (float(self._traffic.counts[name].sum()) for name in (PAIRS, AGREEING))
         return RecentPairs(self._traffic.recent["queries"], pairs, agreeing)
 
-    def on_correction(self, example: LabelledExample, standing: Standing, routed_us: int, now_us: int) -> None:
-        """Take a correction or a withdrawal in: what is proven with a label is proven anew with what stands now.
-
-        Parameters
-        ----------
-        example : LabelledExample
-            As it stands now.
-        standing : Standing
-            As what the window counts it.
-        routed_us, now_us : int
-        """
-        if self.certifier is None:
-            return
-        cell = self._cell(example)
-        counted = example if standing.counts else None
-        if not self.certifier.revise(example.query_id, counted, cell, routed_us):
-            self.certifier.restart(now_us)
-
-    def _cell(self, example: LabelledExample) -> int:
-        grid = self._labels.grid
-        return grid.cells if example.uncertainty is None else grid.index(example.uncertainty)
-
-    def compare_labelers(self, now_us: int) -> bool:
+    def compare_labelers(self) -> bool:
         """Compare labelers with each other; whether somebody was set aside, or is believed again."""
         set_aside = self.labelers.on_label(self._labels)
         if set_aside is None:
@@ -162,8 +133,6 @@ class ChangeMonitor:
         self.drift.restart_label_channels()
         if self.change.began_us is not None:
             self.change.recount(self._labels.labels_since(self.change.began_us))
-        if self.certifier is not None:
-            self.certifier.restart(now_us)
         return True
 
     def on_traffic(
@@ -173,12 +142,10 @@ class ChangeMonitor:
 
         Parameters
         ----------
-        summary : TrafficSummary
         batch : Batch
             The same on this grid.
         audits : dict
             Audit probability by version.
-        now_us : int
         may_ask : bool
             Whether an audit could be published.
         """
@@ -213,13 +180,11 @@ class ChangeMonitor:
         agreement = self.drift.agreement
         assert agreement is not None
         known_us = self._labels.earlier(alarm.began_us, _GUARD_LABELS)
-        known = errors_before(self._sums, known_us, self._constants.estimate)
+        known = errors_before(self._labels, known_us, self._constants.estimate)
         began_us, agreeing = alarm.began_us, alarm.channel.agreeing
         expected = Expected(agreement, known)
         alarmed = Suspected(began_us, agreeing, expected, self._labels, self._recent_pairs(), now_us)
         self.label_quality, _ = step(self.label_quality, alarmed, self._constants.audit)
-        if self.certifier is not None:
-            self.certifier.restart(now_us)
         # Until trusted people have answered, the safe side is that both models fail alike. A change that these labels
         # have reported already is kept: it is retracted as one if they are refuted.
         if agreeing and not self.change.reported_by_labels(began_us):
@@ -231,8 +196,6 @@ class ChangeMonitor:
             return
         fresh = self._labels.labels_since(began_us)
         self.change.note(began_us, fresh, now_us, by_labels=by_labels, settled=settled)
-        if self.certifier is not None:
-            self.certifier.restart(now_us)
 
     def _apply(self, effects: Effects, now_us: int) -> None:
         """Apply the outcome of a suspicion of labels to the label table, and to what is known of changes."""
@@ -247,8 +210,6 @@ class ChangeMonitor:
             self.change.retract(effects.from_us)
         if effects.changed:
             self._note_change(effects.from_us, now_us, by_labels=True, settled=effects.settled)
-        elif self.certifier is not None:
-            self.certifier.restart(now_us)
         if self.change.began_us is not None:
             self.change.recount(self._labels.labels_since(self.change.began_us))
 
@@ -281,8 +242,8 @@ class ChangeMonitor:
 
     @property
     def is_calm(self) -> bool:
-        """Whether no evidence to speak of says that anything moves: of the world, of labels, or of a proof."""
-        if self.certifier is not None or not self.label_quality.is_trusting or not self.is_quiet:
+        """Whether no evidence to speak of says that anything moves, of the world or of labels."""
+        if not self.label_quality.is_trusting or not self.is_quiet:
             return False
         share = self._constants.refit.calm_share
         return all(one.statistic < share * one.bound for one in self.drift.detectors)
@@ -292,7 +253,6 @@ class ChangeMonitor:
         return {
             "drift": self.drift.state(),
             "label_quality": dump(self.label_quality),
-            "certifier": None if self.certifier is None else self.certifier.state(),
             **self.change.state(),
             "mix": self.mix.state(),
             "late_results": self._late.state(),
@@ -303,18 +263,7 @@ class ChangeMonitor:
         """Take a former :meth:`state` back, once the window has its own."""
         self.drift.load(state["drift"])
         self.label_quality = load(state["label_quality"], self._labels.grid.cells)
-        if self.certifier is not None and state.get("certifier") is not None:
-            self.certifier.load(state["certifier"])
         self.change.load(state)
         self.mix.load(state["mix"])
-        if "late_results" in state:  # former releases judged what came as it came
-            self._late.load(state["late_results"])
+        self._late.load(state["late_results"])
         self.labelers.load(state["labelers"])
-
-
-def _certifier(settings: WorkloadSettings, cells: int) -> Certifier | None:
-    target, sampling = settings.target, settings.sampling
-    if target.certified is None or target.micro_f1 is None:
-        return None
-    least = min(sampling.exploration_probability, sampling.label_probability_kept, sampling.label_probability_escalated)
-    return Certifier(cells + 1, target.micro_f1, len(settings.fields), least, target.certified)

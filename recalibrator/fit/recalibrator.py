@@ -17,7 +17,6 @@ from pydantic import JsonValue
 from recalibrator.decoding import Observation
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.change_monitor import NO_REACTION, ChangeMonitor
-from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_sides import silent_side
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
@@ -46,7 +45,6 @@ from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
 from schemas.basis import is_of_basis
 from schemas.calibration import (
-    ESCALATE_ALL,
     FIELD_PREFIX,
     HIGHEST_VERSION,
     QUALITY,
@@ -65,7 +63,7 @@ from schemas.status import CommandOutcome, SilentSide, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
-_SNAPSHOT_FORMAT = 5
+_SNAPSHOT_FORMAT = 6
 _DEFAULT_MAP = "isotonic"
 
 
@@ -150,8 +148,7 @@ class Recalibrator:
             half_life=window.half_life_revisions,
             by_model=bool(self.settings.target.fields),
         )
-        self._sums = LabelSums(self._labels)
-        self._monitor = ChangeMonitor(self.settings, self.constants, self._sums, self._traffic)
+        self._monitor = ChangeMonitor(self.settings, self.constants, self._labels, self._traffic)
         self._labels_until_fit = self.constants.refit.refit_labels_least
 
     @property
@@ -176,10 +173,6 @@ class Recalibrator:
 
     def observe(self, event: Observation) -> CalibrationVersion | None:
         """Take one event in.
-
-        Parameters
-        ----------
-        event : LabelledExample, TrafficSummary or Command
 
         Returns
         -------
@@ -255,9 +248,7 @@ class Recalibrator:
                 may_ask=self._may_ask,
                 map_labels=self._map_labels(example.calibration_version),
             )
-        elif change != "overruled":
-            self._monitor.on_correction(example, standing, routed_us, self._now_us)
-        judged = self._monitor.compare_labelers(self._now_us)
+        judged = self._monitor.compare_labelers()
         self._handoff.on_label(example, change)
         if self._handoff.costs_too_much and self._may_ask and self._monitor.label_quality.is_trusting:
             return self._end_handoff()
@@ -308,36 +299,33 @@ class Recalibrator:
 
     def evaluate(self) -> Candidate:
         """Estimate and weigh everything as it stands, without deciding anything."""
-        current, certifier = self.current, self._monitor.certifier
-        publish = self.constants.publish
+        current, publish = self.current, self.constants.publish
         circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
         if self._silent_side is not None:
             # What no label shows may be as far off as after a new mix, and explored queries may be looked at.
             circumstances = circumstances._replace(is_quiet=False, is_new_mix=True)
-        most, is_certified = self.settings.sampling.exploration_probability, certifier is not None
-        exploration = exploration_probability(most, publish, is_quiet=circumstances.is_quiet, is_certified=is_certified)
+        most = self.settings.sampling.exploration_probability
+        exploration = exploration_probability(most, publish, is_quiet=circumstances.is_quiet)
         estimate = estimate_outcomes(
-            self._sums, self._traffic, self._map_fitter, circumstances, self.constants.estimate
+            self._labels, self._traffic, self._map_fitter, circumstances, self.constants.estimate
         )
         policies = weigh(estimate, self._grid.edges, self._labels.target, exploration)
         fields = self._weigh_fields(circumstances, exploration)
         promised = {QUALITY: policies} | {FIELD_PREFIX + name: one.policies for name, one in fields.items()}
         choice = choose_for(self.settings.target, promised, self._affordable(), exploration, publish.gain_least)
-        if certifier is not None:
-            choice = certifier.cap(choice)
         return Candidate(estimate, exploration, policies, self._spare_failing(choice, policies), fields)
 
     @property
     def _silent_side(self) -> SilentSide | None:
         threshold = None if self.current is None else self.current.uncertainty_threshold
-        return silent_side(self._sums, self._traffic, self.settings.sampling, threshold)
+        return silent_side(self._labels, self._traffic, self.settings.sampling, threshold)
 
     def _weigh_fields(self, circumstances: Circumstances, exploration: float) -> dict[str, FieldWeights]:
         """Weigh all thresholds for each field with a target of its own, as for all fields together."""
         found = {}
         for name, target in self.settings.target.fields.items():
-            sums = LabelSums(self._labels.of_field(name, target))
-            known = estimate_outcomes(sums, self._traffic, self._map_fitter, circumstances, self.constants.estimate)
+            labels = self._labels.of_field(name, target)
+            known = estimate_outcomes(labels, self._traffic, self._map_fitter, circumstances, self.constants.estimate)
             found[name] = FieldWeights(weigh(known, self._grid.edges, target, exploration), known.support)
         return found
 
@@ -381,7 +369,7 @@ class Recalibrator:
         if self._labels.counting < self.constants.refit.calm_labels or outdated(current, self.settings):
             return False
         most, publish = self.settings.sampling.exploration_probability, self.constants.publish
-        at_rest = exploration_probability(most, publish, is_quiet=True, is_certified=False)
+        at_rest = exploration_probability(most, publish, is_quiet=True)
         return current.exploration_probability == at_rest and self._monitor.is_calm
 
     def _labels_between_fits(self, effective: float) -> int:
@@ -419,7 +407,7 @@ class Recalibrator:
         """Have the large model answer alone from now on, at the same threshold.
 
         No label says how well it does so, hence what was learned is forgotten. Alone it is better, so that what was
-        enough is enough; only a proof has to begin anew, and until then all escalates.
+        enough is enough.
         """
         current = self.current
         assert current is not None
@@ -431,10 +419,9 @@ class Recalibrator:
         proof = current.evidence.model_copy(
             update={"trigger": "handoff_off", "details": {**current.evidence.details, **details}}
         )
-        threshold = current.uncertainty_threshold if self.settings.target.certified is None else ESCALATE_ALL
         self._learn_anew()
         self._traffic.forget_pairs()
-        content = Content(current.map, threshold, current.state, proof)
+        content = Content(current.map, current.uncertainty_threshold, current.state, proof)
         return self._published.publish(self._now_us, content, current.costs, current.exploration_probability)
 
     def _set_expectations(self, estimate: Estimate) -> None:
@@ -493,10 +480,10 @@ class Recalibrator:
 
     def _publish(self, candidate: Candidate, trigger: str) -> CalibrationVersion:
         model_costs = costs(self.settings, self._traffic)
-        scores = calibration_error(self._sums, self.constants.estimate.decay.half_life_fast)
+        scores = calibration_error(self._labels, self.constants.estimate.decay.half_life_fast)
         drift = self._monitor.drift.worst
         found = evidence(trigger, candidate, scores, self.settings, model_costs, drift)
-        found = found.model_copy(update={"details": {**found.details, **self._more(candidate)}})
+        found = found.model_copy(update={"details": {**found.details, **self._more()}})
         standing = self._standing(candidate, candidate.choice.index, self.settings.target.safety)
         if standing is not None:
             found = found.model_copy(update={"standing": standing})
@@ -516,16 +503,14 @@ class Recalibrator:
         budget = None if self._pacer is None else self._pacer.standing
         return target_standing(self.settings.target, candidate, index, errors, budget)
 
-    def _more(self, candidate: Candidate) -> dict[str, JsonValue]:
-        """Return what was served so far, and what there is of another map, of a proof and of suspected labels."""
-        certifier, quality = self._monitor.certifier, self._monitor.label_quality
+    def _more(self) -> dict[str, JsonValue]:
+        """Return what was served so far, and what there is of another map and of suspected labels."""
+        quality = self._monitor.label_quality
         more: dict[str, JsonValue] = {"served": self._traffic.served()}
         if self._handoff.name is not None:
             more["handoff"] = self._handoff.name
         if self._map_fitter.name != _DEFAULT_MAP:
             more["calibration_map"] = self._map_fitter.name
-        if certifier is not None:
-            more["certified"] = certifier.details(candidate.policies.thresholds)
         if not quality.is_trusting or self._labels.spans:
             more["label_audit"] = label_details(quality, self._labels)
         return more
@@ -601,7 +586,7 @@ class Recalibrator:
             self._silent_side,
             standing,
         )
-        return workload_status(facts, support, served, self._sums, self._traffic, self._monitor)
+        return workload_status(facts, support, served, self._labels, self._traffic, self._monitor)
 
     def snapshot(self) -> bytes:
         """Return everything as JSON; :meth:`restore` continues from it exactly."""

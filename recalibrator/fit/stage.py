@@ -108,12 +108,6 @@ class FitStage(Stage):
 
     Parameters
     ----------
-    workloads : collection of str
-    topics : FitTopics
-    limits : FitLimits
-    ports : FitPorts
-    clock : Clock
-    count : callable
     signing_key : bytes, optional
         Signs what is published.
     """

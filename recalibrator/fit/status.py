@@ -9,7 +9,6 @@ import numpy as np
 from pydantic import JsonValue
 
 from recalibrator.fit.change_monitor import ChangeMonitor
-from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import Change, LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
@@ -130,13 +129,13 @@ def workload_status(
     facts: WorkloadFacts,
     support: Support | None,
     policies: Policies | None,
-    sums: LabelSums,
+    labels: LabelTable,
     traffic: TrafficWindow,
     monitor: ChangeMonitor,
 ) -> WorkloadStatus:
     """Put the status together; micro-F1 is that of the version in force, with a 95 % interval."""
     settings, current, counters = facts.settings, facts.current, facts.counters
-    labels, needed, half_life = sums.labels, facts.constants.support, facts.constants.estimate.decay.half_life_fast
+    needed, half_life = facts.constants.support, facts.constants.estimate.decay.half_life_fast
     trust = monitor.label_quality
     effective = 0.0 if support is None else support.effective_labels
     stale = counters.requested_since_label >= needed.stale_requests
@@ -153,12 +152,12 @@ def workload_status(
         **_in_force(current),
         target=settings.target,
         micro_f1=quality,
-        per_field=served_per_field(sums, half_life),
+        per_field=served_per_field(labels, half_life),
         escalation_rate=traffic.escalation_rate,
         cost=(cost := _cost(settings, traffic)),
         labels=_labels(labels, traffic, counters, effective),
         drift=monitor.drift.status("stale" if stale else known),
-        calibration_error=calibration_error(sums, half_life),
+        calibration_error=calibration_error(labels, half_life),
         queries=min(MAX_INTEGER, int(traffic.total["queries"])),
         updated_at=from_us(facts.now_us) if facts.now_us else None,
         details=counters.details() | _details(settings, labels, monitor, traffic),

@@ -104,10 +104,8 @@ class Uncommitted:
         The changed queries, each with the latest time of its records in Unix milliseconds.
     agreement : dict
         Counts to add to those of the labelers.
-    outputs : list of OutputRecord
     traffic : dict
         The counter of each workload's results.
-    records : int
     since_s : float
         When the first record was taken, by the monotonic clock; infinite where there is nothing to commit.
     """

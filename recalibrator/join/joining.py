@@ -57,8 +57,6 @@ class Consequences(NamedTuple):
         As of when the row is fresh, in Unix milliseconds.
     agreement : tuple of (str or None, LabelerCounts)
         Counts to add to those of the labelers.
-    outputs : tuple of OutputRecord
-    counts : tuple of Counted
     traffic : RoutedEvent or None
         A result to count in its workload's traffic.
     """
@@ -76,8 +74,6 @@ class Joining:
 
     Parameters
     ----------
-    workloads : mapping of name to WorkloadSettings
-    topics : JoinTopics
     max_record_bytes : int
         Largest record that every output topic takes.
     """
@@ -113,7 +109,6 @@ class Joining:
         ----------
         before : QueryState
             ``NOTHING_KNOWN`` where nothing is.
-        event : RoutedEvent or FeedbackEvent
         record : Record
             The one that carried it.
         now_ms : int

@@ -172,7 +172,6 @@ def take_result(state: QueryState, routed: RoutedEvent, rules: Rules, arrived_at
         What is known of this query; ``NOTHING_KNOWN`` where nothing is.
     routed : RoutedEvent
         Of a workload in ``rules``.
-    rules : mapping of workload to its rules
     arrived_at : datetime, optional
         When its record came; the age of its label request counts from then.
 
@@ -196,10 +195,8 @@ def take_feedback(state: QueryState, feedback: FeedbackEvent, arrived_at: dateti
     ----------
     state : QueryState
         What is known of this query; ``NOTHING_KNOWN`` where nothing is.
-    feedback : FeedbackEvent
     arrived_at : datetime
         Stands in for a missing ``labelled_at``.
-    rules : mapping of workload to its rules
 
     Returns
     -------

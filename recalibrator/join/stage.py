@@ -64,16 +64,7 @@ class JoinLimits:
 
 
 class JoinStage(Stage):
-    """The join; driven by one thread through :meth:`turn`.
-
-    Parameters
-    ----------
-    joining : Joining
-    limits : JoinLimits
-    log, transactions, store : the ports
-    clock : Clock
-    count : callable
-    """
+    """The join; driven by one thread through :meth:`turn`."""
 
     def __init__(
         self,

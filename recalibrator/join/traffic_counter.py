@@ -80,13 +80,7 @@ class _TrialTally:
 
 
 class TrafficSummarizer:
-    """Adds up the traffic of one workload between two takes.
-
-    Parameters
-    ----------
-    settings : WorkloadSettings
-    grid : GridSpec, optional
-    """
+    """Adds up the traffic of one workload between two takes."""
 
     def __init__(self, settings: WorkloadSettings, grid: GridSpec = _GRID) -> None:
         self._settings = settings

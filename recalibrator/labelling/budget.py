@@ -30,7 +30,6 @@ class LabelBudget:
         Labels behind the estimate, weighted by age and by the traffic that they stand for.
     interval_width : float or None
         Upper minus lower end of the 95 % interval of the estimated micro-F1; None where none is quoted.
-    interval_width_with_twice_the_labels : float or None
     """
 
     requested: int
@@ -49,10 +48,6 @@ def label_budget(status: WorkloadStatus) -> LabelBudget:
 
     The standard error of a mean over n labels goes with 1/√n, and the interval's width with it: twice as many labels
     narrow it to 1/√2 ≈ 0.71 of what it is.
-
-    Parameters
-    ----------
-    status : WorkloadStatus
 
     Returns
     -------

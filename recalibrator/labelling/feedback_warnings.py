@@ -30,7 +30,6 @@ def feedback_warnings(
 
     Parameters
     ----------
-    event : FeedbackEvent
     fields : mapping of str to collection of str
         The fields of each configured workload. Feedback names no workload: where its query's is not known, a field is
         unknown only if no workload has it.

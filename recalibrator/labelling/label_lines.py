@@ -135,8 +135,6 @@ def task_line(request: LabelRequested, added_at: datetime, *, prefill: bool) -> 
 
     Parameters
     ----------
-    request : LabelRequested
-    added_at : datetime
     prefill : bool
         Whether ``meta`` shows the served answer.
     """

@@ -85,12 +85,10 @@ class Task:
         None where only answers are left of it, so that it can neither wait nor be removed.
     query_id : str or None
         None for tasks that were not made of a label request.
-    annotations : tuple of Annotation
     is_untouched : bool
         Whether nobody has annotated it or begun to.
     may_leave : bool
         Whether nothing is lost when it is removed.
-    created_at : datetime
     changed_at : datetime
         When it, or one of its annotations, changed last.
     faults : tuple of str
@@ -180,7 +178,6 @@ def retraction_of(sent: FeedbackEvent, key: AnnotationKey, at: datetime) -> Feed
     ----------
     sent : FeedbackEvent
         The latest of the annotation.
-    key : AnnotationKey
     at : datetime
         When the deletion was noticed.
     """

@@ -143,7 +143,6 @@ class LabelQueue:
         ----------
         workload : str
             A configured one.
-        now : datetime
         limit : int
             Requests on the page, from 1.
         reason : str, optional
@@ -210,7 +209,6 @@ def audits_of(page: QueuePage, trusted_labelers: Sequence[str]) -> Audits:
 
     Parameters
     ----------
-    page : QueuePage
     trusted_labelers : sequence of str
         The workload's.
     """

@@ -28,15 +28,7 @@ _END_TIMEOUT_S = 2.0
 
 
 class DeliveryThread(Thread):
-    """Delivers what statuses give reason to; a fault of its own is logged, and never ends the service.
-
-    Parameters
-    ----------
-    settings : NotifySettings
-    store : OutboxFile
-    clock : Clock
-    count : callable
-    """
+    """Delivers what statuses give reason to; a fault of its own is logged, and never ends the service."""
 
     def __init__(self, settings: NotifySettings, store: OutboxFile, *, clock: Clock, count: Count) -> None:
         super().__init__(name="notify", daemon=True)

@@ -15,12 +15,7 @@ _log = structlog.get_logger()
 
 
 class OutboxFile:
-    """Where an outbox outlives its process.
-
-    Parameters
-    ----------
-    directory : Path
-    """
+    """Where an outbox outlives its process."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "notifications.json"

@@ -30,7 +30,6 @@ class Outbox:
 
     Parameters
     ----------
-    webhooks : mapping of str to Webhook
     most : int
         Notices that wait for one webhook; beyond it the oldest is dropped.
     """

@@ -57,7 +57,6 @@ STRAY_TIMEOUT_S = 10.0
 """How long a connection may send, or be silent, before its first request is being answered."""
 
 SERVERS_RETRY_AFTER_S = 2
-_LOCAL_CALLER = "local"
 _LEFT = "499"
 """Counts callers who left before they were answered, as proxies number them."""
 

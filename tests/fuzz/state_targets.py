@@ -75,7 +75,7 @@ _ENVIRONMENTS = (
     (b"", b'UCCI_WORKLOADS={"a":{"fields":["x"],"target":{"micro_f1":0.9}}}\nKAFKA_BOOTSTRAP_SERVERS=b:1'),
     (b"[kafka]\nbootstrap.servers='x:1'\n[topics]\nprefix='p'\n", b'UCCI_RECALIBRATOR__API_KEYS={"a":{"key":"k"}}'),
     (_ONE + b"small={base_url='http://u:p@h:1/v1',model='m'}\n", b"UCCI_WORKLOADS__A__SMALL__API_KEY=k"),
-    (_ONE, b'UCCI_WORKLOADS__A__DETECTORS=["river:ADWIN(delta=0.002)"]\nUCCI_WORKLOADS__A__MAX_TOKENS=7'),
+    (_ONE, b'UCCI_WORKLOADS__A__RIVER={"ADWIN":{"delta":0.002}}\nUCCI_WORKLOADS__A__MAX_TOKENS=7'),
     (b"[calibration]\nsigning_key='0123456789012345678901234567890123'\n", b"UCCI_CALIBRATION__FORMER_KEYS=[]"),
 )
 _CONFIGURATIONS = tuple(text + PART + variables for text, variables in _ENVIRONMENTS)

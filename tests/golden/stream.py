@@ -111,10 +111,10 @@ STORIES = {
         ),
         seed=9,
     ),
-    "certified": Story(
+    "unpriced": Story(
         settings=_settings(
-            name="golden-certified",
-            target={"micro_f1": 0.9, "certified": 0.9},
+            name="golden-unpriced",
+            target={"micro_f1": 0.9},
             cost=None,
             trusted_labelers=("eve",),
         ),

@@ -33,7 +33,7 @@ WANTED = {
         "activate",
         "refit",
     },
-    "certified": {"first_fit", "drift", "audit", "threshold_moved"},
+    "unpriced": {"first_fit", "drift", "audit", "threshold_moved"},
 }
 
 

@@ -20,15 +20,6 @@ FAULTS = {
     "nothing": ({}, "target promises nothing: give micro_f1, fields or cost"),
     "cost and quality": ({"micro_f1": 0.9, "cost": 1.7}, "target.cost and target.micro_f1 exclude each other"),
     "cost and field": ({"fields": {"iso": 0.9}, "cost": 1.7}, "target.cost and target.fields exclude each other"),
-    "proof of a budget": ({"cost": 1.7, "certified": 0.95}, "target.certified proves target.micro_f1 alone"),
-    "proof of fields": (
-        {"micro_f1": 0.9, "fields": {"iso": 0.9}, "certified": 0.95},
-        "target.certified proves target.micro_f1 alone",
-    ),
-    "proof under a cap": (
-        {"micro_f1": 0.9, "max_escalation": 0.4, "certified": 0.95},
-        "target.certified and target.max_escalation exclude each other",
-    ),
     "unknown field": (
         {"fields": {"isso": 0.9}},
         "target.fields: isso is not a field of the workload; give one of",
@@ -74,7 +65,7 @@ def test_a_budget_needs_a_unit_that_stands_still() -> None:
     ],
 )
 def test_what_goes_together_is_taken(target: dict[str, Any]) -> None:
-    assert workload(target).target.model_dump(exclude={"safety", "certified"}) == target
+    assert workload(target).target.model_dump(exclude={"safety"}) == target
 
 
 def test_the_file_names_a_misspelt_target() -> None:
@@ -85,7 +76,7 @@ def test_the_file_names_a_misspelt_target() -> None:
 
 def test_a_micro_f1_alone_is_written_as_ever() -> None:
     """Versions of earlier releases keep their digests, since nothing is added to what they say."""
-    assert Target(micro_f1=0.9).model_dump(mode="json") == {"micro_f1": 0.9, "safety": 0.5, "certified": None}
+    assert Target(micro_f1=0.9).model_dump(mode="json") == {"micro_f1": 0.9, "safety": 0.5}
     assert Target(micro_f1=0.9).is_plain
     assert not Target(micro_f1=0.9, max_escalation=0.4).is_plain
 

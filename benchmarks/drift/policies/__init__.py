@@ -19,10 +19,7 @@ SAFETIES = (0.25, 1.0)
 """Standard errors, ours."""
 
 OURS, CLAIRVOYANT = "ours", "ours-clairvoyant"
-ALONE = {
-    f"ours-only-{detector}": detector
-    for detector in ("label_residual", "river:ADWIN(delta=0.002)", "river:PageHinkley(threshold=10.0)")
-}
+ALONE = {f"ours-only-{detector}": detector for detector in ("label_residual", "river:ADWIN", "river:PageHinkley")}
 """Ours with a single detector of the label residual, by policy: another detector that fires first has the map fitted
 anew, and then there is no residual left for the slower one to find."""
 
@@ -53,7 +50,9 @@ FRONTIER: dict[str, Callable[[], Policy]] = {
 """The same with more or less margin, for the frontier."""
 
 WATCHED: dict[str, Callable[[], Policy]] = {
-    policy: lambda detector=detector: Ours(watch=True, detectors=(detector,)) for policy, detector in ALONE.items()
+    "ours-only-label_residual": lambda: Ours(watch=True, detectors=("label_residual",)),
+    "ours-only-river:ADWIN": lambda: Ours(watch=True, detectors=(), river={"ADWIN": {"delta": 0.002}}),
+    "ours-only-river:PageHinkley": lambda: Ours(watch=True, detectors=(), river={"PageHinkley": {"threshold": 10.0}}),
 }
 
 MAPS: dict[str, Callable[[], Policy]] = {"ours-platt": lambda: Ours(calibration_map="platt")}

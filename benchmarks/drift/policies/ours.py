@@ -58,7 +58,9 @@ class Ours(TakesMess):
     watch : bool
         Whether the detectors' alarms are noted, which costs time.
     detectors : tuple of str
-        Which detectors, as settings name them.
+        Which of our detectors.
+    river : dict, optional
+        Arguments of river's, by class.
     calibration_map : str
         How g is fitted, as in the settings.
     budget : float, optional
@@ -74,6 +76,7 @@ class Ours(TakesMess):
         *,
         watch: bool = False,
         detectors: tuple[str, ...] = DEFAULT_DETECTORS,
+        river: dict[str, dict[str, float]] | None = None,
         calibration_map: str = "isotonic",
         budget: float | None = None,
         **tuned: Any,
@@ -93,6 +96,7 @@ class Ours(TakesMess):
                 "label_probability_escalated": LABELLED_ESCALATED,
             },
             "detectors": detectors,
+            "river": river or {},
         }
         self.core = self._fresh()
         self._grid = Grid(self.constants.grid)

@@ -62,7 +62,6 @@ class Facts(NamedTuple):
 
     Parameters
     ----------
-    now : datetime
     recalibrators : sequence of RecalibratorStatus
         All that have reported, silent ones included.
     state_since : datetime or None

@@ -99,16 +99,7 @@ class WorkloadPanel:
 
 
 class Page:
-    """Makes the page.
-
-    Parameters
-    ----------
-    settings : Settings
-    cache : TopicCache
-    letters : DeadLetterLog
-    documents : StatusDocuments
-    queue : LabelQueue
-    """
+    """Makes the page."""
 
     def __init__(
         self,

@@ -91,7 +91,6 @@ def drawn(size: tuple[float, float], description: str, draw: Callable[[Sequence[
         For those who do not see it.
     draw : callable
         Draws on the axes that it is given, one for each row, which share the horizontal axis.
-    rows : int
     """
     # Several drawings stand in one page: the ids of each are made of its own description.
     with _LOCK, rc_context(_STYLE | {"svg.hashsalt": description}):

@@ -186,7 +186,6 @@ def throughput(
     ----------
     known : sequence of (datetime, Served)
         Oldest first, at least two.
-    window : Window
 
     Returns
     -------

@@ -33,7 +33,6 @@ class DeadLetter:
 
     Parameters
     ----------
-    at : datetime
     workload : str or None
         None where it is unknown.
     stage, reason, error : str

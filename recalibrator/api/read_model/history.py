@@ -37,7 +37,6 @@ class Served:
     ----------
     small, large, degraded : int
         Queries; ``degraded`` ones got the small answer where the large model was to answer.
-    small_calls, large_calls : int
     small_latency_s, large_latency_s : float
         Sums over calls, in seconds.
     """
@@ -62,17 +61,12 @@ class HistoryPoint:
 
     Parameters
     ----------
-    at : datetime
     source : str
         ``status``, or ``version`` where only what a version was published with is left.
-    state : str
-    version : int or None
     micro_f1 : Interval or None
         With its 95 % bounds.
     escalation_rate : float or None
         As seen, or as expected by the version.
-    cost : CostRate or None
-    drift : str
     has_outage : bool
         Whether a model server failed more calls than usual.
     served : Served or None
@@ -211,7 +205,6 @@ def begun(points: Sequence[HistoryPoint], holds: Callable[[HistoryPoint], bool])
     ----------
     points : sequence of HistoryPoint
         Oldest first.
-    holds : callable
     """
     latest = list(takewhile(holds, reversed(points)))
     return latest[-1].at if latest else None

@@ -29,7 +29,6 @@ class LatencyPoint:
 
     Parameters
     ----------
-    at : datetime
     median_s : float
         Mean of the reported medians, in seconds.
     p99_s : float

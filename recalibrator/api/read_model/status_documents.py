@@ -77,14 +77,7 @@ class _Around:
 
 
 class StatusDocuments:
-    """The documents behind ``/v1/status`` and the page.
-
-    Parameters
-    ----------
-    settings : Settings
-    cache : TopicCache
-    letters : DeadLetterLog
-    """
+    """The documents behind ``/v1/status`` and the page."""
 
     def __init__(self, settings: Settings, cache: TopicCache, letters: DeadLetterLog) -> None:
         self._settings = settings

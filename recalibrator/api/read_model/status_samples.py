@@ -37,7 +37,6 @@ class Sample(NamedTuple):
         Of the metric, without prefix and ``_total``.
     labels : tuple of str
         Their values, but for the workload's own.
-    value : float
     """
 
     name: str

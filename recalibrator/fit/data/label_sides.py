@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recalibrator.fit.data.decayed_sums import LabelSums
-from recalibrator.fit.data.label_columns import GROUP, STANDING, Standing
+from recalibrator.fit.data.label_columns import GROUP, ROUTED_US, STANDING, Standing
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from schemas.settings import Sampling
 from schemas.status import SilentSide
@@ -23,14 +23,12 @@ SHARE = 1.0 / 8.0
 
 
 def silent_side(
-    sums: LabelSums, traffic: TrafficWindow, sampling: Sampling, threshold: float | None
+    labels: LabelTable, traffic: TrafficWindow, sampling: Sampling, threshold: float | None
 ) -> SilentSide | None:
     """Return the side of the threshold from which hardly a label has come for the recent queries, or None.
 
     Parameters
     ----------
-    sums : LabelSums
-        Of the labels.
     traffic : TrafficWindow
         The recent queries.
     sampling : Sampling
@@ -45,10 +43,10 @@ def silent_side(
     """
     if threshold is None or traffic.begins_us is None:
         return None
-    labels = sums.labels
     # The cells below the threshold are kept; it lies on an edge, which is not to depend on the last bit.
     kept_cells = int(np.searchsorted(labels.grid.edges, threshold * (1.0 + 1e-12), side="right"))
-    standing, group = labels.table[sums.routed_since(traffic.begins_us)][:, (STANDING, GROUP)].T
+    table = labels.table[labels.table[:, ROUTED_US] >= traffic.begins_us]
+    standing, group = table[:, (STANDING, GROUP)].T
     group = group[(standing != Standing.UNREQUESTED) & (group < labels.groups - 1)]
     is_kept = np.mod(group, labels.grid.cells) < kept_cells
     came = {"kept": float(is_kept.sum()), "escalated": float((~is_kept).sum())}

@@ -8,7 +8,6 @@ their order.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -69,32 +68,7 @@ _NOT_KNOWN = (-1, -1)
 
 _NO_LABELERS: Floats = np.zeros(0)
 _ROW = struct.Struct(f"{COLUMNS}d")
-_UNTOUCHED = float("inf")
 _STANDINGS = {float(one): one for one in Standing}
-
-
-@dataclass(slots=True)
-class Changes:
-    """What has happened to a table's rows since somebody took note of it.
-
-    Parameters
-    ----------
-    rows : int
-        Those from here on are new.
-    earliest_us : float
-        The earliest routing time of the others that were replaced.
-    replaced, reordered : bool
-        Whether any were, and whether their routing times are others.
-    """
-
-    rows: int = 0
-    earliest_us: float = _UNTOUCHED
-    replaced: bool = False
-    reordered: bool = False
-
-    def clear(self, rows: int) -> None:
-        """Take note of everything up to so many rows."""
-        self.rows, self.earliest_us, self.replaced, self.reordered = rows, _UNTOUCHED, False, False
 
 
 class LabelTable:
@@ -102,7 +76,6 @@ class LabelTable:
 
     Parameters
     ----------
-    grid : Grid
     target : float
         τ, for z².
     fields : tuple of str
@@ -144,11 +117,9 @@ class LabelTable:
         self._field_row = struct.Struct(f"{self._counts_of_field * len(fields)}i")
         self._ids: list[str] = []
         self._slots: dict[str, int] = {}
-        self.counting = 0
         self._floor_us = -1
         self._spans: tuple[Span, ...] = ()
         self._put_right: set[str] = set()
-        self.changes = Changes()
         self._labelers: dict[str, int] = {}
         self._distrusted: frozenset[int] = frozenset()
         self.overruled = Overruled(len(fields), self._counts_of_field)
@@ -161,6 +132,11 @@ class LabelTable:
     def table(self) -> Floats:
         """One row a contribution, shape (contributions, ``COLUMNS``)."""
         return self._table[: len(self._ids)]
+
+    @property
+    def counting(self) -> int:
+        """How many of them count."""
+        return int(np.count_nonzero(self.table[:, STANDING] > 0.0))
 
     @property
     def per_field(self) -> NDArray[np.int32]:
@@ -185,7 +161,6 @@ class LabelTable:
         table[:, SIZE_LARGE] = np.where(is_pair, predicted + gold, 0.0)
         table[small_hits < 0.0, STANDING] = Standing.UNREQUESTED
         found._score_anew()
-        found._rearranged()
         return found
 
     def offer(self, example: LabelledExample) -> Change:
@@ -219,9 +194,7 @@ class LabelTable:
     def _take_another(
         self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float
     ) -> Change:
-        held_routed_us, *held, counts, held_labeler = self._table[
-            slot, [ROUTED_US, REVISION, LABELLED_US, STANDING, LABELER]
-        ].tolist()
+        *held, counts, held_labeler = self._table[slot, [REVISION, LABELLED_US, STANDING, LABELER]].tolist()
         revision, retracted = min(example.revision, _REVISION_MOST), example.retracted
         another = not retracted and NOBODY not in (labeler, held_labeler) and labeler != held_labeler
         # Of one query the highest counts; when all else is equal, withdrawing does.
@@ -234,7 +207,7 @@ class LabelTable:
             return "duplicate"
         self._keep_overruled(slot, example.query_id, labeler, another=another and counts != Standing.WITHDRAWN)
         before = self._table[slot].copy()
-        self._take_out(slot, held_routed_us, routed_us)
+        self._per_field[slot] = 0
         self._write(slot, example, routed_us, labelled_us, labeler)
         self._follow(slot, before)
         # A label sent again for something that changes no outcome, such as who disagrees with it, corrects nothing.
@@ -248,7 +221,6 @@ class LabelTable:
         if self._table[slot, STANDING] == Standing.SET_ASIDE and not self._is_in_open_span(routed_us):
             self._put_right.add(query_id)
             self._table[slot, STANDING] = Standing.COUNTED
-            self.counting += 1
 
     def _number(self, labeler: str | None) -> float:
         if labeler is None:
@@ -276,12 +248,11 @@ class LabelTable:
     ) -> Contribution:
         """Return an example as it would stand in a slot, which keeps what it holds."""
         standing = self._held(slot)
-        counting = self.counting
         self._per_field[slot] = 0
         self._write(slot, example, routed_us, labelled_us, labeler)
         made = self._held(slot)
         made.row[[FIRST_ERROR, SERIAL]] = standing.row[[FIRST_ERROR, SERIAL]]
-        self._table[slot], self._per_field[slot], self.counting = standing.row, standing.per_field, counting
+        self._table[slot], self._per_field[slot] = standing
         return made
 
     def _follow(self, slot: int, before: Floats) -> None:
@@ -351,7 +322,7 @@ class LabelTable:
         counts, routed_us = table[:, STANDING], table[:, ROUTED_US]
         inside = np.zeros(len(table), dtype=bool)
         for begins, ends in self._spans:
-            inside |= (routed_us >= begins) & (routed_us < (_UNTOUCHED if ends is None else ends))
+            inside |= (routed_us >= begins) & (routed_us < (np.inf if ends is None else ends))
         inside[[self._slots[query_id] for query_id in self._put_right]] = False
         ordinary = (counts == Standing.COUNTED) | (counts == Standing.SET_ASIDE) | (counts == Standing.DISTRUSTED)
         counts[ordinary] = np.where(inside[ordinary], Standing.SET_ASIDE, Standing.COUNTED)
@@ -362,7 +333,6 @@ class LabelTable:
                 & (counts != Standing.AUDITED)
             )
             counts[theirs] = Standing.DISTRUSTED
-        self._rearranged()
 
     def labels_since(self, instant_us: int) -> int:
         """Return the number of contributions that count and were routed at or after a time."""
@@ -418,7 +388,6 @@ class LabelTable:
 
         Parameters
         ----------
-        since_us : int
         audited : bool
             Whether by answers to audits; else by ordinary labels, those in quarantine included.
         suspects : ndarray, shape (labelers,)
@@ -442,15 +411,6 @@ class LabelTable:
         rows = wanted & (table[:, ROUTED_US] >= since_us) & (table[:, GROUP] < self.groups - 1)
         relation, cell = np.divmod(table[rows, GROUP].astype(np.intp), self.grid.cells)
         return relation, cell, table[rows, ERROR]
-
-    def _take_out(self, slot: int, held_routed_us: float, routed_us: int) -> None:
-        """Make room for what replaces a contribution; it may have another time, or another prediction."""
-        self.counting -= int(self._table[slot, STANDING] > 0.0)
-        self._per_field[slot] = 0
-        changes = self.changes
-        changes.earliest_us = min(changes.earliest_us, held_routed_us, routed_us)
-        changes.replaced = True
-        changes.reordered |= routed_us != held_routed_us
 
     def _write(self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float) -> Standing:
         """Note one contribution as numbers, z² of both answers for the target in force included.
@@ -477,8 +437,6 @@ class LabelTable:
             if pair and example.agree is not None:
                 group += 2 * self.grid.cells if example.agree else self.grid.cells
         counts = self._standing_of(example, routed_us, labeler)
-        if counts > 0.0:
-            self.counting += 1
         _ROW.pack_into(
             self._table_bytes,
             slot * _ROW.size,
@@ -535,24 +493,17 @@ class LabelTable:
         self._slots = {query_id: slot for slot, query_id in enumerate(self._ids)}
         self.overruled.keep_only(self._slots)
         self._put_right &= self._slots.keys()
-        self._rearranged()
 
     def retarget(self, target: float) -> None:
         """Score all answers by another τ from now on."""
         if target != self.target:
             self.target = target
             self._score_anew()
-            self._rearranged()
 
     def _score_anew(self) -> None:
         table = self.table
         for square, hits, size in ((SQUARE_SMALL, HITS_SMALL, SIZE_SMALL), (SQUARE_LARGE, HITS_LARGE, SIZE_LARGE)):
             table[:, square] = np.square(table[:, hits] - self.target * table[:, size])
-
-    def _rearranged(self) -> None:
-        """Note that every row may have changed."""
-        self.counting = int(np.count_nonzero(self.table[:, STANDING] > 0.0))
-        self.changes = Changes(0, -_UNTOUCHED, replaced=True, reordered=True)
 
     def state(self) -> dict[str, Any]:
         """Return the window as JSON values, exact."""
@@ -589,7 +540,6 @@ class LabelTable:
         self._distrusted = frozenset(state["distrusted"])
         self.overruled.load(state["overruled"], state.get("counts_of_field", _SERVED))
         self.revisions.load(state["revisions"])
-        self._rearranged()
 
 
 def _is_heard(standing: float) -> bool:

@@ -47,7 +47,6 @@ class LateResults:
 
         Parameters
         ----------
-        batch : Batch
         cell : ndarray of int, shape (filled,)
         queries : ndarray of float, shape (filled,)
             In each of these cells.

@@ -5,12 +5,9 @@ In-sample, an isotonic map has no calibration error at all, so that nothing here
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
-from recalibrator.fit.arrays import Bools, Floats, Ints
-from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY, LabelSums
+from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY, label_weights
 from recalibrator.fit.data.label_columns import ERROR, LABEL_PROBABILITY, LABELLED_US, ROUTED_US, STANDING, Standing
 from recalibrator.fit.data.label_table import LabelTable
 from schemas.calibration import Z95, Interval
@@ -20,12 +17,11 @@ _BINS = 10
 _LEAST_LABELS = 20
 
 
-def calibration_error(sums: LabelSums, half_life: float) -> CalibrationError:
+def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
     """Return expected calibration error and Brier score of recently routed queries, with 95 % intervals.
 
     Parameters
     ----------
-    sums : LabelSums
     half_life : float
         In labels.
 
@@ -35,16 +31,14 @@ def calibration_error(sums: LabelSums, half_life: float) -> CalibrationError:
         Labels are weighted by inverse propensity, so that the figures are those of all routed queries with u. Ten
         bins of equal mass; ECE is the mean over bins of |observed - predicted|. Empty below 20 labels.
     """
-    table = sums.labels.table
+    table = labels.table
     # One pass over the rows, which lie far apart, instead of one a column.
     counts, predicted, propensity = np.ascontiguousarray(table[:, STANDING : LABEL_PROBABILITY + 1].T)
-    scored = (counts > 0.0) & ~np.isnan(predicted)
-    if np.count_nonzero(scored) < _LEAST_LABELS:
+    scored = np.flatnonzero((counts > 0.0) & ~np.isnan(predicted))
+    if len(scored) < _LEAST_LABELS:
         return CalibrationError()
-    weight = weights(sums.newer(), scored, half_life) / np.maximum(propensity, LEAST_PROPENSITY)
-    order = sums.by_prediction()
-    if not scored.all():
-        order = order[scored[order]]
+    weight = label_weights(labels, half_life) / np.maximum(propensity, LEAST_PROPENSITY)
+    order = scored[np.argsort(predicted[scored], kind="stable")]
     weight, predicted, error = (column.take(order) for column in (weight, predicted, table[:, ERROR].copy()))
     weight /= weight.sum()
     miss = error - predicted
@@ -96,47 +90,15 @@ def label_delay(labels: LabelTable) -> DelayQuantiles:
     return DelayQuantiles(p50=float(p50), p90=float(p90))
 
 
-def served_per_field(sums: LabelSums, half_life: float) -> dict[str, float]:
+def served_per_field(labels: LabelTable, half_life: float) -> dict[str, float]:
     """Return micro-F1 of the served answers in each field over recent labels, by inverse propensity.
 
     A field in which nothing was predicted and nothing was to be found is left out.
     """
-    labels = sums.labels
-    table = labels.table
-    counting = table[:, STANDING] > 0.0
-    weight = weights(sums.newer(), counting, half_life) / np.maximum(table[:, LABEL_PROBABILITY], LEAST_PROPENSITY)
+    weight = label_weights(labels, half_life) / np.maximum(labels.table[:, LABEL_PROBABILITY], LEAST_PROPENSITY)
     counts = np.einsum("n,nfk->fk", weight, labels.per_field.astype(np.float64))
     return {
         name: _unit(2.0 * float(hits) / float(predicted + gold))
         for name, (hits, predicted, gold) in zip(labels.fields, counts, strict=True)
         if predicted + gold > 0.0
     }
-
-
-def weights(newer: Ints, counting: Bools, half_life: float) -> Floats:
-    """Return exponentially forgetting weights: 1 for the newest, one half ``half_life`` labels before it.
-
-    Parameters
-    ----------
-    newer : ndarray of int, shape (contributions,)
-        Ages in labels, from :meth:`~recalibrator.fit.data.decayed_sums.LabelSums.newer`.
-    counting : ndarray of bool, shape (contributions,)
-        The others weigh nothing.
-    half_life : float
-        In labels.
-
-    Examples
-    --------
-    >>> weights(np.array([0, 2, 4]), np.array([True, True, False]), 2.0).tolist()
-    [1.0, 0.5, 0.0]
-    """
-    by_age = _weights_by_age(int(newer.max(initial=0)).bit_length(), half_life)
-    return np.where(counting, by_age[newer], 0.0)
-
-
-@lru_cache(maxsize=64)
-def _weights_by_age(bits: int, half_life: float) -> Floats:
-    """Return the weight of every age of so many bits; a table for each power of two serves all refits."""
-    table: Floats = np.exp2(np.arange(2**bits) / -half_life)
-    table.flags.writeable = False
-    return table

@@ -142,21 +142,11 @@ class Revisions:
         return [self.serial, "".join(map(str, self._standing[places].tolist())), slips, list(self._delays)]
 
     def load(self, state: list[Any]) -> None:
-        """Take a former :meth:`state` back; former releases counted otherwise: of theirs, the latest labels alone."""
-        serial, standing, slips, delays = state if isinstance(state[1], str) else _translated(state)
+        """Take a former :meth:`state` back."""
+        serial, standing, slips, delays = state
         self.serial, kept = serial, standing[-self._kept :]
         for number, stands in enumerate(kept, serial - len(kept)):
             self._standing[number % self._kept] = int(stands)
         for slipped, delay in slips:
             self._turned_after[int(slipped) % self._kept] = delay
         self._delays.extend(delays)
-
-
-def _translated(state: list[Any]) -> tuple[int, str, list[list[float]], list[float]]:
-    """Return the state of a former release as of today: each label by itself, and by some without its delay."""
-    *older, serial, latest = state
-    rows = [(one[0], one[-2], one[-1], 1.0) if older else tuple(one) for one in latest]
-    stands = {number: str(int(stands)) for number, _, stands, _ in rows}
-    kept = range(min(stands, default=serial), serial)
-    slips = [[number, delay] for number, first, standing, delay in rows if first != standing]
-    return serial, "".join(stands.get(number, str(_WITHDRAWN)) for number in kept), slips, [delay for _, delay in slips]

@@ -274,39 +274,20 @@ class TrafficWindow:
 
     def load(self, state: dict[str, Any]) -> None:
         """Replace the content by a former :meth:`state`."""
-        self._batches = [_batch(*values) for values in state["batches"]]
+        self._batches = [
+            Batch(
+                last, first, serial, np.array(cell, np.intp), np.array(counts, np.int64), sums, Counter(dict(lengths))
+            )
+            for last, first, serial, cell, counts, sums, lengths in state["batches"]
+        ]
         self._serial = state["serial"]
         self.counts[:] = 0
         self.lengths.clear()
         for batch in self._batches:
             self._count(batch, 1)
-        # Snapshots of former releases lack some sums.
-        self.recent, self.total = (dict.fromkeys(_SUMS, 0.0) | state[name] for name in ("recent", "total"))
+        self.recent, self.total = dict(state["recent"]), dict(state["total"])
         self.first_us = state["first_us"]
         self.small_failures, self.large_failures = (CallFailures(*values) for values in state["failures"])
-
-
-def _batch(
-    last: int,
-    first: int,
-    serial: int,
-    cell: list[int],
-    counts: list[list[int]],
-    sums: dict[str, float],
-    lengths: list[tuple[int, int]] | None = None,
-) -> Batch:
-    """Return a batch from its values; snapshots of former releases lack rows, sums and lengths."""
-    rows = np.zeros((_ROWS, len(cell)), dtype=np.int64)
-    rows[: len(counts)] = counts
-    return Batch(
-        last,
-        first,
-        serial,
-        np.array(cell, dtype=np.intp),
-        rows,
-        dict.fromkeys(_SUMS, 0.0) | sums,
-        Counter(dict(lengths or ())),
-    )
 
 
 def _counts(part: VersionTraffic) -> tuple[Ints, NDArray[np.int64]]:
@@ -323,7 +304,6 @@ def distribution(traffic: TrafficWindow, labelled: Floats, wanted: float) -> Flo
 
     Parameters
     ----------
-    traffic : TrafficWindow
     labelled : ndarray, shape (cells,)
         The distribution of u as labels show it; fills in until ``wanted`` unlabelled queries are known, as in an
         offline replay of labelled examples alone.

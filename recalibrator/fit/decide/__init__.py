@@ -1,1 +1,1 @@
-"""The threshold, whether to publish it, and an optional proof."""
+"""The threshold, and whether to publish it."""

@@ -40,7 +40,6 @@ class Pacer:
     ----------
     budget : float
         Mean sequential cost of a query, in the unit of the workload's costs.
-    constants : BudgetConstants
 
     Examples
     --------
@@ -148,14 +147,11 @@ class Pacer:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back; of another budget nothing is carried over but what queries have cost.
-
-        The snapshots of former releases name no corrections: none counts as on its way.
-        """
-        self._reported, self._lags = state.get("reported", 0), state.get("lags", _LAGS_AVERAGED)
+        """Take a former :meth:`state` back; of another budget nothing is carried over but what queries have cost."""
+        self._reported, self._lags = state["reported"], state["lags"]
         if state["budget"] == self._budget:
             self._balance = state["balance"]
-            self._orders = deque((since, correction) for since, correction in state.get("orders", ()))
+            self._orders = deque((since, correction) for since, correction in state["orders"])
         self._lag, self._awaited, self._unseen = state["lag"]
         self._recent = deque((queries, cost) for queries, cost in state["recent"])
         self._queries = sum(queries for queries, _ in self._recent)

@@ -34,7 +34,6 @@ def large_rate(policies: Policies, exploration: float) -> Floats:
 
     Parameters
     ----------
-    policies : Policies
     exploration : float
         Share of the kept queries that the large model answers all the same, in [0, 1].
 
@@ -105,10 +104,8 @@ def choose_within(policies: Policies, rate_most: float, exploration: float, gain
 
     Parameters
     ----------
-    policies : Policies
     rate_most : float
         Largest share of queries that the large model may answer; below 0 not even none of them.
-    exploration : float
     gain_least : float
         Of micro-F1.
 
@@ -134,11 +131,8 @@ def capped(choice: Choice, policies: Policies, most: float, exploration: float) 
 
     Parameters
     ----------
-    choice : Choice
-    policies : Policies
     most : float
         Largest share of queries that the large model may answer, exploration included.
-    exploration : float
 
     Returns
     -------
@@ -164,13 +158,11 @@ def choose_for(
 
     Parameters
     ----------
-    target : Target
     promised : mapping of name to Policies
         Under ``micro_f1`` the policies weighed for all fields together, which a budget is spent by as well; under
         ``fields.NAME`` those weighed for the target of one field.
     affordable : Affordable or None
         Within the budget; None without one, and where the costs of calls are not known yet.
-    exploration : float
     gain_least : float
         Of micro-F1.
     """

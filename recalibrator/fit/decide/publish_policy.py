@@ -38,24 +38,20 @@ class Candidate:
     fields: dict[str, FieldWeights] = field(default_factory=dict)
 
 
-def exploration_probability(most: float, constants: PublishConstants, *, is_quiet: bool, is_certified: bool) -> float:
+def exploration_probability(most: float, constants: PublishConstants, *, is_quiet: bool) -> float:
     """Return the exploration probability of the next version.
 
     Exploration is paid with every query and needed where outcomes have changed: there the large model's answers below
-    the threshold must be learnt anew. While nothing changes, labels that age slowly still show them. Proofs rest on
-    explored queries at any time.
+    the threshold must be learnt anew. While nothing changes, labels that age slowly still show them.
 
     Parameters
     ----------
     most : float
         As configured.
-    constants : PublishConstants
     is_quiet : bool
         Whether nothing has changed lately, and nothing is suspected to.
-    is_certified : bool
-        Whether thresholds are to be proven.
     """
-    return most * constants.quiet_exploration if is_quiet and not is_certified else most
+    return most * constants.quiet_exploration if is_quiet else most
 
 
 def reason_to_publish(
@@ -73,8 +69,6 @@ def reason_to_publish(
     ----------
     current : CalibrationVersion
         In force.
-    candidate : Candidate
-    constants : PublishConstants
     map_moved : float
         Mean over current traffic of the change of g(u).
     age_s : float

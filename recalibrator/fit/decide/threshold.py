@@ -72,7 +72,6 @@ def weigh(estimate: Estimate, edges: Floats, target: float, exploration: float =
 
     Parameters
     ----------
-    estimate : Estimate
     edges : ndarray, shape (cells - 1,)
         Upper edges of all cells but the last.
     target : float
@@ -135,7 +134,6 @@ def _correction_variance(estimate: Estimate, level: Floats, slope: Floats, below
 
     Parameters
     ----------
-    estimate : Estimate
     level, slope, below : ndarray, shape (cells + 1,)
         Of each policy: how F changes with the tilt's two parameters, and the share of queries kept.
     """
@@ -166,7 +164,6 @@ def choose(policies: Policies, safety: float, gain_least: float = 0.0) -> Choice
 
     Parameters
     ----------
-    policies : Policies
     safety : float
         Margin, in standard errors of F.
     gain_least : float

@@ -21,7 +21,7 @@ from recalibrator.fit.drift.cusum import Cusum, CusumRules
 from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
 from recalibrator.fit.drift.river_detector import RiverDetector
 from recalibrator.fit.estimate.agreement import Chances
-from schemas.detectors import DEFAULT_DETECTORS, river_spec
+from schemas.detectors import DEFAULT_DETECTORS, DetectorName, RiverArguments, RiverName
 from schemas.errors import ConfigError
 from schemas.settings import WorkloadSettings
 from schemas.status import DriftState, DriftStatus
@@ -37,7 +37,7 @@ _ALIKE_RULES = CusumRules(1.6, 5.0, both_ways=False, settled=400)
 _APART_RULES = CusumRules(2.5, 10.0, both_ways=False, settled=400)
 _MIX_RULES = CusumRules(1.35, 9.5, both_ways=True, settled=3_000)
 
-DETECTORS: Mapping[str, Callable[[str], Detector]] = {
+DETECTORS: Mapping[DetectorName, Callable[[str], Detector]] = {
     "agreement": lambda name: Cusum(name, AGREEMENT, CusumRules(1.6, 8.0, both_ways=True, settled=1_500)),
     "uncertainty_median": lambda name: Cusum(name, MEDIAN, _MIX_RULES),
     "uncertainty_tail": lambda name: Cusum(name, TAIL, _MIX_RULES),
@@ -51,6 +51,7 @@ _SUSPECTED = np.log([[[1.0 / _APART_RULES.odds]], [[_ALIKE_RULES.odds]]])
 _QUANTILES = ((MEDIAN, 0.5), (TAIL, 0.8))
 _REFERENCE_QUERIES = 2_000
 _LEAST_PREDICTED = 0.02
+_TRIED = 1_000
 _NEVER = Flips()
 """What first labels are where nobody corrects any."""
 
@@ -69,19 +70,29 @@ class DriftMonitors:
     ----------
     cells : int
     names : sequence of str
-        Which detectors, as settings name them.
+        Which of our detectors.
+    river : mapping, optional
+        Arguments of river's, by class.
     watch_mix : bool
         Whether changes of the mix of queries raise alarms.
 
     Raises
     ------
     ConfigError
-        If a detector's library is not installed.
+        If river is not installed, or refuses the arguments.
     """
 
-    def __init__(self, cells: int, names: Sequence[str] = DEFAULT_DETECTORS, *, watch_mix: bool = True) -> None:
+    def __init__(
+        self,
+        cells: int,
+        names: Sequence[DetectorName] = DEFAULT_DETECTORS,
+        river: Mapping[RiverName, RiverArguments] | None = None,
+        *,
+        watch_mix: bool = True,
+    ) -> None:
         self._cells, self._watch_mix = cells, watch_mix
-        self.detectors = tuple(_made(name) for name in names)
+        rivers = (RiverDetector(kind, arguments, ERRORS) for kind, arguments in (river or {}).items())
+        self.detectors: tuple[Detector, ...] = (*(DETECTORS[name](name) for name in names), *rivers)
         self._by_channel = {
             channel: tuple(one for one in self.detectors if one.channel is channel)
             for channel in (AGREEMENT, MEDIAN, TAIL, ERRORS, ALIKE, APART)
@@ -299,7 +310,7 @@ class DriftMonitors:
 
 
 def check_detectors(workloads: Mapping[str, WorkloadSettings]) -> None:
-    """Check that what the detectors of all workloads need is installed.
+    """Check that river is installed where a workload names its detectors, and that they run with their arguments.
 
     Raises
     ------
@@ -308,19 +319,18 @@ def check_detectors(workloads: Mapping[str, WorkloadSettings]) -> None:
     """
     faults = []
     for workload, settings in workloads.items():
-        for name in settings.detectors:
+        for kind, arguments in settings.river.items():
             try:
-                _made(name)
+                detector = RiverDetector(kind, arguments, ERRORS)
+                # Some of river's arguments are wrong only together, which shows once its window is full.
+                for at_us in range(_TRIED + int(arguments.get("window_size", 0))):
+                    detector.update(Outcomes(0.0, 1.0, 0.0, at_us))
             except ConfigError as error:
                 faults += [f"workloads.{workload}.{fault}" for fault in error.faults]
+            except (TypeError, ValueError, ArithmeticError) as error:
+                faults.append(f"workloads.{workload}.river.{kind}: {error}")
     if faults:
         raise ConfigError(faults)
-
-
-def _made(name: str) -> Detector:
-    if name in DETECTORS:
-        return DETECTORS[name](name)
-    return RiverDetector(name, ERRORS, river_spec(name))
 
 
 class _GivenAgreement:

@@ -14,13 +14,16 @@ import numpy as np
 
 from recalibrator.fit.arrays import Floats, pack, unpack
 from recalibrator.fit.drift.detector import Alarm, Channel, Outcomes
-from schemas.detectors import RiverSpec
+from schemas.detectors import RiverArguments, RiverName
 from schemas.errors import ConfigError
 from schemas.event import from_us
 from schemas.status import DetectorStatus, DriftState
 
 KEPT_MOST = 16_384
 """Inputs kept since the restart; half of them stay when they are cut."""
+
+_SEEDED: dict[RiverName, RiverArguments] = {"KSWIN": {"seed": 1}}
+"""What keeps those deterministic that draw at random, unless the settings say otherwise."""
 
 _SETTLED = 400
 """Observations after which an alarm is over."""
@@ -31,23 +34,25 @@ class RiverDetector:
 
     Parameters
     ----------
-    name : str
-        As settings and status call it.
+    kind : str
+        A class of ``river.drift``.
+    arguments : dict
+        Its own.
     channel : Channel
         What it listens to.
-    spec : RiverSpec
-        A deterministic class of ``river.drift``, and its arguments.
     kept_most : int
 
     Raises
     ------
     ConfigError
-        If river is not installed.
+        If river is not installed, or refuses the arguments.
     """
 
-    def __init__(self, name: str, channel: Channel, spec: RiverSpec, kept_most: int = KEPT_MOST) -> None:
-        self.name, self.channel = name, channel
-        self._spec, self._kept_most = spec, kept_most
+    def __init__(
+        self, kind: RiverName, arguments: RiverArguments, channel: Channel, kept_most: int = KEPT_MOST
+    ) -> None:
+        self.name, self.channel = f"river:{kind}", channel
+        self._kind, self._arguments, self._kept_most = kind, _SEEDED.get(kind, {}) | arguments, kept_most
         self._inputs: list[float] = []
         self._times_us: list[int] = []
         self._alarms = 0
@@ -60,9 +65,12 @@ class RiverDetector:
         try:
             drift = import_module("river.drift")
         except ImportError:
-            fault = f"detectors: {self.name!r} needs river: pip install 'ucci-stream[river]', or leave it out"
+            fault = f"river.{self._kind}: needs river: pip install 'ucci-stream[river]', or leave it out"
             raise ConfigError([fault]) from None
-        built = getattr(drift, self._spec.kind)(**self._spec.arguments)
+        try:
+            built = getattr(drift, self._kind)(**self._arguments)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise ConfigError([f"river.{self._kind}: {error}"]) from None
         for value in self._inputs:
             built.update(value)
         return built

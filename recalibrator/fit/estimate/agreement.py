@@ -34,7 +34,6 @@ class Tilt:
 
     Parameters
     ----------
-    level, slope : float
     covariance : ndarray, shape (2, 2)
         Of both, given the labelled pairs.
     """
@@ -107,7 +106,6 @@ def shift_by(
 
     Parameters
     ----------
-    tilt : Tilt
     base, place : ndarray, shape (cells,)
         As in :func:`fit_tilt`.
     smoothed : Smoothed
@@ -159,7 +157,6 @@ def error_given_agreement(groups: Floats, constants: SmoothingConstants) -> Floa
     ----------
     groups : ndarray, shape (``SUMS``, groups)
         Of labels, in the groups of :class:`~recalibrator.fit.data.label_table.LabelTable`.
-    constants : SmoothingConstants
 
     Returns
     -------
@@ -225,7 +222,6 @@ def chances_of(agreement: Floats, error_given: Floats, cell: Any, agree: bool | 
         P(agree | u).
     error_given : ndarray, shape (2, cells)
         P(error | u, the answers differ), and where they are equal.
-    cell : int or ndarray of int
     agree : bool or None
         None: one model alone has answered.
     agreeing : bool

@@ -64,10 +64,6 @@ class IsotonicMap:
     The logistic map is worth ``prior_labels``, spread as the traffic is: with few labels it decides, with many it
     only fills the gaps. Blocks are read at their centre of mass, with straight lines between, so that g rises where
     the step function is flat (centred isotonic regression).
-
-    Parameters
-    ----------
-    prior_labels : float
     """
 
     name = "isotonic"

@@ -24,9 +24,11 @@ from recalibrator.fit.data.decayed_sums import (
     SUMS,
     DecayedSums,
     HalfLives,
-    LabelSums,
+    decayed_sums,
+    recent_weight,
 )
-from recalibrator.fit.data.label_columns import ERROR, ONE, PAIR, STANDING
+from recalibrator.fit.data.label_columns import ERROR, ONE, PAIR
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, TrafficWindow, distribution
 from recalibrator.fit.estimate.agreement import Shift, Tilt, error_given_agreement, fit_tilt, inside, shift_by
 from recalibrator.fit.estimate.calibration_map import ErrorCells, MapFitter
@@ -108,12 +110,8 @@ class Estimate:
         Share of current queries in each cell, summing to 1 less the failed share.
     traffic_queries : float
         Queries behind it, those of unknown u left out of account.
-    kept, escalated : Expected
-    failed : Failed
     rectifier, tilt, shift
         The corrections that are in the curves, for their standard errors.
-    map : CalibrationMap
-    support : Support
     error_given : ndarray, shape (2, cells)
         P(the small answer is wrong | u, the answers differ), and where they are equal; labels are held against it.
     """
@@ -159,7 +157,7 @@ class Circumstances(NamedTuple):
 
 
 def estimate_outcomes(
-    label_sums: LabelSums,
+    labels: LabelTable,
     traffic: TrafficWindow,
     fitter: MapFitter,
     circumstances: Circumstances,
@@ -169,16 +167,11 @@ def estimate_outcomes(
 
     Parameters
     ----------
-    label_sums : LabelSums
-    traffic : TrafficWindow
     fitter : MapFitter
         Of the map g.
-    circumstances : Circumstances
-    constants : EstimateConstants
     """
-    labels, changed_us = label_sums.labels, circumstances.changed_us
-    grid, target = labels.grid, labels.target
-    decayed = label_sums.decayed_sums(_half_lives(constants.decay), changed_us)
+    changed_us, grid, target = circumstances.changed_us, labels.grid, labels.target
+    decayed = decayed_sums(labels, _half_lives(constants.decay), changed_us)
     groups = _discounted(decayed, constants.decay, circumstances.discounted)
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
     smoothed = smooth_outcomes(sums, constants.smoothing)
@@ -186,13 +179,13 @@ def estimate_outcomes(
     curves = stratify(sums, smoothed, target, constants.smoothing)
     if constants.smoothing.centred:
         curves = centred(curves, sums, target, split)
-    tilt, shift = _tilt(curves, smoothed, label_sums, traffic, constants.tilt, is_quiet=circumstances.is_quiet)
+    tilt, shift = _tilt(curves, smoothed, labels, traffic, constants.tilt, is_quiet=circumstances.is_quiet)
     widening = constants.rectifier.mix_drift_factor if circumstances.is_new_mix else 1.0
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
         (curves.small.value, curves.large.value),
         (shift.small_value, shift.large_value),
-        _tilted(label_sums, traffic, changed_us, constants.decay.half_life_fast),
+        _tilted(labels, traffic, changed_us, constants.decay.half_life_fast),
         target=target,
         split=split,
         drift_scale=constants.rectifier.drift_scale * widening,
@@ -220,7 +213,7 @@ def _half_lives(constants: DecayConstants) -> HalfLives:
     return HalfLives(constants.half_life_slow, constants.half_life_fast, constants.half_life_map)
 
 
-def errors_before(label_sums: LabelSums, instant_us: int, constants: EstimateConstants) -> Floats:
+def errors_before(labels: LabelTable, instant_us: int, constants: EstimateConstants) -> Floats:
     """Return P(the small answer is wrong | u, the answers differ), and where they are equal, by labels before a time.
 
     Returns
@@ -228,7 +221,7 @@ def errors_before(label_sums: LabelSums, instant_us: int, constants: EstimateCon
     ndarray, shape (2, cells)
         Inside (0, 1).
     """
-    before = label_sums.decayed_sums(_half_lives(constants.decay), instant_us).before
+    before = decayed_sums(labels, _half_lives(constants.decay), instant_us).before
     assert before is not None
     return error_given_agreement(before, constants.smoothing)
 
@@ -236,23 +229,22 @@ def errors_before(label_sums: LabelSums, instant_us: int, constants: EstimateCon
 def _tilt(
     curves: Stratified,
     smoothed: Smoothed,
-    label_sums: LabelSums,
+    labels: LabelTable,
     traffic: TrafficWindow,
     constants: TiltConstants,
     *,
     is_quiet: bool,
 ) -> tuple[Tilt, Shift]:
     """Fit the agreement tilt to recent unlabelled pairs; returns what it does to each curve, too."""
-    labels = label_sums.labels
     place = labels.grid.standard_logits
     pairs, agreeing = (traffic.counts[name].astype(np.float64) for name in (PAIRS, AGREEING))
     ridge = constants.quiet_tilt_ridge if is_quiet else constants.tilt_ridge
     tilt = fit_tilt(curves.agreement, pairs, agreeing, place, ridge)
-    missing = _unlabelled(label_sums, traffic, constants.labels_present)
+    missing = _unlabelled(labels, traffic, constants.labels_present)
     return tilt, shift_by(tilt, curves.agreement, place, smoothed, labels.target, unlabelled=missing)
 
 
-def _unlabelled(label_sums: LabelSums, traffic: TrafficWindow, enough: float) -> float:
+def _unlabelled(labels: LabelTable, traffic: TrafficWindow, enough: float) -> float:
     """Return the share of the labels that the current traffic should have and has not, in [0, 1].
 
     Some are always on their way: a share of ``enough`` of those asked for counts as all.
@@ -260,11 +252,10 @@ def _unlabelled(label_sums: LabelSums, traffic: TrafficWindow, enough: float) ->
     begins_us, asked = traffic.begins_us, traffic.recent["labels_requested"]
     if begins_us is None or asked <= 0.0:
         return 0.0
-    standing = label_sums.labels.table[label_sums.routed_since(begins_us), STANDING]
-    return max(0.0, 1.0 - np.count_nonzero(standing > 0.0) / (enough * asked))
+    return max(0.0, 1.0 - labels.labels_since(begins_us) / (enough * asked))
 
 
-def _tilted(label_sums: LabelSums, traffic: TrafficWindow, changed_us: int | None, half_life: float) -> Floats:
+def _tilted(labels: LabelTable, traffic: TrafficWindow, changed_us: int | None, half_life: float) -> Floats:
     """Return the weight of the recent labels to which the tilt applies, shape (2, cells): of all, and of pairs.
 
     The tilt is that of the current traffic. Labels of queries routed before it knew nothing of what it says, and
@@ -272,8 +263,8 @@ def _tilted(label_sums: LabelSums, traffic: TrafficWindow, changed_us: int | Non
     """
     begins_us = traffic.begins_us
     if begins_us is None:
-        return np.zeros((2, label_sums.labels.grid.cells))
-    found = label_sums.recent_weight(max(begins_us, changed_us or begins_us), half_life)
+        return np.zeros((2, labels.grid.cells))
+    found = recent_weight(labels, max(begins_us, changed_us or begins_us), half_life)
     return np.asarray(found[:, :-1].reshape(2, 3, -1).sum(axis=1))
 
 
@@ -347,7 +338,6 @@ def degraded(estimate: Estimate, share: float) -> Estimate:
 
     Parameters
     ----------
-    estimate : Estimate
     share : float
         In [0, 1].
 

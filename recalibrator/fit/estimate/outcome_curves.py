@@ -42,7 +42,6 @@ class CellSums:
         Sums over queries whose small answer failed.
     square : ndarray, shape (3, cells)
         Sums of squared weights.
-    failed_square : float
     """
 
     by_relation: Floats
@@ -144,13 +143,7 @@ class Smoothed(NamedTuple):
 
 
 def smooth_outcomes(sums: CellSums, constants: SmoothingConstants) -> Smoothed:
-    """Smooth all outcomes over u at once: those of all labels, and, more widely, those of pairs given agreement.
-
-    Parameters
-    ----------
-    sums : CellSums
-    constants : SmoothingConstants
-    """
+    """Smooth all outcomes over u at once: those of all labels, and, more widely, those of pairs given agreement."""
     (unknown, apart, alike), every = sums.by_relation.transpose(0, 2, 1), sums.by_cell.T
     square, wide = sums.square, constants.wide_bandwidth_cells
     # Squared weights are not kept apart for pairs of unknown agreement: these are scaled by their share of weight.
@@ -182,12 +175,10 @@ def stratify(sums: CellSums, smoothed: Smoothed, target: float, constants: Smoot
 
     Parameters
     ----------
-    sums : CellSums
     smoothed : Smoothed
         Of the same sums.
     target : float
         τ, in (0, 1).
-    constants : SmoothingConstants
 
     Returns
     -------

@@ -77,7 +77,6 @@ def centred(curves: Stratified, sums: CellSums, target: float, split: int) -> St
 
     Parameters
     ----------
-    curves : Stratified
     sums : CellSums
         Those that the curves were fitted to.
     target : float

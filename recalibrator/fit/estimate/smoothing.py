@@ -1,9 +1,8 @@
 """Local-linear smoothing on the grid: fits curves over the cells to weighted sums by cell.
 
 Curves of outcomes are not monotone (the large model's score among disagreements first rises with u), so that they are
-smoothed, never forced into an order. Two passes of a moving mean give a triangular kernel, each by a few additions of
-whole rows. At this size a call of numpy costs as much as its work: all rows pass a kernel together, and the lines under
-both kernels are fitted together.
+smoothed, never forced into an order. Two passes of a moving mean give a triangular kernel. At this size a call of numpy
+costs as much as its work: all rows pass a kernel together, and the lines under both kernels are fitted together.
 """
 
 from __future__ import annotations
@@ -22,86 +21,39 @@ _LEAST_SQUARE = 1e-12
 """Below these a kernel holds nothing but the rounding errors of its moving sums."""
 
 
-def kernel_sums(blocks: Sequence[Floats], *kernels: tuple[int, slice]) -> list[Floats]:
+def kernel_sums(rows: Floats, width: int) -> Floats:
     """Sum each row over the cells around each cell, with triangular weights that are 1 at the centre.
 
     Parameters
     ----------
-    blocks : sequence of ndarray, shape (rows, cells) each
-    *kernels : tuple of int and slice
-        Cells until the weight has fallen to 0, odd; and which to sum of the rows of all blocks.
-
-    Returns
-    -------
-    list of ndarray, shape (rows of the slice, cells)
-        One a kernel.
+    rows : ndarray, shape (rows, cells)
+    width : int
+        Cells until the weight has fallen to 0, odd.
 
     Examples
     --------
-    >>> kernel_sums([np.array([[0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0]])], (3, slice(1)))[0].tolist()
+    >>> kernel_sums(np.array([[0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0]]), 3).round(12).tolist()
     [[0.0, 3.0, 6.0, 9.0, 6.0, 3.0, 0.0]]
     """
-    # Rows one after the other, with so many zeros between them that no kernel reaches from one into the next.
-    count, cells = sum(map(len, blocks)), blocks[0].shape[1]
-    gap = max(width for width, _ in kernels) - 1
-    stride = cells + gap
-    flat = np.zeros(count * stride + 2 * gap)
-    np.concatenate(blocks, out=flat[: count * stride].reshape(count, stride)[:, gap:])
-    powers, results = [flat], []
-    for width, wanted in kernels:
-        first, last, _ = wanted.indices(count)
-        size, begins = (last - first) * stride, gap - width // 2
-        once = _moving_sums(powers, width, first * stride, size + 2 * gap)
-        # What the first pass carries beyond the grid is lost to the second.
-        between = once[:size].reshape(last - first, stride)
-        between[:, :begins] = between[:, begins + cells :] = once[size:] = 0.0
-        twice = _moving_sums([once], width)[gap - (width - 1) :]
-        results.append(twice[:size].reshape(last - first, stride)[:, :cells] * (1.0 / width))
-    return results
+    # 140 MB that a process without the fit does without.
+    from scipy.ndimage import uniform_filter1d
 
-
-def _moving_sums(powers: list[Floats], width: int, first: int = 0, count: int | None = None) -> Floats:
-    """Sum each ``width`` values in a row, from sums of 1, 2, 4, … of them: exactly 0 where all are 0.
-
-    Parameters
-    ----------
-    powers : list of ndarray
-        Its first entry are the values; the others follow as far as they are needed.
-    width : int
-        Odd, above 1.
-    first, count : int
-        The values to sum; by default all.
-    """
-    bits = width.bit_length()
-    for bit in range(len(powers), bits):
-        half, values = 2 ** (bit - 1), powers[-1]
-        powers.append(values[:-half] + values[half:])
-    length = (len(powers[0]) - first if count is None else count) - width + 1
-    covered = first + 2 ** (bits - 1)
-    parts = [powers[bits - 1][first : first + length]]
-    for bit in range(bits - 1):
-        if width & 2**bit:
-            parts.append(powers[bit][covered : covered + length])
-            covered += 2**bit
-    sums = parts[0] + parts[1]
-    for part in parts[2:]:
-        sums += part
+    once = uniform_filter1d(rows, width, mode="constant")
+    sums: Floats = uniform_filter1d(once, width, mode="constant") * width
     return sums
 
 
 @lru_cache(maxsize=8)
 def kernel_mass(cells: int, width: int) -> Floats:
     """Return the sum of the kernel's weights at each cell, less at the ends of the grid; shape (cells,), read-only."""
-    mass: Floats = kernel_sums([np.ones((1, cells))], (width, slice(1)))[0][0]
+    mass: Floats = kernel_sums(np.ones((1, cells)), width)[0]
     mass.flags.writeable = False
     return mass
 
 
 def kernel_mean(row: Floats, width: int) -> Floats:
     """Return the mean of one row under the kernel around each cell; shape (cells,)."""
-    box = np.ones(width)
-    sums = np.convolve(np.convolve(row, box, "same"), box, "same")
-    means: Floats = sums / (width * kernel_mass(len(row), width))
+    means: Floats = kernel_sums(row[None], width)[0] / kernel_mass(len(row), width)
     return means
 
 
@@ -190,16 +142,14 @@ def _smoothed_moments(families: Sequence[Family], part: slice, place: Floats, wi
         Sums of the weights alone, times place and times its square, and of the squared weights; then of the responses,
         and of these times place.
     """
-    blocks, spans, first = list[Floats](), list[slice](), 0
+    sums = []
     for family in families:
         mass, counted = family.weight[:, part], family.responses[:, part]
         moment = mass * place
-        blocks += (mass, moment, moment * place, family.weight_square[:, part], counted, counted * place)
-        spans.append(slice(first, first + 4 * len(mass) + 2 * len(counted)))
-        first = spans[-1].stop
-    kernels = [(family.width, span) for family, span in zip(families, spans, strict=True)]
-    widely, *narrowly = kernel_sums(blocks, (wide, slice(first)), *kernels)
-    return [(widely[span], narrow) for span, narrow in zip(spans, narrowly, strict=True)]
+        blocks = (mass, moment, moment * place, family.weight_square[:, part], counted, counted * place)
+        rows = np.concatenate(blocks)
+        sums.append((kernel_sums(rows, wide), kernel_sums(rows, family.width)))
+    return sums
 
 
 def _weights_alone(families: Sequence[Family], sums: Sequence[tuple[Floats, Floats]]) -> Floats:

@@ -97,7 +97,6 @@ def frontier(
 
     Parameters
     ----------
-    policies : Policies
     chosen : int or None
         Index of the policy in force.
     model_costs : ModelCosts or None

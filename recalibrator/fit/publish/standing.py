@@ -15,14 +15,12 @@ def target_standing(
 
     Parameters
     ----------
-    target : Target
     candidate : Candidate
         By whose choice it is known what binds.
     index : int
         Of the policy: the one chosen, or the one in force.
     errors : float
         Half the width of the fields' intervals, in standard errors.
-    budget : BudgetStanding or None
     """
     if target.is_plain:
         return None

@@ -163,7 +163,6 @@ class Trials:
             In force.
         policies : Policies or None
             What the fit expects of each threshold now.
-        costs : ModelCosts or None
         """
         trial, tally = self._trial, self._tally
         if trial is None:

@@ -31,7 +31,6 @@ class TopicVersionLog:
     ----------
     reader : TopicReader
         Of the topics of versions in force and on trial.
-    trial_topic : str or None
     keys : sequence of bytes
         One of which must have signed a version that is gone on from; empty: none need be signed.
     """
@@ -118,7 +117,6 @@ def version_records(
 
     Parameters
     ----------
-    version : CalibrationVersion
     kept : list of int
         Numbers of this workload in the history topic, oldest first; brought up to date.
     calibration, history : str
@@ -152,12 +150,10 @@ def trial_records(
     ----------
     before, after : CalibrationTrial or None
         Under way before and after the event.
-    event : Event
     kept : list of int
         As for :func:`version_records`; what is tried has its place in the history.
     trial, history : str
         The topics; there may be none for trials.
-    most : int
     """
     if trial is None:
         return []

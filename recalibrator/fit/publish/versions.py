@@ -219,7 +219,6 @@ class Act:
         what is in force, or ``nothing``.
     holds : Holds
         From now on.
-    of : int or None
     note : str
         For people: what was done, or why nothing was done.
     ends_trial : bool

@@ -1,4 +1,4 @@
-"""Corrections, withdrawals and relabelling: they reach the estimates, the detectors, the gate and the proof alike.
+"""Corrections, withdrawals and relabelling: they reach the estimates, the detectors and the gate alike.
 
 Streams are recorded once by the core's own versions; each test then changes what labelers say, and when.
 """
@@ -250,19 +250,3 @@ def test_a_snapshot_in_the_middle_of_an_attack_continues_exactly() -> None:
         assert (first is None) is (second is None)
         assert first is None or second is None or first.to_json() == second.to_json()
     assert whole.snapshot() == restored.snapshot()
-
-
-def test_no_proof_stands_on_labels_that_were_all_withdrawn() -> None:
-    certified = settings(target={"micro_f1": 0.9, "certified": 0.9})
-    core = Recalibrator(certified)
-    run(recorded(), core)
-    proof = core.evaluate().choice
-    assert proof.index > 0
-    withdrawn = [
-        event.model_copy(update={"revision": 2, "retracted": True})
-        for event in recorded()
-        if isinstance(event, LabelledExample)
-    ]
-    for event in withdrawn[: len(withdrawn) - 60]:
-        core.observe(event)
-    assert core.evaluate().choice.index == 0

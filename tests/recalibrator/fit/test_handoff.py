@@ -140,14 +140,6 @@ def test_a_version_held_by_people_keeps_its_handoff() -> None:
     assert core.status().handoff == core.status().handoff.model_copy(update={"active": True})  # type: ignore[union-attr]
 
 
-def test_a_certified_threshold_is_proven_anew_without_handoff() -> None:
-    """Until then all escalates: no label has shown what the large model alone is worth."""
-    core = harmed(HandingCore(handing(target={"micro_f1": 0.9, "certified": 0.9})))
-    run = drive(core, WORLD.draw, 2 * QUERIES)
-    off = next(v for _, v in run.versions if v.evidence.trigger == "handoff_off")
-    assert off.uncertainty_threshold == -1.0
-
-
 def test_a_restored_core_goes_on_under_its_handoff() -> None:
     """Byte for byte, before and after it was switched off."""
     for queries in (QUERIES, 2 * QUERIES):

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from recalibrator.fit.data.decayed_sums import LabelSums
+from recalibrator.fit.data.decayed_sums import label_weights
 from recalibrator.fit.data.label_columns import HITS_LARGE, HITS_SMALL, SIZE_LARGE, SIZE_SMALL, STANDING, Standing
 from recalibrator.fit.data.label_table import LabelTable
-from recalibrator.fit.data.prequential import weights
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.estimate.calibration_map import IsotonicMap
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, estimate_outcomes
@@ -40,7 +39,7 @@ def label(number: int, *, draw: int | None = None, **changed: object) -> Labelle
 
 def estimate(labels: LabelTable) -> Estimate:
     return estimate_outcomes(
-        LabelSums(labels), TrafficWindow(GRID, 1_000), IsotonicMap(200.0), Circumstances(0.1), DEFAULT.estimate
+        labels, TrafficWindow(GRID, 1_000), IsotonicMap(200.0), Circumstances(0.1), DEFAULT.estimate
     )
 
 
@@ -138,10 +137,7 @@ def test_ages_count_labels_routed_later(capacity: int) -> None:
     for number in (5, 1, 9, 3):
         labels.offer(label(number))
     labels.offer(label(9, draw=2, query_id="twin"))
-    assert LabelSums(labels).newer().tolist() == [2, 4, 0, 3, 0]
-    age = LabelSums(labels).newer()
-    expected = np.exp2(-age / 2.0)
-    np.testing.assert_allclose(weights(age, np.ones(5, dtype=bool), 2.0), expected)
+    np.testing.assert_allclose(label_weights(labels, 2.0), 0.5 ** (np.array([2, 4, 0, 3, 0]) / 2.0))
 
 
 def test_suspected_labelers_do_not_decide_their_own_audit() -> None:

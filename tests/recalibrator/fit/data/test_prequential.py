@@ -7,7 +7,6 @@ from datetime import timedelta
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
 from recalibrator.grid import Grid
@@ -36,11 +35,11 @@ def labelled(count: int, seed: int = 4) -> list[LabelledExample]:
     return made
 
 
-def sums_of(labels: list[LabelledExample], capacity: int = 10_000) -> LabelSums:
+def table_of(labels: list[LabelledExample], capacity: int = 10_000) -> LabelTable:
     table = LabelTable(Grid(GridSpec()), 0.93, ("iso", "lens"), capacity)
     for one in labels:
         table.offer(one)
-    return LabelSums(table)
+    return table
 
 
 def mass(labels: list[LabelledExample]) -> np.ndarray:
@@ -51,16 +50,16 @@ def mass(labels: list[LabelledExample]) -> np.ndarray:
 
 def test_scores_are_the_same_whatever_threads_there_are() -> None:
     """Equal labels give equal figures to the last digit, with one thread of BLAS or with several."""
-    sums, found = sums_of(labelled(12_000), 15_000), []
+    table, found = table_of(labelled(12_000), 15_000), []
     for threads in (1, 2, 3):
         with threadpool_limits(threads, "blas"):
-            found.append(calibration_error(sums, HALF_LIFE))
+            found.append(calibration_error(table, HALF_LIFE))
     assert found[0] == found[1] == found[2]
 
 
 def test_brier_and_ece_equal_their_definitions() -> None:
     labels = labelled(2_000)
-    found = calibration_error(sums_of(labels), HALF_LIFE)
+    found = calibration_error(table_of(labels), HALF_LIFE)
     weight = mass(labels)
     predicted = np.array([one.error_probability for one in labels], dtype=float)
     error = np.array([not one.small_exact for one in labels], dtype=float)
@@ -84,9 +83,9 @@ def test_only_a_true_map_lies_within_its_interval() -> None:
     for one in labelled(3_000):
         chance = float(rng.uniform(0.0, 0.6))
         labels.append(one.model_copy(update={"error_probability": chance, "small_exact": rng.uniform() >= chance}))
-    true = calibration_error(sums_of(labels), 1e9).ece
+    true = calibration_error(table_of(labels), 1e9).ece
     wrong = calibration_error(
-        sums_of([one.model_copy(update={"error_probability": (one.error_probability or 0.0) / 2}) for one in labels]),
+        table_of([one.model_copy(update={"error_probability": (one.error_probability or 0.0) / 2}) for one in labels]),
         1e9,
     ).ece
     assert true is not None
@@ -95,20 +94,20 @@ def test_only_a_true_map_lies_within_its_interval() -> None:
 
 
 def test_below_twenty_scored_labels_no_figure_is_quoted() -> None:
-    assert calibration_error(sums_of(labelled(19)), HALF_LIFE).ece is None
+    assert calibration_error(table_of(labelled(19)), HALF_LIFE).ece is None
     unscored = [one.model_copy(update={"error_probability": None}) for one in labelled(50)]
-    assert calibration_error(sums_of(unscored), HALF_LIFE).brier is None
+    assert calibration_error(table_of(unscored), HALF_LIFE).brier is None
 
 
 def test_delays_are_quantiles_and_fields_served_micro_f1() -> None:
     """Delays are quantiles and fields are micro-F1 of what was served."""
     labels = labelled(500)
-    sums = sums_of(labels)
+    table = table_of(labels)
     waited = [(one.labelled_at - one.routed_at).total_seconds() for one in labels]
-    assert np.isclose(label_delay(sums.labels).p50 or 0.0, np.quantile(waited, 0.5))
-    assert np.isclose(label_delay(sums.labels).p90 or 0.0, np.quantile(waited, 0.9))
+    assert np.isclose(label_delay(table).p50 or 0.0, np.quantile(waited, 0.5))
+    assert np.isclose(label_delay(table).p90 or 0.0, np.quantile(waited, 0.9))
     weight = mass(labels)
     hits = np.array([(one.per_field or {})["iso"].true_positives for one in labels])
-    found = served_per_field(sums, HALF_LIFE)
+    found = served_per_field(table, HALF_LIFE)
     assert set(found) == {"iso"}
     assert np.isclose(found["iso"], 2.0 * float(weight @ hits) / 2.0)

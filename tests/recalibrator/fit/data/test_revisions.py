@@ -124,18 +124,3 @@ def test_revisions_are_read_back_exactly(labels: list[tuple[float, float]], late
         one.first(1.0)
         one.moved(0, 1.0 - labels[0][1])
     assert restored.state() == revisions.state()
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        [[9.0, 0.0], [5.0, 0.0], [1.0, 0.0], 1.0, 12, [[10, 2, 1.0, 0.0], [11, 0, 0.0, 0.0]]],
-        [[9.0, 5.0, 5.0, 5.0], 1.0, 12, [[10, 1.0, 0.0], [11, 0.0, 0.0]]],
-    ],
-)
-def test_a_former_release_counted_otherwise(state: list[object]) -> None:
-    """What it had settled is dropped; its latest labels are taken over."""
-    revisions = Revisions(1e9)
-    revisions.load(state)
-    assert revisions.serial == 12
-    assert revisions.flips().to_right == pytest.approx(0.27, abs=0.01)

@@ -117,21 +117,6 @@ def test_what_was_added_is_taken_out_and_survives_a_snapshot() -> None:
     assert restored.state() == window.state()
 
 
-def test_a_snapshot_of_a_former_release_is_read() -> None:
-    """It knows neither spared queries nor lengths."""
-    window = TrafficWindow(GRID, QUERIES)
-    window.add(summary(*drawn(QUERIES, np.random.default_rng(11))))
-    state = json.loads(json.dumps(window.state()))
-    state["batches"] = [[*values[:4], values[4][:3], values[5]] for values in state["batches"]]
-    for batch in state["batches"]:
-        batch[5] = {name: value for name, value in batch[5].items() if name != "stopped"}
-    state["recent"].pop("stopped")
-    restored = TrafficWindow(GRID, QUERIES)
-    restored.load(state)
-    assert restored.counts[COUNT].tolist() == window.counts[COUNT].tolist()
-    assert restored.seen.weight == 1.0
-
-
 def lengths(**counted: int) -> TrafficSummary:
     by_length = {int(name.removeprefix("n")): many for name, many in counted.items()}
     part = VersionTraffic(

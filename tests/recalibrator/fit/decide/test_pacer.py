@@ -150,11 +150,3 @@ def test_a_restored_account_goes_on_exactly() -> None:
     assert same.state() == pacer.state()
     assert other.allowed == 2.0
     assert other.standing.realised == pacer.standing.realised
-
-
-def test_an_account_of_a_former_release_is_taken_back() -> None:
-    """Its snapshot names no corrections on their way; balance, delay and what queries cost are as they were."""
-    pacer, restored = Pacer(BUDGET, CONSTANTS), Pacer(BUDGET, CONSTANTS)
-    pacer.on_traffic([part(150.0)])
-    restored.load({name: pacer.state()[name] for name in ("budget", "balance", "recent", "lag")})
-    assert restored.allowed == pacer.allowed

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from recalibrator.fit.drift.detector import Channel, Outcomes
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted, check_detectors
 from recalibrator.fit.drift.river_detector import RiverDetector, change_point
-from schemas.detectors import DEFAULT_DETECTORS, river_spec
+from schemas.detectors import DEFAULT_DETECTORS, RiverArguments, RiverName
 from schemas.errors import ConfigError
 from tests.support.cascade_stream import settings as workload_settings
 
 pytest.importorskip("river", reason="an extra")
 
 CHANNEL = Channel("errors", needs_labels=True, meaning="outcomes")
-NAMES = ("river:ADWIN(delta=0.002)", "river:PageHinkley(threshold=5.0)", "river:KSWIN(seed=1)")
+RIVER: dict[RiverName, RiverArguments] = {"ADWIN": {"delta": 0.002}, "PageHinkley": {"threshold": 5.0}, "KSWIN": {}}
 
 
-def made(name: str, kept_most: int = 16_384) -> RiverDetector:
-    return RiverDetector(name, CHANNEL, river_spec(name), kept_most)
+def made(kind: RiverName, kept_most: int = 16_384) -> RiverDetector:
+    return RiverDetector(kind, RIVER[kind], CHANNEL, kept_most)
 
 
 def errors(count: int, chance: float, seed: int = 1) -> list[float]:
@@ -32,9 +32,9 @@ def errors(count: int, chance: float, seed: int = 1) -> list[float]:
     return drawn
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_jump_of_errors_raises_an_alarm_near_it(name: str) -> None:
-    detector = made(name)
+@pytest.mark.parametrize("kind", RIVER)
+def test_a_jump_of_errors_raises_an_alarm_near_it(kind: RiverName) -> None:
+    detector = made(kind)
     found = [
         (at, alarm)
         for at, error in enumerate([*errors(1_500, 0.1), *errors(1_500, 0.8, seed=2)])
@@ -43,16 +43,16 @@ def test_a_jump_of_errors_raises_an_alarm_near_it(name: str) -> None:
     at, alarm = next(one for one in found if one[0] >= 1_500)
     assert at < 1_900
     assert abs(alarm.began_us - 1_500) < 250
-    assert alarm.detector == name
+    assert alarm.detector == f"river:{kind}"
     assert detector.status().alarms == len(found)
 
 
 def test_an_alarm_shows_in_the_status_until_enough_labels() -> None:
-    detector = made(NAMES[0])
+    detector = made("ADWIN")
     outcomes = [*errors(1_000, 0.1), *errors(1_000, 0.6)]
     at = next(at for at, one in enumerate(outcomes) if detector.update(Outcomes(0.1, 1.0, one, at)) is not None)
     status = detector.status()
-    assert (status.name, status.state, status.alarms, status.statistic) == (NAMES[0], "drifted", 1, 1.0)
+    assert (status.name, status.state, status.alarms, status.statistic) == ("river:ADWIN", "drifted", 1, 1.0)
     assert status.since is not None
     for error in errors(400, 0.6, seed=3):
         detector.update(Outcomes(0.6, 1.0, error, at))
@@ -61,14 +61,14 @@ def test_an_alarm_shows_in_the_status_until_enough_labels() -> None:
 
 @settings(max_examples=15)
 @given(
-    name=st.sampled_from(NAMES),
+    kind=st.sampled_from(list(RIVER)),
     cut=st.integers(0, 550),
     chances=st.tuples(st.floats(0.05, 0.9), st.floats(0.05, 0.9)),
 )
-def test_a_restart_continues_exactly(name: str, cut: int, chances: tuple[float, float]) -> None:
+def test_a_restart_continues_exactly(kind: RiverName, cut: int, chances: tuple[float, float]) -> None:
     """Also beyond the inputs that are kept: two of the bounds pass within the stream."""
     outcomes = [*errors(300, chances[0]), *errors(300, chances[1])]
-    whole, restored = made(name, kept_most=200), made(name, kept_most=200)
+    whole, restored = made(kind, kept_most=200), made(kind, kept_most=200)
     alarms: dict[str, list[object]] = {"whole": [], "restored": []}
     for at, error in enumerate(outcomes):
         if at == cut:
@@ -83,29 +83,30 @@ def test_a_restart_continues_exactly(name: str, cut: int, chances: tuple[float, 
 
 def test_counts_of_a_summary_are_one_mean_residual() -> None:
     """Cells without trials count for nothing, and a summary without any is no input."""
-    detector = made(NAMES[0])
+    detector = made("ADWIN")
     trials, hits = np.array([3.0, 1.0, 0.0]), np.array([2.0, 1.0, 0.0])
     detector.update(Outcomes(np.array([0.5, 0.5, 0.9]), trials, hits, 1))
     detector.update(Outcomes(np.array([0.5]), np.zeros(1), np.zeros(1), 2))
-    kept = made(NAMES[0])
+    kept = made("ADWIN")
     kept.update(Outcomes(0.0, 1.0, 0.25, 1))
     assert {**detector.state(), "since_alarm": 0} == {**kept.state(), "since_alarm": 0}
 
 
 def test_monitors_run_river_beside_our_detectors() -> None:
     """Its alarm means what label_residual's does, and ours see exactly what they see without it."""
-    ours, beside = DriftMonitors(3), DriftMonitors(3, (*DEFAULT_DETECTORS, NAMES[1]))
+    ours, beside = DriftMonitors(3), DriftMonitors(3, river={"PageHinkley": RIVER["PageHinkley"]})
+    name = "river:PageHinkley"
     fired = []
     for at, error in enumerate([*errors(300, 0.1), *errors(300, 0.4)]):
         first = ours.on_label(Predicted(0.1), error, None, None, at, at)
         second = beside.on_label(Predicted(0.1), error, None, None, at, at)
-        assert [alarm for alarm in second if alarm.detector != NAMES[1]] == first
-        fired += [alarm for alarm in second if alarm.detector == NAMES[1]]
+        assert [alarm for alarm in second if alarm.detector != name] == first
+        fired += [alarm for alarm in second if alarm.detector == name]
     assert fired
     assert fired[0].channel.meaning == "outcomes"
     assert fired[0].channel.needs_labels
     shown = [one.name for one in beside.status(None).detectors]
-    assert shown == [*DEFAULT_DETECTORS, NAMES[1]]
+    assert shown == [*DEFAULT_DETECTORS, name]
     assert ours.status(None).detectors == beside.status(None).detectors[:-1]
 
 
@@ -113,7 +114,7 @@ def test_a_detector_added_since_the_snapshot_starts_afresh() -> None:
     before = DriftMonitors(3)
     for at, error in enumerate(errors(50, 0.5)):
         before.on_label(Predicted(0.1), error, None, None, at, at)
-    after = DriftMonitors(3, (*DEFAULT_DETECTORS, NAMES[0]))
+    after = DriftMonitors(3, river={"ADWIN": {}})
     after.load(json.loads(json.dumps(before.state())))
     assert after.status(None).detectors[:-1] == before.status(None).detectors
     assert after.status(None).detectors[-1].state == "ok"
@@ -121,9 +122,24 @@ def test_a_detector_added_since_the_snapshot_starts_afresh() -> None:
 
 def test_without_river_installed_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "river.drift", None)
-    workloads = {"w": workload_settings(), "x": workload_settings(detectors=["agreement", NAMES[0]])}
-    with pytest.raises(ConfigError, match=r"^workloads\.x\.detectors: 'river:ADWIN.*'ucci-stream\[river\]'"):
+    workloads = {"w": workload_settings(), "x": workload_settings(river={"ADWIN": {"delta": 0.002}})}
+    with pytest.raises(ConfigError, match=r"^workloads\.x\.river\.ADWIN: needs river.*'ucci-stream\[river\]'"):
         check_detectors(workloads)
+
+
+@pytest.mark.parametrize(
+    ("river", "message"),
+    [
+        ({"ADWIN": {"alpha": 0.1}}, "unexpected keyword argument 'alpha'"),
+        ({"ADWIN": {"delta": "small"}}, "must be real number"),
+        ({"PageHinkley": {"mode": "left"}}, "mode"),
+        ({"KSWIN": {"stat_size": 80}}, "Sample larger than population"),
+        ({"KSWIN": {"window_size": 2_000, "stat_size": 1_500}}, "Sample larger than population"),
+    ],
+)
+def test_arguments_that_river_refuses_name_the_workload(river: dict[str, dict[str, object]], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^workloads\.x\.river\.{next(iter(river))}: .*{message}"):
+        check_detectors({"x": workload_settings(river=river)})
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.floats(0.5, 3.0))

@@ -103,7 +103,7 @@ def window(seed: int, *, stops: bool = False) -> Policies:
         above = bool(escalated[number])
         core._labels.offer(label(world, number, escalated=above, ran=above or bool(drawn[number] < EXPLORED)))
     estimate = estimate_outcomes(
-        core._sums, core._traffic, core._map_fitter, Circumstances(SERVING), core.constants.estimate
+        core._labels, core._traffic, core._map_fitter, Circumstances(SERVING), core.constants.estimate
     )
     return weigh(estimate, core._grid.edges, core._labels.target, EXPLORED)
 

@@ -68,17 +68,12 @@ def test_curves_are_lines_shrunk_to_wider_ones_and_the_mean(seed: int, begins: i
 
 @given(seed=st.integers(0, 10**6), width=st.sampled_from([3, 5, 9, 13, 25]))
 def test_kernel_sums_are_two_moving_means(seed: int, width: int) -> None:
-    """Kernel sums are two moving means of the rows asked for and zero out of reach."""
+    """Kernel sums are two moving means of each row, and nothing but rounding errors out of reach."""
     rows = np.random.default_rng(seed).normal(size=(4, CELLS))
     rows[:, 20:] = 0.0
-
-    whole, two = kernel_sums([rows[:1], rows[1:]], (25, slice(4)), (width, slice(1, 3)))
-
-    for row, wide in zip(rows, whole, strict=True):
-        assert wide == pytest.approx(kernel(25) @ row, abs=1e-12)
-    for row, found in zip(rows[1:3], two, strict=True):
-        assert found == pytest.approx(kernel(width) @ row, abs=1e-12)
-    assert not two[:, 20 + width :].any()
+    found = kernel_sums(rows, width)
+    np.testing.assert_allclose(found, rows @ kernel(width).T, atol=1e-12)
+    assert np.abs(found[:, 20 + width :]).max() < 1e-12
 
 
 @given(values=st.lists(st.floats(0.0, 1.0), min_size=CELLS, max_size=CELLS), width=st.sampled_from([3, 9, 25]))
