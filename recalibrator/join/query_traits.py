@@ -226,9 +226,8 @@ class QueryTraits:
             From :func:`words_of`.
         """
         traits = text_traits(routed.text, words)
-        small, early_stop = routed.small, routed.early_stop
-        # Which calls are stopped follows the threshold: only those drawn to run in full say what answers are like.
-        if small is not None and (early_stop is None or early_stop.in_full):
+        small = routed.small
+        if small is not None:
             traits.append(("latency", size_class(round(small.latency_s * _MS), _LONGEST_LATENCY_CLASS)))
             if small.valid:
                 answered = small.entities or {}

@@ -47,7 +47,6 @@ def compact(routed: RoutedEvent, segments: Sequence[str] = ()) -> RoutedEvent:
             "routed_by": "",
             "metadata": segments_of(routed.metadata, segments) if asked and segments else None,
             "handoff": _bare_handoff(routed.handoff, whole=asked),
-            "early_stop": None,
         }
     )
 

@@ -391,7 +391,7 @@ class ModelClient:
 
     def _expect_probabilities(self, reply: Reply) -> None:
         """Say once that a server gives none: each of its answers counts as failed, and nothing else would show why."""
-        if reply.uncertainty is None and reply.text and not reply.stopped and not self._has_complained:
+        if reply.uncertainty is None and reply.text and not self._has_complained:
             self._has_complained = True
             _log.warning(
                 "model server returns no log-probabilities; none of its answers can be used",

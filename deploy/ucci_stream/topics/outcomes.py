@@ -257,11 +257,9 @@ def result_line(routed: RoutedEvent) -> str:
 
 
 def uncertainty_words(routed: RoutedEvent, digits: int) -> str:
-    """Return u for people: a dash where the small model failed, the lower bound where its call was stopped early."""
-    u, stop = routed.decision.uncertainty, routed.early_stop
-    if u is not None:
-        return f"{u:.{digits}f}"
-    return f"≥{stop.uncertainty_least or 0.0:.{digits}f}" if stop is not None and stop.stopped else "–"
+    """Return u for people: a dash where the small model failed."""
+    u = routed.decision.uncertainty
+    return "–" if u is None else f"{u:.{digits}f}"
 
 
 class Wanted(NamedTuple):

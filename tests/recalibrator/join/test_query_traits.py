@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,13 +17,10 @@ from recalibrator.join.query_traits import (
     word_bucket,
     words_of,
 )
-from schemas.early_stop import QueryEarlyStop
 from schemas.traffic import MAX_CATEGORY_CHARS, WORD_BUCKETS
 from tests.support.recalibrator_events import FIELDS, routed
 
 TRAITS = QueryTraits(FIELDS)
-
-STOP: dict[str, Any] = {"longest": 20, "full_share": 0.2}
 
 
 @pytest.mark.parametrize(
@@ -85,16 +80,6 @@ def test_margins_of_fields_fall_into_a_few_classes() -> None:
     found = {name: category for name, category in traits.items() if name.startswith("margin:")}
     assert found == {"margin:camera": "0.99", "margin:lens": "0.8"}
     assert not [name for name, _ in TRAITS.of(event, ()) if name.startswith("margin:")]
-
-
-@pytest.mark.parametrize("at_tokens", [None, 4])
-def test_only_calls_run_in_full_say_what_answers_are_like(at_tokens: int | None) -> None:
-    """Which calls are stopped follows the threshold: one that moves must not look like answers that changed."""
-    drawn, other = (
-        dict(TRAITS.of(routed(1, early_stop=QueryEarlyStop(in_full=in_full, at_tokens=at_tokens, **STOP)), ()))
-        for in_full in (True, False)
-    )
-    assert set(drawn) - set(other) == {"latency", "field:camera", "field:lens"}
 
 
 def test_a_segment_value_is_one_short_text() -> None:
