@@ -259,7 +259,6 @@ class TargetStanding(Part):
         Share of queries that the large model would answer without the cap.
     fields : dict
         micro-F1 of each field with a target of its own, with the interval of ``micro_f1``.
-    budget : BudgetStanding or None
     """
 
     binds: str | None = None
@@ -292,10 +291,8 @@ class Evidence(Part):
         Estimate at the chosen threshold; ``lower`` is the bound that the choice rests on.
     escalation_rate : float or None
         Expected share of queries with u above the threshold.
-    expected_cost : CostRate or None
     best_micro_f1 : float or None
         The highest estimate that any threshold reaches, given when the target is infeasible.
-    drift_state : str or None
     details : dict
         Further numbers by name, for people and plots.
     standing : TargetStanding or None
@@ -445,7 +442,6 @@ class CalibrationVersion(Event):
         ----------
         uncertainty : float or None
             u, in [0, 1]; None when the small model failed, which always escalates.
-        query_id : str
 
         Returns
         -------
@@ -489,10 +485,6 @@ class CalibrationVersion(Event):
         draws : ndarray, shape (queries,), optional
             :func:`schemas.draws.uniform` of each query's id and the workload's name, by which queries are explored.
             None: no query is.
-
-        Returns
-        -------
-        Decisions
 
         Raises
         ------

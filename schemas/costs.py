@@ -122,8 +122,6 @@ def query_cost(costs: ModelCosts, *, escalated: bool, small: TokenUse, large: Se
 
     Parameters
     ----------
-    costs : ModelCosts
-    escalated : bool
     small : TokenUse
         Of the small call.
     large : sequence of TokenUse

@@ -161,7 +161,6 @@ class LabelledExample(Event):
 
         Parameters
         ----------
-        routed : RoutedEvent
         feedback : FeedbackEvent
             Skipped or retracted feedback gives an example with ``retracted`` true.
         fields : iterable of str, optional
@@ -225,7 +224,6 @@ class LabelledExample(Event):
 
         Parameters
         ----------
-        routed : RoutedEvent
         feedback : FeedbackEvent
             Of which the example was made.
         fields : collection of str

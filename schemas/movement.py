@@ -77,7 +77,6 @@ class RateChange(Part):
 
     Parameters
     ----------
-    before, after : float
     error : float or None
         Standard error of the change; null where all queries are counted.
     effects : tuple of GroupEffect

@@ -91,7 +91,6 @@ class LabelerCounts(Part):
     unanimous, confirmed : int
         Answers to queries on which both models agreed, and those equal to the models' answer. A person who often
         contradicts two models that agree is likely to err, unless both models fail alike.
-    last_at : datetime or None
     """
 
     labels: Count = 0

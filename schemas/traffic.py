@@ -74,7 +74,6 @@ class VersionTraffic(Part):
     count, pairs, agreeing, pairs_explored : tuple of int
         Parallel to ``cell``: queries with u, queries where both models answered validly, those of them with equal
         answers, and those of the pairs that exploration (or cold start) drew rather than the threshold.
-    escalated, explored, small_failed, degraded, labels_requested, small_calls, large_calls : int
     cost_sequential, cost_paper : float
         Sums, in the unit of the configured prices.
     small_latency_s, large_latency_s : float
@@ -181,7 +180,6 @@ class TrafficProfile(Part):
     ----------
     segment, value : str or None
         The segment, such as ``source`` and ``web``; null for all queries.
-    queries, escalated : int
     traits : dict
         By trait, such as ``language`` or ``field:camera``, and by category, such as ``en`` or ``missing``: queries, and
         those of them that escalated. The categories of a trait exclude each other.
@@ -237,7 +235,6 @@ class TrafficSummary(Event):
     ----------
     profiles : tuple of TrafficProfile
         What the queries were like: all of them first, then by segment. Empty in records of earlier releases.
-    words : SampledWords
     samples : tuple of SampledQuery
         A few of the queries, drawn by a hash of their ids.
     """

@@ -100,12 +100,7 @@ class _Recorded:
 
 
 class OpenTelemetry:
-    """A span a query and one a model, in the trace that the query's headers belong to.
-
-    Parameters
-    ----------
-    provider : TracerProvider
-    """
+    """A span a query and one a model, in the trace that the query's headers belong to."""
 
     def __init__(self, provider: TracerProvider) -> None:
         from opentelemetry.context import Context

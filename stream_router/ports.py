@@ -85,10 +85,8 @@ class Reply:
 
     Parameters
     ----------
-    text : str
     finish_reason : str or None
         ``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200.
-    completion_tokens : int
     uncertainty : float or None
         u in [0, 1]; None when no token carries probabilities.
     prompt_tokens : int

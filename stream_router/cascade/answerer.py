@@ -37,10 +37,8 @@ class CascadeAnswerer:
 
     Parameters
     ----------
-    settings : Settings
     calibrations : Calibrations
         Read at the moment when a small answer arrives.
-    clock : Clock
     instance_id : str
         ``routed_by`` of the results.
     metrics : CascadeMetrics, optional
@@ -125,7 +123,6 @@ class CascadeAnswerer:
 
         Parameters
         ----------
-        query : QueryEvent
         workload : str
             A configured one.
         headers : mapping of str to str, optional
@@ -251,7 +248,6 @@ class _Asking:
 
         Parameters
         ----------
-        role : str
         may_give_up : bool
             Whether the query can do without the answer, so that it queues no longer than one call may take.
         begun : str

@@ -56,8 +56,6 @@ class Asked:
 
     Parameters
     ----------
-    run : ModelRun
-    end : RunEnd
     invalid : bool
         Whether it failed by what was asked or answered: a valid answer may follow if it is asked otherwise.
     marks : tuple of TokenMark
@@ -174,8 +172,6 @@ class QueryCascade:
 
     Parameters
     ----------
-    query : QueryEvent
-    workload : WorkloadSettings
     large_outage : str
         What to do with a valid small answer while the large server is down.
 
@@ -248,7 +244,6 @@ class QueryCascade:
 
         Parameters
         ----------
-        asked : Asked
         version : CalibrationVersion or None
             In force now.
         now : datetime
@@ -308,7 +303,6 @@ class QueryCascade:
         ----------
         served : str
             Whose answer; as :meth:`next_step` says.
-        costs : ModelCosts
         routed_by : str
             The router's instance id.
 

@@ -44,11 +44,8 @@ def parse_answer(
 
     Parameters
     ----------
-    model : str
-    reply : Reply
     fields : sequence of str
         The workload's fields.
-    latency_s : float
     with_margins : bool
         Whether the run says how sure the model was of each field, where it is known where the tokens stand.
     """
@@ -96,7 +93,6 @@ def read_entities(text: str, fields: Sequence[str]) -> EntityAnswer:
 
     Parameters
     ----------
-    text : str
     fields : sequence of str
         The workload's fields.
 

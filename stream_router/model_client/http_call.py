@@ -53,8 +53,6 @@ class ModelConnection:
 
     Parameters
     ----------
-    endpoint : ModelEndpoint
-    max_connections : int
     max_tokens : int
         Of a reply; bounds its size.
     """

@@ -85,14 +85,12 @@ class _Attempts:
 
     Parameters
     ----------
-    began_s : float
     successes : int
         Of the server when the first attempt began; -1 before.
     failed, overloaded : int
         Attempts that may be the query's fault, and those that ended by overload.
     delivered : bool
         Whether the server saw any of them.
-    last : TransientError, optional
     at_server_s : float
         Time of the attempts and of the pauses between them; neither the queue nor an outage is the query's.
     """
@@ -121,14 +119,10 @@ class ModelClient:
 
     Parameters
     ----------
-    name : ServerName
-    endpoint : ModelEndpoint
     probe : ModelRequest
         The smallest completion.
     max_tokens : int
         Of a reply; bounds its size.
-    clock : Clock
-    metrics : ModelCallMetrics, optional
     limit : ConcurrencyLimit, optional
         By default one up to the endpoint's ``max_concurrency``.
     """
@@ -240,7 +234,6 @@ class ModelClient:
 
         Parameters
         ----------
-        request : ModelRequest
         headers : mapping, optional
             Trace context to pass on.
         earlier_rounds : int

@@ -26,7 +26,6 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
 
     Parameters
     ----------
-    body : bytes
     signal : UncertaintySignal
         How u is measured.
 

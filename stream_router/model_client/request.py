@@ -43,8 +43,6 @@ def build_request(
 
     Parameters
     ----------
-    workload : WorkloadSettings
-    endpoint : ModelEndpoint
     text : str
         Replaces ``{text}`` in the prompt, literally: prompts hold JSON braces.
     begun : str

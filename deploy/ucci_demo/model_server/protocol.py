@@ -220,10 +220,8 @@ class EventStream:
 
     Parameters
     ----------
-    asked : Asked
     generated : Generated
         Without its tokens, which come one by one.
-    texts : TokenTexts
     """
 
     def __init__(self, asked: Asked, generated: Generated, texts: TokenTexts) -> None:

@@ -38,7 +38,6 @@ class Lever:
     ----------
     used : float
         Share of the large calls that went on from a small answer.
-    saved : Saved
     status : HandoffStatus
         What the service itself says of it at the end.
     """
@@ -56,7 +55,6 @@ class Levers:
     ----------
     whole_calls : mapping of str to QueryCost
         The service's mean cost of a query in each phase, had it made the same calls whole.
-    handoff : Lever
     """
 
     whole_calls: Mapping[str, QueryCost]

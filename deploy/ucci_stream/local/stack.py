@@ -88,7 +88,6 @@ class Stack:
 
     Parameters
     ----------
-    options : StackOptions
     console : Console
         One line is printed for each part that is ready.
     """

@@ -38,14 +38,12 @@ class Traces:
     ----------
     results : list of RoutedEvent
         In the order of their topic; the first one is what the join keeps.
-    feedback : list of Said
     examples : list of LabelledExample
         What the join has sent to the fit.
     is_open : bool
         Whether people are asked for its label at this moment.
     version : CalibrationVersion or None
         That decided, where the history still has it.
-    status : WorkloadStatus or None
     letters : list of Letter
         Records of this query that were set aside.
     """

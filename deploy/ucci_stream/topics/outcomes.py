@@ -88,7 +88,6 @@ class Follower:
 
         Parameters
         ----------
-        query_ids : set of str
         timeout_s : float
             Ends the wait, counted anew from each outcome.
         read : callable
@@ -159,8 +158,6 @@ def follow(
 
     Parameters
     ----------
-    settings : Settings
-    topics : sequence of Topic
     last : int
         Start so many records before the end of each partition.
     group_id : str, optional
@@ -224,7 +221,6 @@ def results(settings: Settings, last: int, *, endless: bool) -> Iterator[RoutedE
 
     Parameters
     ----------
-    settings : Settings
     last : int
         Of the past, at most so many of each partition.
     endless : bool
@@ -280,8 +276,6 @@ def sent_and_followed(
 
     Parameters
     ----------
-    settings : Settings
-    send : callable
     wanted : Wanted or None
         With None it does not wait.
     timeout_s : float
