@@ -107,10 +107,8 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 	$(BIN)/python -m benchmarks.recorded.levers
 	$(BIN)/python -m benchmarks.handoff --queries 1000 --seed 17
 	$(BIN)/python -m benchmarks.handoff.choice
-	$(BIN)/python -m benchmarks.early_stop --queries 2000 --seed 17
 	$(DRIFT) --seeds $$(seq 111 120) --policies plain frontier ours-no-margin --out docs/results/drift
 	$(DRIFT) --seeds $$(seq 131 140) --policies ours --out docs/results/drift-current
-	$(DRIFT) --seeds 501 502 503 --policies levers static+0.005 static+0.012 --out docs/results/drift-levers
 	$(DRIFT) --families ablations --seeds $$(seq 151 160) --policies ablations --out docs/results/ablations
 	$(DRIFT) --families messy --seeds $$(seq 141 150) --queries 60000 --policies ours --out docs/results/messy
 	$(DRIFT).budget --queries 40000 --seeds 521 522 --late 0 2 --out docs/results/budget

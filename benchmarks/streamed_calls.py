@@ -1,8 +1,7 @@
-"""What streaming costs the router: CPU time a query with whole replies, with streams, and with streams that it stops.
+"""What streaming costs the router: CPU time a query with whole replies, and with streams.
 
 One fake server, in a process of its own, gives every answer in half a second: whole at its end, or a token at a time,
-as servers do. The router keeps some queries and escalates others (two calls); ratios are those of a way and its like
-without streams, within a round, and the median of rounds counts.
+as servers do. The router keeps all queries; the ratio is within a round, and the median of rounds counts.
 
     python -m benchmarks.streamed_calls --json streamed_calls.json
 """
@@ -12,11 +11,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import math
 import statistics
 import subprocess
 import sys
-from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +22,6 @@ import structlog
 
 from benchmarks.model_calls import TOKENS, FakeModel, KeepAll, cpu_s, reply_body
 from benchmarks.results_json import tell
-from schemas.calibration import CalibrationVersion
-from schemas.draws import uniform
-from schemas.early_stop import EarlyStop
 from schemas.query import QueryEvent
 from schemas.settings import Settings
 from stream_router.cascade.answerer import CascadeAnswerer
@@ -35,31 +30,11 @@ from ucci_runtime.process import SystemClock
 IN_FLIGHT = 50
 SERVICE_S = 0.5
 ROUNDS, QUERIES = 5, 500
-MARGIN = 0.97 - 0.02
-"""Of every token of the fake answers."""
-
-KEEPS, ESCALATES = 1.0, (1.0 - MARGIN) / 2.0
-"""Thresholds on u: above every answer's, and half of it, so that a call is stopped half way."""
-
 _TEXT = "canon 5d mark iv with the 70-200 at f2.8 and 1/250, iso 400, shot in the evening"
 _STREAMS = b'"stream":true'
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How queries are answered: by which threshold, and whether early stop is on, which streams small calls."""
-
-    threshold: float
-    streams: bool
-
-
-WAYS = {
-    "kept": Way(KEEPS, streams=False),
-    "kept, streamed": Way(KEEPS, streams=True),
-    "escalated": Way(ESCALATES, streams=False),
-    "escalated, stopped": Way(ESCALATES, streams=True),
-}
-LIKE = {"kept, streamed": "kept", "escalated, stopped": "escalated"}
+WAYS = {"whole": False, "streamed": True}
 
 
 def events() -> list[bytes]:
@@ -128,39 +103,24 @@ async def serve() -> None:
     await server.serve_forever()
 
 
-class Deciding(KeepAll):
-    """A calibration with one threshold, under which small calls may be stopped."""
-
-    def __init__(self, threshold: float) -> None:
-        super().__init__()
-        plan = EarlyStop(longest=TOKENS, full_share=0.2)
-        content = self._version.model_dump(exclude={"digest"})
-        self._version = CalibrationVersion.sealed(
-            **content | {"uncertainty_threshold": threshold, "threshold": 0.8 * threshold, "early_stop": plan}
-        )
-
-
 def settings_for(base_url: str, *, streams: bool) -> Settings:
     """Return settings with one workload whose models are both at this URL."""
     endpoint = {"base_url": base_url, "timeout_s": 60.0, "max_concurrency": 2 * IN_FLIGHT}
     fields = ["camera", "lens", "aperture", "shutter_speed", "iso", "focal_length"]
-    photo = {"prompt": "Query: {text}", "fields": fields, "target": {"micro_f1": 0.9}, "early_stop": streams}
+    photo = {"prompt": "Query: {text}", "fields": fields, "target": {"micro_f1": 0.9}, "field_margins": streams}
     models = {"small": endpoint | {"model": "small"}, "large": endpoint | {"model": "large"}}
     return Settings.model_validate({"workloads": {"photo": photo | models | {"cost": {"small": 1.0, "large": 3.0}}}})
 
 
-async def cpu_us(base_url: str, way: Way) -> float:
+async def cpu_us(base_url: str, *, streams: bool) -> float:
     """Return the router's CPU microseconds a query; its connections are open and its limits learnt before."""
-    answerer = CascadeAnswerer(
-        settings_for(base_url, streams=way.streams), Deciding(way.threshold), SystemClock(), "bench"
-    )
+    answerer = CascadeAnswerer(settings_for(base_url, streams=streams), KeepAll(), SystemClock(), "bench")
     await answerer.start()
-    ids = iter([name for n in range(20 * QUERIES) if uniform(name := f"q-{n}", "photo") >= 0.2])
+    ids = map("q-{}".format, count())
 
     async def worker(queries: int) -> None:
         for _ in range(queries):
-            routed = await answerer.answer(QueryEvent(query_id=next(ids), text=_TEXT), "photo")
-            assert routed.stopped is (way == WAYS["escalated, stopped"])
+            await answerer.answer(QueryEvent(query_id=next(ids), text=_TEXT), "photo")
 
     try:
         await asyncio.gather(*(worker(3) for _ in range(IN_FLIGHT)))
@@ -180,19 +140,18 @@ def measure() -> dict[str, Any]:
             assert server.stdout is not None
             base_url = f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
             for _ in range(ROUNDS):
-                rounds.append({name: asyncio.run(cpu_us(base_url, way)) for name, way in WAYS.items()})
+                rounds.append({name: asyncio.run(cpu_us(base_url, streams=streams)) for name, streams in WAYS.items()})
                 print(json.dumps(rounds[-1]), file=sys.stderr)
         finally:
             server.kill()
-    ratios = {name: statistics.median(one[name] / one[like] for one in rounds) for name, like in LIKE.items()}
-    assert all(map(math.isfinite, ratios.values()))
+    ratio = statistics.median(one["streamed"] / one["whole"] for one in rounds)
     medians = {name: statistics.median(one[name] for one in rounds) for name in WAYS}
-    return {"in_flight": IN_FLIGHT, "tokens": TOKENS, "rounds": rounds, "median_cpu_us": medians, "ratio": ratios}
+    return {"in_flight": IN_FLIGHT, "tokens": TOKENS, "rounds": rounds, "median_cpu_us": medians, "ratio": ratio}
 
 
 def main() -> None:
     """Measure and write JSON."""
-    parser = argparse.ArgumentParser(description="What streaming, and stopping streams, costs the router.")
+    parser = argparse.ArgumentParser(description="What streaming costs the router.")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     parser.add_argument("--serve", action="store_true", help="be the fake server instead")
     options = parser.parse_args()

@@ -32,9 +32,6 @@ class Basis(Part):
     ----------
     prompt : str
         The first 16 hex characters of the prompt's SHA-256.
-    fields : tuple of str
-    api, decoding, uncertainty : str
-    max_tokens : int
     small_model, large_model : str
         As their servers know them.
     """
@@ -65,8 +62,6 @@ def basis_of(prompt: str, fields: tuple[str, ...], form: tuple[str, str, str, in
 
     Parameters
     ----------
-    prompt : str
-    fields : tuple of str
     form : tuple
         ``api``, ``decoding``, ``uncertainty`` and ``max_tokens``.
     models : tuple

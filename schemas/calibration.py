@@ -22,7 +22,6 @@ from schemas.basis import Basis
 from schemas.canonical import digest
 from schemas.costs import CostRate, ModelCosts, Price
 from schemas.draws import uniform
-from schemas.early_stop import EarlyStop, full_share
 from schemas.event import (
     DEFAULT_SIGNAL,
     Count,
@@ -256,7 +255,6 @@ class TargetStanding(Part):
         Share of queries that the large model would answer without the cap.
     fields : dict
         micro-F1 of each field with a target of its own, with the interval of ``micro_f1``.
-    budget : BudgetStanding or None
     """
 
     binds: str | None = None
@@ -289,10 +287,8 @@ class Evidence(Part):
         Estimate at the chosen threshold; ``lower`` is the bound that the choice rests on.
     escalation_rate : float or None
         Expected share of queries with u above the threshold.
-    expected_cost : CostRate or None
     best_micro_f1 : float or None
         The highest estimate that any threshold reaches, given when the target is infeasible.
-    drift_state : str or None
     details : dict
         Further numbers by name, for people and plots.
     standing : TargetStanding or None
@@ -341,8 +337,6 @@ class CalibrationVersion(Event):
 
     ``basis`` is what the answers behind the version rest on: prompt, fields, models. Routers with another one refuse
     it. In records of earlier releases it is absent.
-    ``early_stop`` says when routers that are configured to may stop small calls, and which share of queries runs in
-    full. It is absent where that is not configured, and until lengths of answers are known.
 
     Where routers have a key, ``signature`` says that the fit has published it: the lower-case hex HMAC-SHA256 of the
     object without it and ``digest`` in RFC 8785 canonical JSON.
@@ -372,7 +366,6 @@ class CalibrationVersion(Event):
     parent_version: Count | None = None
     handoff: Handoff | None = None
     basis: Basis | None = None
-    early_stop: EarlyStop | None = None
     holds: Annotated[Holds, Field(exclude_if=_is_absent)] = Field(default_factory=dict)
     signature: str = ""
     digest: str = ""
@@ -391,16 +384,13 @@ class CalibrationVersion(Event):
             raise ValueError(f"map: needs at least one knot in state {self.state}")
         if self.exploration_probability > min(self.label_probability_kept, self.label_probability_escalated):
             raise ValueError("exploration_probability: must not exceed the label probabilities")
-        most = max(self.label_probability_kept, self.label_probability_escalated)
-        if self.early_stop is not None and self.early_stop.full_share < most:
-            raise ValueError("early_stop.full_share: must not lie below a label probability")
         return self
 
     @model_serializer(mode="wrap")
     def _as_sealed(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what an earlier release did not know, or its digest would no longer fit."""
         fields: dict[str, Any] = dump(self)
-        for later in ("audit_probability", "handoff", "basis", "early_stop", "signature"):
+        for later in ("audit_probability", "handoff", "basis", "signature"):
             if later not in self.model_fields_set:
                 fields.pop(later, None)
         return fields
@@ -448,7 +438,6 @@ class CalibrationVersion(Event):
         ----------
         uncertainty : float or None
             u, in [0, 1]; None when the small model failed, which always escalates.
-        query_id : str
 
         Returns
         -------
@@ -482,16 +471,6 @@ class CalibrationVersion(Event):
             large_probability=self.exploration_probability if reason in ("exploration", "kept") else 1.0,
         )
 
-    def decide_stopped(self) -> Decision:
-        """Return the decision on a query whose small call was stopped early: it escalates, and u is unknown."""
-        return Decision(
-            escalated=True,
-            reason="infeasible" if self.state == "infeasible" else "threshold",
-            threshold=self.threshold,
-            calibration_version=self.version,
-            large_probability=1.0,
-        )
-
     def decide_many(self, uncertainty: NDArray[np.float64], draws: NDArray[np.float64] | None = None) -> Decisions:
         """Decide for many queries at once, as :meth:`decide` does for one.
 
@@ -502,10 +481,6 @@ class CalibrationVersion(Event):
         draws : ndarray, shape (queries,), optional
             :func:`schemas.draws.uniform` of each query's id and the workload's name, by which queries are explored.
             None: no query is.
-
-        Returns
-        -------
-        Decisions
 
         Raises
         ------
@@ -546,26 +521,22 @@ class CalibrationVersion(Event):
         Exploration is drawn inside the label draw (the same hash), so explored queries are always labelled, and their
         marginal probability given u is that of the kept side: while an audit is open, trusted people are asked for
         them all. Above the threshold an audit is drawn by another hash, which adds to the probability of a label.
-        Where calls may be stopped early, audits are drawn among the queries that run in full, as labels are: equally
-        often whether or not the call could have been stopped, so that propensities still depend on u alone.
 
         Returns
         -------
         LabelRequest
             ``probability`` is that of being labelled for any reason, given u.
         """
-        share, number = full_share(self.early_stop), uniform(query_id, self.workload)
         audit = self.audit_probability if decision.reason in ("threshold", "infeasible") else 0.0
-        audit = min(1.0, audit / share)
-        audited = audit > 0.0 and number < share and uniform(query_id, _AUDIT_SALT + self.workload) < audit
+        audited = audit > 0.0 and uniform(query_id, _AUDIT_SALT + self.workload) < audit
         if decision.reason == "cold_start":
             probability = max(self.label_probability_kept, self.label_probability_escalated)
         elif decision.reason in ("kept", "exploration"):
             probability = self.label_probability_kept
         else:
             probability = self.label_probability_escalated
-        requested = audited or number < probability
-        probability += (share - probability) * audit
+        requested = audited or uniform(query_id, self.workload) < probability
+        probability += (1.0 - probability) * audit
         reason: LabelReason | None = None
         if requested:
             explored = decision.reason == "exploration"

@@ -117,22 +117,16 @@ class CostRate(Part):
     large_only: NonNegative
 
 
-def query_cost(
-    costs: ModelCosts, *, escalated: bool, small: TokenUse, large: Sequence[TokenUse], again: TokenUse | None = None
-) -> QueryCost:
+def query_cost(costs: ModelCosts, *, escalated: bool, small: TokenUse, large: Sequence[TokenUse]) -> QueryCost:
     """Return both costs of one query.
 
     Parameters
     ----------
-    costs : ModelCosts
-    escalated : bool
     small : TokenUse
         Of the small call.
     large : sequence of TokenUse
         Of each call of the large model, that which was to be served first; more than one where it was asked again
         without handoff, or alone, to compare.
-    again : TokenUse, optional
-        Of a second small call: the first was stopped early, and the large model gave no answer.
 
     Examples
     --------
@@ -143,8 +137,6 @@ def query_cost(
     QueryCost(sequential=215.0, paper=135.0)
     """
     first, paid = costs.of_small(small), [costs.of_large(used) for used in large]
-    if again is not None:
-        first += costs.of_small(again)
     return QueryCost(sequential=first + sum(paid), paper=paid[0] if escalated and paid else first)
 
 

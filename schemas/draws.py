@@ -18,7 +18,6 @@ def uniform(query_id: str, salt: str) -> float:
 
     Parameters
     ----------
-    query_id : str
     salt : str
         Keeps the draws of different workloads independent; its first 64 UTF-8 bytes count.
 

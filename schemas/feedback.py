@@ -36,7 +36,6 @@ class FeedbackEvent(Event):
 
     Parameters
     ----------
-    query_id : str
     entities : dict or None
         The gold entities; null when the labeler skipped the query. Required, so that a forgotten field is not
         read as a skip.

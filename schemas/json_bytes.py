@@ -68,11 +68,6 @@ def parsed(raw: bytes) -> Any:
 def validated(validator: Validator, raw: bytes) -> Any:
     """Return what a validator makes of JSON.
 
-    Parameters
-    ----------
-    validator : Validator
-    raw : bytes
-
     Raises
     ------
     pydantic.ValidationError

@@ -20,7 +20,6 @@ class LabelRequested(Event):
     ----------
     query_id : str
         What the feedback must name.
-    workload : str
     text : str
         The query.
     entities : dict

@@ -149,7 +149,6 @@ class LabelledExample(Event):
 
         Parameters
         ----------
-        routed : RoutedEvent
         feedback : FeedbackEvent
             Skipped or retracted feedback gives an example with ``retracted`` true.
         fields : iterable of str, optional
@@ -213,7 +212,6 @@ class LabelledExample(Event):
 
         Parameters
         ----------
-        routed : RoutedEvent
         feedback : FeedbackEvent
             Of which the example was made.
         fields : collection of str

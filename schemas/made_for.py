@@ -35,7 +35,6 @@ class Misfit(NamedTuple):
 
     Parameters
     ----------
-    reason : str
     problem : str
         What the version was made for, and what is configured.
     differing : tuple of str
@@ -59,7 +58,6 @@ def misfit(version: CalibrationVersion, wanted: MadeFor) -> Misfit | None:
 
     Parameters
     ----------
-    version : CalibrationVersion
     wanted : MadeFor
         As configured.
     """

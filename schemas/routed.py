@@ -11,7 +11,6 @@ from pydantic import Field, model_validator
 
 from schemas.basis import BasisMark
 from schemas.costs import QueryCost
-from schemas.early_stop import QueryEarlyStop
 from schemas.entities import Entities
 from schemas.event import (
     DEFAULT_SIGNAL,
@@ -76,8 +75,7 @@ class Decision(Part):
         One of ``threshold``, ``exploration``, ``cold_start``, ``infeasible``, ``small_failed``, ``kept``,
         ``degraded``.
     uncertainty : float or None
-        u of the small model's answer, in [0, 1], as the result's ``signal`` measures it; null when the small model
-        failed, and when its call was stopped early.
+        u of the small model's answer, in [0, 1], as the result's ``signal`` measures it; null when it failed.
     error_probability : float or None
         g(u) of the version in force.
     threshold : float or None
@@ -85,8 +83,7 @@ class Decision(Part):
     calibration_version : int or None
         Null before the first version.
     large_probability : float
-        The propensity: probability, under the policy in force, that the large model ran for this query; of a query
-        drawn to run in full although its call could have been stopped, given that draw, inside which exploration lies.
+        The propensity: probability, under the policy in force, that the large model ran for this query.
     trial : TrialDecision or None
         While a version is on trial. Where it was acted on, everything else here is that version's.
     """
@@ -193,9 +190,6 @@ class RoutedEvent(Event):
         Null where nothing is handed over: not configured, or switched off in the version that decided.
     basis : str or None
         Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
-    early_stop : QueryEarlyStop or None
-        Null where the small model's call could not be stopped. The run of a stopped call is not ``valid``, has no
-        ``error``, and ``finish_reason`` ``early_stop``.
     """
 
     sent_by_others: ClassVar[bool] = False
@@ -216,12 +210,6 @@ class RoutedEvent(Event):
     signal: SignalName = DEFAULT_SIGNAL
     handoff: QueryHandoff | None = None
     basis: BasisMark | None = None
-    early_stop: QueryEarlyStop | None = None
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the small model's call was stopped early, so that u is unknown."""
-        return self.early_stop is not None and self.early_stop.stopped
 
     @property
     def large_alone(self) -> ModelRun | None:

@@ -30,7 +30,6 @@ from schemas.calibration import Signal, Target, TargetShare
 from schemas.canonical import digest
 from schemas.costs import ModelCosts
 from schemas.detectors import DEFAULT_DETECTORS, DetectorName, RiverArguments, RiverName
-from schemas.early_stop import FullShare
 from schemas.event import DEFAULT_SIGNAL, MAX_NAME_CHARS, SignalKind
 from schemas.handoff import Granularity, Handoff
 from schemas.schema_registry import checked_registry, schema_id
@@ -644,30 +643,6 @@ class HandoffSettings(Section):
         return Handoff(margin=self.margin, granularity=self.granularity)
 
 
-class EarlyStopSettings(Section):
-    """``[workloads.NAME.early_stop]``: small calls end as soon as their answers must become too uncertain to be kept.
-
-    Parameters
-    ----------
-    full_share : float
-        Share of queries whose small call always runs in full, so that their u is known. Labels and explored queries are
-        drawn among them: at least the larger label probability.
-    length_quantile : float
-        A call is stopped on the assumption that its answer is no longer than this quantile of answers. A lower one
-        stops earlier; of the longer answers, some escalate that need not.
-    """
-
-    full_share: FullShare = 0.2
-    length_quantile: Annotated[Number, Field(gt=0.0, le=1.0)] = 0.9
-
-
-def _early_stop_table(value: object) -> object:
-    """Read true as a table of defaults, and false as none."""
-    if isinstance(value, bool):
-        return EarlyStopSettings() if value else None
-    return value
-
-
 class WorkloadSettings(Section):
     """``[workloads.NAME]``: what one kind of query asks for, of which models, and what is promised.
 
@@ -711,12 +686,9 @@ class WorkloadSettings(Section):
         Has the large model go on from the part of an answer that the small one was certain of, instead of beginning
         anew. Small calls are streamed then. Versions and labels made under another handoff do not count: after a change
         the workload starts cold. Needs ``decoding = "free"``.
-    early_stop : table or bool, optional
-        Has small calls streamed, and stopped as soon as u must end above the threshold; ``true`` takes the defaults of
-        the table.
     field_margins : bool
-        Has small calls streamed, as ``handoff`` and ``early_stop`` do, so that results say how sure the small model was
-        of each field. Streaming costs the router about three times the CPU time.
+        Has small calls streamed, as ``handoff`` does, so that results say how sure the small model was of each field.
+        Streaming costs the router about three times the CPU time.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -736,7 +708,6 @@ class WorkloadSettings(Section):
     river: dict[RiverName, RiverArguments] = Field(default_factory=dict)
     calibration_map: Literal["isotonic", "platt"] = "isotonic"
     handoff: HandoffSettings | None = None
-    early_stop: Annotated[EarlyStopSettings | None, BeforeValidator(_early_stop_table)] = None
     field_margins: bool = False
 
     @field_validator("prompt")
@@ -775,19 +746,6 @@ class WorkloadSettings(Section):
             raise ValueError(
                 'handoff needs decoding = "free": with json_schema the server would force a whole new object behind '
                 "the part that is handed over; leave handoff out, or decode freely"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _may_stop_early(self) -> Self:
-        stop, sampling = self.early_stop, self.sampling
-        if stop is None:
-            return self
-        most = max(sampling.label_probability_kept, sampling.label_probability_escalated)
-        if stop.full_share < most:
-            raise ValueError(
-                f"early_stop.full_share {stop.full_share} is below a label probability ({most}): labels are drawn "
-                "among the queries that run in full; raise it or lower the label probability"
             )
         return self
 

@@ -60,7 +60,6 @@ class Reread(NamedTuple):
 
         Parameters
         ----------
-        running : Settings
         found : Settings
             Of the file as it is now.
         parts : collection of str
@@ -117,7 +116,6 @@ def running_settings(settings: Settings, parts: Collection[str]) -> dict[str, st
 
     Parameters
     ----------
-    settings : Settings
     parts : collection of str
         As for :meth:`Reread.of`.
 

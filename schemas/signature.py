@@ -38,7 +38,6 @@ def signature_fault(document: Mapping[str, Any], keys: Sequence[bytes]) -> Signa
     ----------
     document : mapping
         The version as it came, fields of a later contract included.
-    keys : sequence of bytes
     """
     given = document.get(SIGNATURE_FIELD)
     if not given:

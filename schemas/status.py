@@ -21,7 +21,6 @@ from schemas.event import (
     Many,
     Members,
     NonNegative,
-    Ordinal,
     Part,
     Probability,
     Real,
@@ -91,7 +90,6 @@ class LabelerCounts(Part):
     unanimous, confirmed : int
         Answers to queries on which both models agreed, and those equal to the models' answer. A person who often
         contradicts two models that agree is likely to err, unless both models fail alike.
-    last_at : datetime or None
     """
 
     labels: Count = 0
@@ -337,32 +335,6 @@ class HandoffStatus(Part):
     micro_f1_loss: Interval | None = None
 
 
-class EarlyStopStatus(Part):
-    """What stopping small calls early does.
-
-    Parameters
-    ----------
-    longest : int or None
-        Tokens that an answer is expected to have at most, as the version in force says; null while nothing is stopped.
-    full_share : float
-        Share of queries that run in full.
-    stopped_share : float or None
-        Of recent queries, those whose small call was stopped.
-    needless_share : float or None
-        Of recent queries, those that escalated only since they were stopped: the estimate by those that ran in full.
-    overtaken, repeated : int
-        Calls stopped by a threshold that had risen by the time that this was known; and those asked again in full, as
-        the large model gave no answer.
-    """
-
-    longest: Ordinal | None = None
-    full_share: Probability
-    stopped_share: Probability | None = None
-    needless_share: Probability | None = None
-    overtaken: Count = 0
-    repeated: Count = 0
-
-
 class WorkloadStatus(Event):
     """How one workload keeps its promise, in one word, one sentence and numbers (key: workload).
 
@@ -402,7 +374,6 @@ class WorkloadStatus(Event):
     outage: OutageStatus | None = None
     commands: Many[CommandOutcome] = ()
     handoff: HandoffStatus | None = None
-    early_stop: EarlyStopStatus | None = None
     standing: Annotated[TargetStanding | None, Field(exclude_if=lambda standing: standing is None)] = None
 
     @classmethod

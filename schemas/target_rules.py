@@ -33,12 +33,10 @@ def impossibilities(
 
     Parameters
     ----------
-    target : Target
     fields : sequence of str
         The workload's.
     cost : ModelCosts or None
         As configured.
-    exploration_probability : float
     """
     unknown = [name for name in target.fields if name not in fields]
     if unknown:

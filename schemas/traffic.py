@@ -49,7 +49,6 @@ class VersionTraffic(Part):
     count, pairs, agreeing, pairs_explored : tuple of int
         Parallel to ``cell``: queries with u, queries where both models answered validly, those of them with equal
         answers, and those of the pairs that exploration (or cold start) drew rather than the threshold.
-    escalated, explored, small_failed, degraded, labels_requested, small_calls, large_calls : int
     cost_sequential, cost_paper : float
         Sums, in the unit of the configured prices.
     small_latency_s, large_latency_s : float
@@ -70,18 +69,6 @@ class VersionTraffic(Part):
         Of large calls that gave no valid answer under a handoff; they are among the large model's.
     basis : str or None
         Mark of what the answers rest on: prompt, fields, models. Null in records of earlier releases.
-    spared : tuple of int
-        Parallel to ``cell``, or empty: of the queries with u, those whose small call would have been stopped early, had
-        they not been drawn to run in full. The u of the stopped ones is distributed like theirs.
-    stopped, spared_failed : int
-        Small calls stopped early; and those that would have been, ran in full, and failed.
-    spared_kept : int
-        Spared queries whose u turned out not to lie above the threshold: stopped ones like them escalate needlessly.
-    overtaken, repeated : int
-        Stopped calls whose threshold had risen above what they were stopped by; and those asked again in full.
-    length, lengths : tuple of int
-        Tokens of small answers that ran in full, increasing, long ones rounded up; and how many answers had so many.
-        While calls can be stopped, of the queries that are drawn to run in full alone.
     """
 
     calibration_version: Count | None
@@ -116,14 +103,6 @@ class VersionTraffic(Part):
     lost_tokens: Count = 0
     lost_prompt_tokens: Count = 0
     basis: BasisMark | None = None
-    spared: _Counts = ()
-    stopped: Count = 0
-    spared_failed: Count = 0
-    spared_kept: Count = 0
-    overtaken: Count = 0
-    repeated: Count = 0
-    length: _Counts = ()
-    lengths: _Counts = ()
 
     @model_validator(mode="after")
     def _parallel(self) -> Self:
@@ -138,10 +117,6 @@ class VersionTraffic(Part):
             raise ValueError("cell, count, pairs, agreeing and pairs_explored must have equal lengths")
         if any(b <= a for a, b in pairwise(self.cell)):
             raise ValueError("cell: must be strictly increasing")
-        if len(self.length) != len(self.lengths) or len(self.spared) not in (0, len(self.cell)):
-            raise ValueError("length and lengths must have equal lengths, and spared that of cell, or none")
-        if any(spared > count for spared, count in zip(self.spared, self.count, strict=False)):
-            raise ValueError("spared: must not exceed count")
         for count, pairs, agreeing in zip(self.count, self.pairs, self.agreeing, strict=True):
             if not agreeing <= pairs <= count:
                 raise ValueError(f"agreeing {agreeing} <= pairs {pairs} <= count {count} does not hold")

@@ -20,7 +20,6 @@ def framed(schema_id: int, value: bytes) -> bytes:
     ----------
     schema_id : int
         As the registry numbers the schema, from 0 to ``MAX_SCHEMA_ID``.
-    value : bytes
 
     Examples
     --------

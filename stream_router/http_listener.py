@@ -63,10 +63,8 @@ class HttpListener:
 
     Parameters
     ----------
-    app : Application
     host, port : str, int
         Port 0 takes a free one; see :attr:`port`.
-    bounds : Bounds
     """
 
     def __init__(self, app: web.Application, host: str, port: int, bounds: Bounds) -> None:

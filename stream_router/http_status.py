@@ -36,7 +36,6 @@ class StatusRoutes:
         Returns the status as of now.
     missing : callable
         Returns what is missing for being ready; empty when ready.
-    registry : CollectorRegistry
     health : callable, optional
         Returns whether the process and the broker talk.
     """
@@ -89,7 +88,6 @@ class StatusServer:
         Port 0 takes a free one; see :attr:`port`.
     hosts : RequestHosts
         Names under which requests may come.
-    routes : StatusRoutes
     """
 
     def __init__(self, host: str, port: int, *, hosts: RequestHosts, routes: StatusRoutes) -> None:

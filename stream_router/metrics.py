@@ -133,15 +133,6 @@ SPECS = (
         "Queries that the large model answered without handoff as well, unserved: same, different or failed.",
         ("workload", "outcome"),
     ),
-    MetricSpec(
-        "ucci_router_early_stops_total",
-        "counter",
-        "call",
-        "Small calls whose answers had to become too uncertain to be kept: stopped, or spared (drawn to run in full). "
-        "Of the stopped ones also: overtaken (the threshold had risen meanwhile; they escalate all the same) and "
-        "repeated (asked again in full, as the large model gave no answer).",
-        ("workload", "outcome"),
-    ),
     MetricSpec("ucci_router_in_flight", "gauge", "query", "Queries being answered."),
     MetricSpec("ucci_router_uncommitted", "gauge", "query", "Queries answered and not yet committed."),
     MetricSpec(

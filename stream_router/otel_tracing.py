@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from schemas.early_stop import EARLY_STOP
 from schemas.routed import ModelRun, RoutedEvent
 from stream_router.ports import CallTrace, ModelCall, QueryTrace, Tracing
 from stream_router.trace_context import trace_context
@@ -89,7 +88,7 @@ class _Recorded:
         self._span.set_attribute("gen_ai.usage.output_tokens", run.completion_tokens)
         if run.finish_reason is not None:
             self._span.set_attribute("gen_ai.response.finish_reasons", [run.finish_reason])
-        if not run.valid and run.finish_reason != EARLY_STOP:
+        if not run.valid:
             self.failed("invalid_answer", run.error or "no valid answer")
 
     def failed(self, reason: str, error: str) -> None:
@@ -101,12 +100,7 @@ class _Recorded:
 
 
 class OpenTelemetry:
-    """A span a query and one a model, in the trace that the query's headers belong to.
-
-    Parameters
-    ----------
-    provider : TracerProvider
-    """
+    """A span a query and one a model, in the trace that the query's headers belong to."""
 
     def __init__(self, provider: TracerProvider) -> None:
         from opentelemetry.context import Context

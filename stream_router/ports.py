@@ -79,42 +79,20 @@ class TokenMark(NamedTuple):
     margin: float
 
 
-class StopPoint(NamedTuple):
-    """Where a streamed answer has shown that its u must end above a threshold.
-
-    Parameters
-    ----------
-    tokens, characters : int
-        Of the answer up to there.
-    uncertainty_least : float
-        What u is at least, if the answer is no longer than expected, in [0, 1].
-    """
-
-    tokens: int
-    characters: int
-    uncertainty_least: float
-
-
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What a model said.
 
     Parameters
     ----------
-    text : str
     finish_reason : str or None
         ``stop`` is a whole answer; ``length`` and ``abort`` are cut ones, though the status is 200.
-    completion_tokens : int
     uncertainty : float or None
         u in [0, 1]; None when no token carries probabilities.
     prompt_tokens : int
         Read by the model; 0 where the server does not count them.
     marks : tuple of TokenMark
         Of the tokens, in order; of a streamed reply alone. Tokens that came together share one start.
-    stop : StopPoint or None
-        Where the call could be stopped early, and the answer gave cause to.
-    stopped : bool
-        Whether it was: the text is the answer's beginning, and u is unknown.
     """
 
     text: str
@@ -123,8 +101,6 @@ class Reply:
     uncertainty: float | None
     prompt_tokens: int = 0
     marks: tuple[TokenMark, ...] = ()
-    stop: StopPoint | None = None
-    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +132,6 @@ class CascadeMetrics(ModelCallMetrics, Protocol):
 
     def compared(self, workload: str, outcome: str) -> None:
         """Count one query that the large model answered alone as well: ``same``, ``different`` or ``failed``."""
-        ...
-
-    def stopped_early(self, workload: str, outcome: str) -> None:
-        """Count one small call that gave cause to stop: ``stopped``, ``overtaken``, ``repeated`` or ``spared``."""
         ...
 
 

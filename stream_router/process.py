@@ -135,8 +135,6 @@ def taken_over(
         As the service runs, and of the file.
     tables : sequence of str
         What the service goes by.
-    answerer : RunningAnswerer
-    active : ActiveVersions
 
     Raises
     ------
@@ -179,8 +177,6 @@ async def await_topics(
     ----------
     check : callable
         Blocks.
-    ending : asyncio.Event
-    clock : Clock
     note : callable
         Called with why no broker answers, and with None once one does.
     """
@@ -209,10 +205,6 @@ def open_feed(
 
     Parameters
     ----------
-    feed : CalibrationFeed
-    broker : Broker
-    checked : CheckedTopics
-    settings : Settings
     owner : (str, str or None)
         The process's instance id, and the directory of its versions.
     """

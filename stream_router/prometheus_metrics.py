@@ -31,10 +31,6 @@ class Metrics(MetricRegistry):
         """Count one comparison of what handing over changes."""
         self.count("handoff_comparisons", workload=workload, outcome=outcome)
 
-    def stopped_early(self, workload: str, outcome: str) -> None:
-        """Count one small call that gave cause to stop; see :class:`~stream_router.ports.CascadeMetrics`."""
-        self.count("early_stops", workload=workload, outcome=outcome)
-
     def model_load(self, workload: str, role: str, health: ModelHealth) -> None:
         """Set the gauges of a server's load."""
         self.gauge("model_overloaded", health.overloaded, workload=workload, role=role)

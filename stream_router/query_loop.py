@@ -33,12 +33,10 @@ class QueryLoop:
 
     Parameters
     ----------
-    answerer : Answerer
     workloads : collection of str
         The configured names.
     default_workload : str, optional
         That of queries which name none.
-    outputs : OutputTopics
     finished : callable
         Takes each outcome; must not block.
     tracing : Tracing

@@ -70,13 +70,10 @@ class Service:
 
     Parameters
     ----------
-    settings : Settings
     connect : Connect
         Makes the broker.
     build_answerer : callable
         See :class:`AnswererFactory`.
-    clock : Clock, optional
-    tracing : Tracing, optional
     """
 
     def __init__(

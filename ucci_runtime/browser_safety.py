@@ -82,7 +82,6 @@ class RequestHosts:
 
         Parameters
         ----------
-        header : str or None
         setting : str
             Which one allows further names.
         """

@@ -17,7 +17,6 @@ def replace_file(path: Path, content: bytes) -> None:
     ----------
     path : Path
         In a directory that exists, and that no other process writes this file in.
-    content : bytes
 
     Raises
     ------

@@ -33,7 +33,6 @@ class HeartbeatThread(Thread):
     ----------
     publisher : Publisher
         The broker's of the name :data:`PUBLISHER`.
-    topic : str
     status : callable
         Returns the status as of now, None to leave this one out; called in this thread.
     closing : threading.Event

@@ -23,7 +23,6 @@ class MetricSpec:
         What one is.
     help : str
         What it counts, and what a rise means.
-    labels : tuple of str
     """
 
     name: str

@@ -14,7 +14,6 @@ class MetricRegistry:
 
     Parameters
     ----------
-    specs : iterable of MetricSpec
     prefix : str
         Of the exposed names; here a metric goes without it and without the ``_total`` of counters.
     buckets : sequence of float

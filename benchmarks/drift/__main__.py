@@ -14,7 +14,6 @@ python -m benchmarks.drift --quick --families messy --policies ours
 python -m benchmarks.drift --families clean messy --policies parts --seeds 101 102 103 --queries 60000
 python -m benchmarks.drift --families ablations --policies ablations --seeds 101 102 103
 python -m benchmarks.drift --seeds 101 102 103 --jobs 2 --out docs/results/drift
-python -m benchmarks.drift --policies levers --seeds 501 502 503 --out docs/results/drift-levers
 python -m benchmarks.drift --families small_abrupt prior --policies ours ucci-router-reselected --seeds 101
 """
 
@@ -35,7 +34,6 @@ from benchmarks.drift.families import SETS as CLEAN_OR_MESSY
 from benchmarks.drift.policies import (
     EXERCISED_BY,
     FRONTIER,
-    LEVERS,
     OURS,
     PLAIN,
     POLICIES,
@@ -53,7 +51,6 @@ SETS = {
     "plain": tuple(PLAIN),
     "parts": (OURS, *WITHOUT),
     "frontier": tuple(FRONTIER),
-    "levers": ("static", OURS, *LEVERS),
 }
 DEFAULT_SETS = ("plain", "parts", "frontier")
 ABLATIONS = "ablations"

@@ -59,7 +59,7 @@ def judge_score(stream: Stream, routed: Routed, best: Oracle) -> JudgeScore:
     """Score one walk."""
     journal = routed.journal or Journal()
     met = expected_micro_f1(stream, routed.served_by_large) - best.reach >= -TOLERANCE
-    paid = routed.small_share + LARGE_COST * routed.large_share * routed.large_ran
+    paid = 1.0 + LARGE_COST * routed.large_ran
     cost = paid.reshape(-1, BLOCK).mean(axis=1)
     begins = [round(change * len(met)) for change in stream.family.changes]
     judged, first = slice(begins[0] if begins else 0, None), None

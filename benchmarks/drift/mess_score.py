@@ -105,7 +105,7 @@ def _lying_at(routed: Routed, numbers: list[int]) -> Floats:
 
 def _moved(stream: Stream, routed: Routed, twin: Routed) -> tuple[float, float, float]:
     quality = [expected_micro_f1(stream, one.served_by_large) for one in (routed, twin)]
-    cost = [mean_cost(one, one.large_ran) for one in (routed, twin)]
+    cost = [mean_cost(one.large_ran) for one in (routed, twin)]
     apart = quality[0] - quality[1]
     return float(apart.mean()), float(np.abs(apart).max()), cost[0] / cost[1] - 1.0
 

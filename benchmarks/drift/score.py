@@ -80,11 +80,11 @@ def score(stream: Stream, routed: Routed, best: Oracle) -> Score:
     oracle_cost = float(best.cost.mean())
     hits = np.where(routed.served_by_large, stream.truth.large, stream.truth.small).sum()
     quiet, false_alarms = before_change(stream, routed.alarms)
-    cost, small = mean_cost(routed, routed.large_ran), routed.small_share
+    cost = mean_cost(routed.large_ran)
     return Score(
         pol=float(met.mean()),
         regret=cost / oracle_cost - 1.0,
-        regret_kept=mean_cost(routed, routed.escalated) / oracle_cost - 1.0,
+        regret_kept=mean_cost(routed.escalated) / oracle_cost - 1.0,
         excess=float(held.mean()),
         realised_excess=float(hits / stream.truth.gold.sum() - best.reach.mean()),
         worst_run=longest_run(~met),
@@ -92,16 +92,16 @@ def score(stream: Stream, routed: Routed, best: Oracle) -> Score:
         versions=len(np.unique(routed.version)),
         escalation_rate=float(routed.escalated.mean()),
         cost=cost,
-        cost_paper=cost - float((small * routed.large_ran).mean()),
+        cost_paper=cost - float(routed.large_ran.mean()),
         false_alarms=false_alarms,
         quiet_queries=quiet,
         delays=delays(stream, routed.alarms),
     )
 
 
-def mean_cost(routed: Routed, large_paid: NDArray[np.bool_]) -> float:
+def mean_cost(large_paid: NDArray[np.bool_]) -> float:
     """Return the mean sequential cost of a query in small calls, of large calls those given, shape (queries,)."""
-    return float(routed.small_share.mean() + LARGE_COST * (routed.large_share * large_paid).mean())
+    return float(1.0 + LARGE_COST * large_paid.mean())
 
 
 def longest_run(missed: NDArray[np.bool_]) -> int:

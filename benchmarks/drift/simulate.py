@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,22 +148,6 @@ class Policy(Protocol):
         """Take in what came meanwhile."""
 
 
-class CallShares(NamedTuple):
-    """What calls cost, as shares of whole ones, shape (queries,) each; the large one holds only where it ran."""
-
-    small: Floats
-    large: Floats
-
-
-@runtime_checkable
-class PricesCalls(Protocol):
-    """What a policy offers besides if not each of its calls costs a whole one."""
-
-    def call_shares(self, traffic: Traffic) -> CallShares:
-        """Return what the calls of one chunk cost under the version in force, before :meth:`Policy.on_traffic`."""
-        ...
-
-
 @dataclass(slots=True)
 class Journal:
     """What a policy says of itself in a messy stream.
@@ -216,8 +200,6 @@ class Routed:
         Whose call gave no answer; where the large one's did not, the small answer is served.
     attempts : ndarray
         At the large server, retries included.
-    small_share, large_share : ndarray
-        What the call costs, as a share of a whole one; the large one's holds only where it ran.
     lying : list of (int, int)
         In a messy stream: standing labels that are not the truth, after so many queries.
     journal : Journal or None
@@ -234,8 +216,6 @@ class Routed:
     small_failed: Bools
     large_failed: Bools
     attempts: Floats
-    small_share: Floats
-    large_share: Floats
     lying: list[tuple[int, int]] = field(default_factory=list)
     journal: Journal | None = None
     alarms: list[Alarm] = field(default_factory=list)
@@ -245,8 +225,7 @@ class Routed:
         """Return columns to fill."""
         none = np.zeros((6, queries), dtype=bool)
         number = np.zeros(queries, dtype=np.int64)
-        whole = np.ones((2, queries))
-        return cls(*none[:4], np.zeros(queries), np.full(queries, np.nan), number, *none[4:], np.zeros(queries), *whole)
+        return cls(*none[:4], np.zeros(queries), np.full(queries, np.nan), number, *none[4:], np.zeros(queries))
 
     @property
     def served_by_large(self) -> Bools:
@@ -299,8 +278,6 @@ def walk(stream: Stream, start: Stream, policy: Policy) -> Routed:
             routed.large_failed[chunk],
             *latencies,
         )
-        if isinstance(policy, PricesCalls):
-            routed.small_share[chunk], routed.large_share[chunk] = policy.call_shares(traffic)
         policy.on_traffic(traffic)
         labelling.ask(first, routed, chunk)
         labelling.deliver(float(stream.at_s[min(first + chunk_queries, len(stream)) - 1]), routed, policy)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.drift import levers
 from benchmarks.drift.families import BY_NAME, FAMILIES
 from benchmarks.drift.oracle import LARGE_COST, TARGET
 from benchmarks.drift.paired import PRICE, Difference, Paired, paired
@@ -53,7 +52,6 @@ def markdown(rows: list[Row], made: dict[str, Any]) -> str:
     clean, messy = [row for row in rows if not is_messy(row)], [row for row in rows if is_messy(row)]
     parts = [
         head,
-        levers.section(clean),
         _overall(clean),
         _demands(clean),
         _families(clean),

@@ -84,7 +84,7 @@ def policy_at_start(entry: Entry, target: float, stream: Stream) -> Policy:
 def _overall(blocks: list[Blocks], oracle: list[Blocks]) -> dict[str, Any]:
     """Return means over all blocks, with the least and largest of the seeds, and the cost over the oracle's."""
     found: dict[str, Any] = {}
-    for name in ("on_target", "expected_on_target", "escalated", "stopped", "sequential", "paper", *_BY_TOKENS):
+    for name in ("on_target", "expected_on_target", "escalated", "sequential", "paper", *_BY_TOKENS):
         values = [float(getattr(one, name).mean()) for one in blocks]
         found[name], found[f"{name}_range"] = float(np.mean(values)), (min(values), max(values))
     for cost, over in (("sequential", "over_oracle"), ("sequential_tokens", "over_oracle_tokens")):

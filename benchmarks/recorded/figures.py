@@ -18,10 +18,8 @@ _INK, _QUIET, _GRID = "#1f2933", "#5f6b76", "#dde3e8"
 COLOURS = {
     "service": "#0b6e99",
     "service_strict": "#0b6e99",
-    "service_levers": "#2540a8",
-    "service_levers_strict": "#2540a8",
+    "service_handoff": "#2540a8",
     "static": "#b7472a",
-    "static_levers": "#b7472a",
     "released": "#c77700",
     "reselected": "#c77700",
     "naive": "#7a5195",
@@ -32,7 +30,6 @@ COLOURS = {
     "large": "#9aa5b1",
     "oracle": "#1f2933",
 }
-"""Policies without one are in the tables alone: the single levers lie between none and both."""
 _LABELS = {
     "large": (-9, 7),
     "naive": (9, 9),
@@ -40,9 +37,7 @@ _LABELS = {
     "propensity": (9, -18),
     "service": (-9, 5),
     "service_strict": (-9, 9),
-    "service_levers": (-9, -14),
-    "service_levers_strict": (9, -14),
-    "static_levers": (9, -18),
+    "service_handoff": (-9, -14),
     "clairvoyant": (-9, 8),
     "clairvoyant_strict": (9, 9),
 }

@@ -1,6 +1,6 @@
-"""What handoff and early stop save at equal compliance on the recorded streams: frontiers by margin, with and without.
+"""What a handoff saves at equal compliance on the recorded streams: frontiers by margin, with and without.
 
-Levers change answers and what is known of them, so that the same margin no longer holds the same share of blocks.
+It changes answers and what is known of them, so that the same margin no longer holds the same share of blocks.
 Costs, by the tokens that were generated, are therefore compared where that share is equal.
 
 Example: python -m benchmarks.recorded.levers --out docs/results/recorded/levers
@@ -21,55 +21,25 @@ from benchmarks.__main__ import provenance
 from benchmarks.recorded.__main__ import QUERIES
 from benchmarks.recorded.answers import load_answers
 from benchmarks.recorded.experiment import TARGET
-from benchmarks.recorded.levers_report import SEEN_SHARE, write
-from benchmarks.recorded.policies import SAFETY, STRICT_SAFETY, ByPhase, static_threshold, static_with_levers
+from benchmarks.recorded.levers_report import write
+from benchmarks.recorded.policies import SAFETY, STRICT_SAFETY, ByPhase, static_threshold
 from benchmarks.recorded.scoring import Oracle, oracles, score
 from benchmarks.recorded.service import Service
 from benchmarks.recorded.simulate import Routed, simulate
 from benchmarks.recorded.stream import Stream, draw_stream
-from benchmarks.recorded.tokens import Levers, offline_early_stop
 from benchmarks.recorded.windows import Static
-from schemas.settings import HandoffSettings
 
 OUT = Path("docs/results/recorded/levers")
 SEEDS = (*range(11, 16), *range(21, 26))
 MARGINS = (0.25, SAFETY, 0.75, STRICT_SAFETY, 1.5)
-WITH: dict[str, dict[str, Any]] = {
-    "none": {},
-    "handoff": {"handoff": True},
-    "early_stop": {"early_stop": True},
-    "both": {"handoff": True, "early_stop": True},
-    "both_seen": {"handoff": True, "early_stop": {"full_share": SEEN_SHARE}},
-}
-GRID = dict.fromkeys(WITH, (SAFETY, STRICT_SAFETY)) | {"none": MARGINS, "both": (*MARGINS, 2.0)}
-"""Margins by levers: with both, more are needed to hold as much as without."""
+GRID = {"none": MARGINS, "handoff": (SAFETY, STRICT_SAFETY)}
+"""Margins by levers."""
 
 Row = dict[str, Any]
 
 
-class Followed(Static):
-    """The thresholds of a former run, with other levers: what these do where nothing is decided otherwise.
-
-    Parameters
-    ----------
-    former : Routed
-    levers : Levers
-    """
-
-    def __init__(self, former: Routed, levers: Levers) -> None:
-        super().__init__(float(former.threshold[0]), levers)
-        self._former = former
-        self.exploration = float(former.exploration[0])
-
-    def see(self, routed: Routed) -> None:
-        """Look up what was in force for the next batch."""
-        following = min(int(routed.rows[-1]) + 1, len(self._former.rows) - 1)
-        self.threshold = float(self._former.threshold[following])
-        self.exploration = float(self._former.exploration[following])
-
-
 def measure(seed: int, queries: int = QUERIES) -> Iterator[Row]:
-    """Return a row for each policy, margin and set of levers on one stream.
+    """Return a row for each policy and margin, with and without handoff, on one stream.
 
     Parameters
     ----------
@@ -82,26 +52,21 @@ def measure(seed: int, queries: int = QUERIES) -> Iterator[Row]:
     alone = {
         "oracle": ByPhase([one.threshold for one in known], queries),
         "static": Static(static_threshold(TARGET)),
-        "static_levers": static_with_levers(TARGET),
     }
     for name, fixed in alone.items():
         yield _row(simulate(fixed, stream), stream, known, seed=seed, policy=name)
-    for levers, switched in WITH.items():
-        for safety in GRID[levers]:
-            service = Service(TARGET, safety, **switched)
+    for levers, margins in GRID.items():
+        for safety in margins:
+            service = Service(TARGET, safety, handoff=levers == "handoff")
             routed = simulate(service, stream)
             about = {"policy": "service", "levers": levers, "safety": safety}
             ended = "handoff_off" in service.triggers
             yield _row(routed, stream, known, seed=seed, handoff_ended=ended, **about)
-            if levers == "none" and safety == SAFETY:
-                both = Levers(handoff=True, early_stop=offline_early_stop(), guard_share=HandoffSettings().guard_share)
-                again = simulate(Followed(routed, both), stream)
-                yield _row(again, stream, known, seed=seed, policy="followed", safety=safety)
 
 
 def _row(routed: Routed, stream: Stream, known: list[Oracle], **about: Any) -> Row:
     blocks = score(routed, stream, known)
-    means = ("expected_on_target", "on_target", "escalated", "stopped", "sequential", "paper")
+    means = ("expected_on_target", "on_target", "escalated", "sequential", "paper")
     costs = ("sequential_tokens", "paper_tokens")
     return {
         **about,
@@ -116,16 +81,11 @@ def _row(routed: Routed, stream: Stream, known: list[Oracle], **about: Any) -> R
 
 
 def _doings(routed: Routed) -> Row:
-    """Return what the levers did: shares of all queries, and of those that handed something over."""
+    """Return what the handoff did: shares of the queries that handed something over."""
     answers, rows = load_answers(), routed.outcomes.recording
-    above = ~(routed.outcomes.uncertainty <= routed.threshold)
     begun = routed.ran & routed.handed
-    cut = begun & (routed.place > 0) & ((answers.unsure[rows] == 0) | (routed.place < answers.unsure[rows]))
     handed = max(1, int(begun.sum()))
     return {
-        "needless": float((routed.stopped & ~above).mean()),
-        "cut_early": float(cut.sum()) / handed,
-        "cut_early_differs": float((cut & answers.differs[rows]).sum()) / handed,
         "differs": float((begun & answers.differs[rows]).sum()) / handed,
         "asked_again": float((begun & answers.asked_again[rows]).sum()) / handed,
     }

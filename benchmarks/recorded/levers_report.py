@@ -1,4 +1,4 @@
-"""Rows of streams, margins and levers → JSON and a Markdown page: what the levers save at equal compliance."""
+"""Rows of streams and margins → JSON and a Markdown page: what a handoff saves at equal compliance."""
 
 from __future__ import annotations
 
@@ -13,36 +13,24 @@ from benchmarks.handoff.experiment import LARGE_TOKEN
 from benchmarks.paper.intervals import Interval, interval, resamplings
 from benchmarks.paper.tables import between, percent, signed, table
 from benchmarks.recorded.stream import PHASES, Floats
-from benchmarks.recorded.tokens import FULL_SHARE, HANDOFF, LENGTH_QUANTILE
+from benchmarks.recorded.tokens import HANDOFF
 from benchmarks.results_json import receipt, write_report
 
-SEEN_SHARE = 0.5
-"""A full share with which more is known of what lies above the threshold, and less is saved."""
-
-TITLES = {
-    "none": "none",
-    "handoff": "handoff",
-    "early_stop": "early stop",
-    "both": "both",
-    "both_seen": f"both, full share {SEEN_SHARE:g}",
-}
+TITLES = {"none": "none", "handoff": "handoff"}
 COSTS = {"sequential_tokens": "sequential", "paper_tokens": "paper's"}
-AIM = 0.9
 ROUNDS = 2_000
-_NOTABLE = 0.03
-
 _SEED = 17
 
 Row = dict[str, Any]
 
 
 class Frontier:
-    """What one set of levers costs and holds, by stream and margin.
+    """What the service costs and holds with or without handoff, by stream and margin.
 
     Parameters
     ----------
     rows : sequence of dict
-        Of the service with these levers; each stream has all margins.
+        Of the service one way; each stream has all margins.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -73,13 +61,13 @@ class Frontier:
 
 
 def frontiers(rows: Sequence[Row]) -> dict[str, Frontier]:
-    """Return the frontier of each set of levers."""
+    """Return the frontiers without and with handoff."""
     ours = [row for row in rows if row["policy"] == "service"]
     return {name: Frontier([row for row in ours if row["levers"] == name]) for name in TITLES}
 
 
 def at_equal_compliance(rows: Sequence[Row], levers: str, cost: str, safety: float) -> tuple[float, Interval]:
-    """Return cost with levers over cost without, where as many blocks are on target as without at a margin.
+    """Return cost with a handoff over cost without, where as many blocks are on target as without at a margin.
 
     Returns
     -------
@@ -124,7 +112,7 @@ def write(results: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
 
 def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
     parts = [
-        "# Handoff and early stop on the recorded streams, at equal compliance",
+        "# Handoff on the recorded streams, at equal compliance",
         receipt(made),
         _introduction(results),
         "## What it shows",
@@ -139,7 +127,7 @@ def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
         _static(results["rows"]),
         "## By phase",
         _phases(results),
-        "## What the levers did",
+        "## What the handoff did",
         _doings(results),
         _NOTES,
     ]
@@ -148,20 +136,16 @@ def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
 
 def _introduction(results: dict[str, Any]) -> str:
     seeds = sorted({row["seed"] for row in results["rows"]})
-    return f"""[Early stop](../../../method.md#early-stop) ends the small model's call once its answer is too uncertain
-to be kept. [Handoff](../../../method.md#handoff) lets the large model go on from what the small one was certain of,
-rather than begin anew. Both save tokens. Both also change what is served and what the service learns: a stopped call
-shows no u, and a share of what is handed over is wrong. With levers the same margin may therefore hold the target in
-fewer or more blocks, and a cheaper service may only be a worse one. This page compares costs where **equally many
-blocks are on target**.
+    return f"""[Handoff](../../../method.md#handoff) lets the large model go on from what the small one was certain of,
+rather than begin anew. That saves tokens, and changes what is served: a share of what is handed over is wrong. The same
+margin may therefore hold the target in fewer or more blocks, and a cheaper service may only be a worse one. This page
+compares costs where **equally many blocks are on target**.
 
 Streams, labels and policies are those of [the recorded benchmark](../README.md) (target micro-F1 {results["target"]}):
 {len(seeds)} streams (seeds {", ".join(map(str, seeds))}). On each, this project runs at several margins (*safety*, in
-standard errors), without levers, with each alone, and with both. The handoff is `{HANDOFF}` with its guard; early stop
-has a full share of {FULL_SHARE:g} and a length quantile of {LENGTH_QUANTILE:g}. These are defaults, but for `token`.
-The core is the service's own. Costs count the tokens that were generated, a large one at {LARGE_TOKEN} small ones, in
-mean small answers of the offline set. *On target* is by expected micro-F1, against the goals of the oracle without
-levers."""
+standard errors), without and with handoff (`{HANDOFF}` with its guard: the defaults, but for `token`). The core is the
+service's own. Costs count the tokens that were generated, a large one at {LARGE_TOKEN} small ones, in mean small
+answers of the offline set. *On target* is by expected micro-F1, against the goals of the oracle without handoff."""
 
 
 def _ratio(results: dict[str, Any], levers: str, cost: str, safety: float) -> tuple[float, Interval]:
@@ -174,43 +158,19 @@ def _ratio(results: dict[str, Any], levers: str, cost: str, safety: float) -> tu
 
 def _findings(results: dict[str, Any]) -> str:
     safety, rows = results["safety"], results["rows"]
-    (sequential, of_sequential), (paper, of_paper) = (_ratio(results, "both", cost, safety) for cost in COSTS)
-    followed, without = _of(rows, "followed"), _service(rows, "none", safety)
-    same = {cost: _mean(followed, cost) / _mean(without, cost) for cost in COSTS}
-    seen, of_paper_seen = (_ratio(results, "both_seen", cost, safety) for cost in COSTS)
-    handoff, of_paper_handoff = (_ratio(results, "handoff", cost, safety) for cost in COSTS)
-    change = _change_of_held(_service(rows, "both", safety), without)
+    (sequential, of_sequential), (paper, of_paper) = (_ratio(results, "handoff", cost, safety) for cost in COSTS)
+    change = _change_of_held(_service(rows, "handoff", safety), _service(rows, "none", safety))
     half = _half(None if change.half is None else 100.0 * change.half, 1)
-    meets, of_paper_meets = ("meets" if ratio <= AIM else "misses" for ratio in (sequential, paper))
-    return f"""- With both levers the same share of blocks on target costs **{sequential:.3f}**
-  {between(of_sequential)} of what it costs without, sequentially, and {paper:.3f} {between(of_paper)} as the paper
-  counts. The aim is {AIM:g}: the sequential cost {meets} it, the paper's {of_paper_meets} it.
-- With the thresholds that are in force without levers, query by query, switching both on would cost
-  {same["sequential_tokens"]:.3f} and {same["paper_tokens"]:.3f}. What the ratios above have beyond that is what the
-  levers change in what is served and known, and noise.
-- At the same margin ({safety:g}) both levers hold fewer blocks: {signed(100.0 * change.mean, 1)} {half} points. The
-  phases that lose most, without levers → with both: {_lost(results)}. The last columns
-  of the [table by phase](#by-phase) tell two causes apart. Where the thresholds that are in force without levers would
-  still hold, the loss is one of choosing them: after a change the estimate stays too high for longer
-  ([measured](../../README.md#single-measurements)). Where the target is out of
-  reach, even these thresholds lose: the goal is the best that the large model reaches alone, and answers that go on
-  from the small one's do not reach it.
-- A full share of {SEEN_SHARE:g} instead of {FULL_SHARE:g} shows more and saves less: {seen[0]:.3f} {between(seen[1])}
-  sequentially and {of_paper_seen[0]:.3f} {between(of_paper_seen[1])} as the paper counts. The handoff alone:
-  {handoff[0]:.3f} {between(handoff[1])} and {of_paper_handoff[0]:.3f} {between(of_paper_handoff[1])}."""
+    return f"""- With the handoff the same share of blocks on target costs **{sequential:.3f}** {between(of_sequential)}
+  of what it costs without, sequentially, and {paper:.3f} {between(of_paper)} as the paper counts.
+- At the same margin ({safety:g}) blocks on target change by {signed(100.0 * change.mean, 1)} {half} points. Where the
+  target is out of reach, a block is lost: the goal is the best that the large model reaches alone, and answers that go
+  on from the small one's do not reach it."""
 
 
 def _change_of_held(ours: Sequence[Row], without: Sequence[Row]) -> Difference:
     pairs = zip(ours, without, strict=True)
     return difference([one["expected_on_target"] - other["expected_on_target"] for one, other in pairs])
-
-
-def _lost(results: dict[str, Any]) -> str:
-    """Name the phases in which both levers lose blocks, with the share on target without and with them."""
-    compared = [_service(results["rows"], levers, results["safety"]) for levers in ("none", "both")]
-    held = [np.mean([row["expected_on_target_by_phase"] for row in some], axis=0).tolist() for some in compared]
-    lost = [one for one in zip(PHASES, *held, strict=False) if one[1] - one[2] > _NOTABLE]
-    return ", ".join(f"{phase.title} ({percent(base)} → {percent(ours)})" for phase, base, ours in lost) or "none"
 
 
 def _equal(results: dict[str, Any]) -> str:
@@ -227,10 +187,10 @@ def _equal(results: dict[str, Any]) -> str:
     named = " and ".join(f"{margin:g}" for margin in margins)
     return f"""{table(("levers", *head), rows)}
 
-Cost over that without levers. The shares on target are those without levers at a safety of {named}; costs at that share
+Cost over that without. The shares on target are those without handoff at a safety of {named}; costs at that share
 are read off a straight line through each frontier's margins (logarithm of cost on share). In brackets: 95 % intervals
-of a bootstrap over streams ({ROUNDS:,} rounds), in which both sides have the same streams. Single levers and the larger
-full share were run at two margins only, so that their lines are less certain."""
+of a bootstrap over streams ({ROUNDS:,} rounds), in which both sides have the same streams. The handoff was run at two
+margins only, so that its line is less certain."""
 
 
 def _same_margin(results: dict[str, Any]) -> str:
@@ -264,15 +224,11 @@ def _margins(results: dict[str, Any]) -> str:
 
 
 def _static(rows: Sequence[Row]) -> str:
-    titles = {
-        "static": "Static (the paper)",
-        "static_levers": "Static, both levers",
-        "oracle": "Oracle by phase, no levers",
-    }
+    titles = {"static": "Static (the paper)", "oracle": "Oracle by phase"}
     return f"""{table(("policy", *_FIGURES), [[title, *_figures(_of(rows, name))] for name, title in titles.items()])}
 
-The static calibration is the paper's: an isotonic map and the cheapest threshold, once, on 4,000 labels. With levers
-these are labels of answers under the handoff, and expected lengths are those of the 4,000 small answers."""
+Without handoff. The static calibration is the paper's: an isotonic map and the cheapest threshold, once, on 4,000
+labels."""
 
 
 _FIGURES = (
@@ -295,49 +251,36 @@ def _figures(rows: Sequence[Row]) -> list[str]:
 
 def _phases(results: dict[str, Any]) -> str:
     rows, safety = results["rows"], results["safety"]
-    without, both = _service(rows, "none", safety), _service(rows, "both", safety)
-    compared = (without, both, _of(rows, "followed"))
+    compared = [_service(rows, levers, safety) for levers in TITLES]
     costs, held = (
         [np.mean([row[f"{name}_by_phase"] for row in some], axis=0).tolist() for some in compared]
         for name in ("sequential_tokens", "expected_on_target")
     )
     shown = [
-        [phase.title, f"{cost[0]:.2f}", *(f"{one / cost[0]:.3f}" for one in cost[1:]), *map(percent, shares)]
-        for phase, cost, shares in zip(PHASES, zip(*costs, strict=True), zip(*held, strict=True), strict=False)
+        [phase.title, f"{without:.2f}", f"{ours / without:.3f}", *map(percent, shares)]
+        for phase, without, ours, shares in zip(PHASES, *costs, zip(*held, strict=True), strict=False)
     ]
-    ways = ("without levers", "both", "both, same thresholds")
-    head = ("phase", f"cost {ways[0]}", *(f"ratio, {way}" for way in ways[1:]), *(f"on target, {way}" for way in ways))
+    head = ("phase", "cost without", "ratio, handoff", "on target, without", "on target, handoff")
     return f"""{table(head, shown)}
 
-Sequential cost by tokens at a safety of {safety:g}. *Same thresholds*: those that were in force without levers, batch
-by batch, with both levers switched on; nothing is learned there."""
+Sequential cost by tokens at a safety of {safety:g}."""
 
 
 def _doings(results: dict[str, Any]) -> str:
-    ours = _service(results["rows"], "both", results["safety"])
+    ours = _service(results["rows"], "handoff", results["safety"])
     ended = sum(row["handoff_ended"] for row in results["rows"] if row["policy"] == "service")
     rows = [
-        ["small calls stopped, of all queries", percent(_mean(ours, "stopped"), 1)],
-        ["escalated needlessly, of all queries", percent(_mean(ours, "needless"), 2)],
         ["other entities than without handoff, of large answers that are served", percent(_mean(ours, "differs"), 1)],
         ["asked again, since what followed was no valid answer", percent(_mean(ours, "asked_again"), 1)],
-        ["stopped before the first unsure token, so that less is handed over", percent(_mean(ours, "cut_early"), 3)],
-        ["of these with other entities than without handoff", percent(_mean(ours, "cut_early_differs"), 3)],
         ["runs in which the guard ended the handoff", str(ended)],
     ]
-    return table(("both levers", f"at a safety of {results['safety']:g}"), rows)
+    return table(("handoff", f"at a safety of {results['safety']:g}"), rows)
 
 
 _NOTES = f"""All answers are those of the two models, greedy, under `{HANDOFF}`
-(`python -m benchmarks.recorded.answers` asked both for all 15,000 recorded queries). What is handed over of a call that
-was, or would have been, stopped ends at the stop. Where the small model's first unsure token lies before the stop, that
-changes nothing; the table above says how often it does not. There the large model is taken to give the same answer, and
-to generate itself what was not handed over. Asked live, it does so for nearly all of them, and generates as many tokens
-(`test_calls_stopped_early_cost_what_is_counted`, tests/benchmarks/test_recorded_levers.py). The small model's margins
-are rounded to 1/65535.
+(`python -m benchmarks.recorded.answers` asked both for all 15,000 recorded queries).
 
-Not priced: reading, the connection that each stopped call costs, and the router's CPU time for streamed calls. Prices
-by tokens know nothing of batching."""
+Not priced: reading, and the router's CPU time for streamed calls. Prices by tokens know nothing of batching."""
 
 
 def _of(rows: Sequence[Row], policy: str) -> list[Row]:

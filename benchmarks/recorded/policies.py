@@ -11,7 +11,7 @@ from benchmarks.recorded.released import Released, Reselected
 from benchmarks.recorded.service import Service
 from benchmarks.recorded.simulate import Policy, Routed
 from benchmarks.recorded.stream import offline_outcomes
-from benchmarks.recorded.tokens import Levers, offline_early_stop, offline_queries
+from benchmarks.recorded.tokens import offline_queries
 from benchmarks.recorded.windows import KEEP_NONE, InversePropensity, NaiveRefit, PostStratified, Static
 from ucci_stream.demo.scenario import offline_calibration
 
@@ -57,19 +57,13 @@ class Entry:
 
 
 @cache
-def static_threshold(target: float, *, handoff: bool = False) -> float:
-    """Return the threshold that the paper's procedure chooses on the offline labels, or on those under the handoff."""
-    return offline_calibration(offline_queries(handoff=handoff), target)[1]
-
-
-def static_with_levers(target: float) -> Policy:
-    """Return the paper's calibration, its labels made under the handoff, with both levers in force."""
-    return Static(static_threshold(target, handoff=True), Levers(handoff=True, early_stop=offline_early_stop()))
+def static_threshold(target: float) -> float:
+    """Return the threshold that the paper's procedure chooses on the offline labels."""
+    return offline_calibration(offline_queries(handoff=False), target)[1]
 
 
 ENTRIES = (
     Entry("static", "Static (the paper)", lambda target: Static(static_threshold(target))),
-    Entry("static_levers", "Static, both levers", static_with_levers),
     Entry(
         "naive",
         "Naive refit",
@@ -90,17 +84,6 @@ ENTRIES = (
     Entry("service", "This project", lambda target: Service(target, SAFETY)),
     Entry("service_strict", "This project, safety 1", lambda target: Service(target, STRICT_SAFETY)),
     Entry("service_handoff", "This project, handoff", lambda target: Service(target, SAFETY, handoff=True)),
-    Entry("service_early_stop", "This project, early stop", lambda target: Service(target, SAFETY, early_stop=True)),
-    Entry(
-        "service_levers",
-        "This project, both levers",
-        lambda target: Service(target, SAFETY, handoff=True, early_stop=True),
-    ),
-    Entry(
-        "service_levers_strict",
-        "This project, both levers, safety 1",
-        lambda target: Service(target, STRICT_SAFETY, handoff=True, early_stop=True),
-    ),
     Entry("clairvoyant", "Clairvoyant", lambda target: Clairvoyant(target, SAFETY)),
     Entry("clairvoyant_strict", "Clairvoyant, safety 1", lambda target: Clairvoyant(target, STRICT_SAFETY)),
     Entry("large", "Large only", lambda _: Static(KEEP_NONE)),

@@ -89,12 +89,11 @@ _NOTES = (
     "mean of what the expected micro-F1 lacks. Brackets are the least and the largest of the seeds. Costs are given "
     "twice: by *calls*, a small one 1 and a large one 3.02, whatever its length; and by the *tokens* that were really "
     "generated, a large one at 3.02 small ones, in mean small answers of the offline set, so that 1 is a small call in "
-    "both. Answers of escalated queries are longer than others, and only tokens show what the levers save. The "
+    "both. Answers of escalated queries are longer than others, and only tokens show what the handoff saves. The "
     "*paper's* cost leaves out the small call of escalated queries.\n\n"
-    "*Levers*: with [early stop](../../method.md#early-stop) the small model's call ends once its answer cannot be "
-    "kept, and with [handoff](../../method.md#handoff) the large model goes on from what the small one was certain of "
-    "(`token@0.9`). Both change what is served and what is known, and so the share of blocks on target: what they "
-    "save at an equal share is on [a page of its own](levers/README.md)."
+    "With [handoff](../../method.md#handoff) the large model goes on from what the small one was certain of "
+    "(`token@0.9`). That changes what is served, and so the share of blocks on target: what it saves at an equal share "
+    "is on [a page of its own](levers/README.md)."
 )
 
 
@@ -170,12 +169,12 @@ def _findings(results: dict[str, Any]) -> str:
         ),
         (
             "By the tokens that are generated, this project pays "
-            f"{rows['service_levers']['sequential_tokens']:.2f} with both levers and "
+            f"{rows['service_handoff']['sequential_tokens']:.2f} with a handoff and "
             f"{rows['service']['sequential_tokens']:.2f} without (the paper's cost: "
-            f"{rows['service_levers']['paper_tokens']:.2f} and {rows['service']['paper_tokens']:.2f}), and holds "
-            f"{percent(rows['service_levers']['expected_on_target'])} and "
+            f"{rows['service_handoff']['paper_tokens']:.2f} and {rows['service']['paper_tokens']:.2f}), and holds "
+            f"{percent(rows['service_handoff']['expected_on_target'])} and "
             f"{percent(rows['service']['expected_on_target'])} of all blocks. [At an equal share](levers/README.md) "
-            "the levers are compared on more streams."
+            "both are compared on more streams."
         ),
         (
             "The clairvoyant is this project told at each change of phase that something has changed, though not what, "

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.recorded.simulate import BATCH, Routed
 from benchmarks.recorded.stream import Floats, Outcomes, Stream
-from benchmarks.recorded.tokens import small_call, stop_places, under_handoff
-from schemas.early_stop import EarlyStop
+from benchmarks.recorded.tokens import small_call, under_handoff
 
 BLOCK = 2_000
 TOLERANCE = 0.005
@@ -55,8 +54,6 @@ class Blocks:
         The same by the tokens that were generated, in mean small answers of the offline set.
     escalated : ndarray of float
         Share for which the large model ran, exploration included.
-    stopped : ndarray of float
-        Share whose small call was stopped.
     """
 
     phase: Floats
@@ -68,7 +65,6 @@ class Blocks:
     sequential_tokens: Floats
     paper_tokens: Floats
     escalated: Floats
-    stopped: Floats
 
     @property
     def on_target(self) -> Floats:
@@ -143,7 +139,6 @@ def score(routed: Routed, stream: Stream, known: list[Oracle], *, alone: bool = 
         sequential_tokens=_by_block(generated.paper if alone else generated.sequential) / small_call(),
         paper_tokens=_by_block(generated.paper) / small_call(),
         escalated=rate,
-        stopped=_by_block(routed.stopped),
     )
 
 
@@ -167,18 +162,6 @@ def _expected(routed: Routed, stream: Stream) -> Floats:
 
 
 def _served(pool: Outcomes, batches: Routed) -> Floats:
-    """Return micro-F1's parts over all draws from a pool, shape (batches, 2); one handoff is in force in all or none.
-
-    Of the queries at or below the threshold those escalate needlessly whose call is stopped all the same.
-    """
+    """Return micro-F1's parts over all draws from a pool, shape (batches, 2); all or none have a handoff."""
     pool = under_handoff(pool) if batches.handed[0] else pool
-    parts = Curve(pool).parts(batches.threshold, batches.exploration)
-    places = np.column_stack((batches.threshold, batches.longest))
-    for threshold, longest in np.unique(places[batches.longest > 0], axis=0).tolist():
-        rule = EarlyStop(longest=int(longest), full_share=1.0)
-        needless = (stop_places(pool.recording, threshold, rule) > 0) & ~pool.above(threshold)
-        won = (2 * (pool.large_hits - pool.small_hits), pool.large_named - pool.small_named)
-        change = np.array([values[needless].sum() for values in won]) / len(pool)
-        at = (batches.threshold == threshold) & (batches.longest == longest)
-        parts[at] += (1.0 - batches.full_share[at])[:, None] * change
-    return parts
+    return Curve(pool).parts(batches.threshold, batches.exploration)

@@ -18,7 +18,7 @@ from benchmarks.recorded.stream import (
     query_id,
 )
 from benchmarks.recorded.tokens import HANDOFF, Levers, offline_queries
-from benchmarks.routed_batch import BatchEarlyStop, RoutedBatch, summarise
+from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import Recalibrator, WorkloadSettings
 from recalibrator.decoding import Observation
 from recalibrator.fit.method_constants import DEFAULT, with_constants
@@ -45,8 +45,6 @@ class Service:
         Standard errors by which the estimate must exceed the target.
     handoff : bool
         Whether the workload's settings ask for it, by token and otherwise with the defaults.
-    early_stop : bool or dict
-        The same; a table differs from the defaults.
     fields : sequence of str
         Of the workload.
     offline : iterable of LabelledExample, optional
@@ -68,7 +66,6 @@ class Service:
         safety: float,
         *,
         handoff: bool = False,
-        early_stop: bool | dict[str, float] = False,
         fields: Sequence[str] = _FIELDS,
         offline: Iterable[LabelledExample] | None = None,
         labels: float = 1.0,
@@ -87,12 +84,11 @@ class Service:
                     "label_probability_escalated": labels * LABELLED_ESCALATED,
                 },
                 "cost": {"small": 1.0, "large": _LARGE_COST},
-                "early_stop": early_stop,
                 **({"handoff": _HANDOFF} if handoff else {}),
             }
         )
         self._constants = with_constants(DEFAULT, **tuned)
-        self._label_share, self._counts_tokens = labels, offline is None
+        self._label_share = labels
         if offline is None:
             made_under = HANDOFF if handoff else None
             offline = offline_examples(offline_queries(handoff=handoff), WORKLOAD, START, made_under)
@@ -125,7 +121,7 @@ class Service:
         """As the version in force has them."""
         version, asked = self._version, self._settings.handoff
         handed = handoff_name(version.handoff) is not None
-        return Levers(handed, version.early_stop, 0.0 if asked is None else asked.guard_share)
+        return Levers(handed, 0.0 if asked is None else asked.guard_share)
 
     @property
     def _version(self) -> CalibrationVersion:
@@ -172,8 +168,6 @@ class Service:
             routed.labelled,
             time_of(int(routed.rows[0])),
             time_of(int(routed.rows[-1])),
-            early_stop=BatchEarlyStop(routed.place > 0, routed.in_full),
-            small_tokens=routed.generated.small if self._counts_tokens else None,
             handoff=HANDOFF if routed.handed[0] else None,
         )
         version = self._in_force(int(routed.rows[0])).version

@@ -16,7 +16,7 @@ from benchmarks.recorded.stream import (
     Outcomes,
     Stream,
 )
-from benchmarks.recorded.tokens import Generated, Levers, generated, is_compared, stop_places, under_handoff
+from benchmarks.recorded.tokens import Generated, Levers, generated, is_compared, under_handoff
 
 BATCH = 200
 
@@ -35,21 +35,13 @@ class Routed:
     threshold : ndarray of float
         In force when they came.
     above : ndarray of bool
-        Escalated by the threshold, or since the small call was stopped.
+        Escalated by the threshold.
     explored : ndarray of bool
         Not above, but the large model ran as well.
     labelled : ndarray of bool
         The label was asked for.
     exploration : ndarray of float
         Probability with which a kept query ran the large model as well.
-    place : ndarray of int
-        Tokens after which the small call gave cause to be stopped; 0 where it gave none.
-    in_full : ndarray of bool
-        Where the call would have run in full all the same.
-    longest : ndarray of int
-        Tokens that an answer was expected to have at most; 0 where no call could be stopped.
-    full_share : ndarray of float
-        Probability that a call runs in full.
     handed, compared : ndarray of bool
         Where a handoff was in force, and where the large model answered alone as well, unserved.
     """
@@ -61,10 +53,6 @@ class Routed:
     explored: Mask
     labelled: Mask
     exploration: Floats
-    place: Integers
-    in_full: Mask
-    longest: Integers
-    full_share: Floats
     handed: Mask
     compared: Mask
 
@@ -79,10 +67,6 @@ class Routed:
             outcomes=replace(outcomes, **large),
             threshold=np.zeros(total),
             exploration=np.zeros(total),
-            place=np.zeros(total, dtype=np.int64),
-            in_full=np.ones(total, dtype=bool),
-            longest=np.zeros(total, dtype=np.int64),
-            full_share=np.ones(total),
             **masks,
         )
 
@@ -92,21 +76,9 @@ class Routed:
         return self.above | self.explored
 
     @property
-    def stopped(self) -> Mask:
-        """Where the small call was stopped, so that nobody knows u."""
-        return (self.place > 0) & ~self.in_full
-
-    @property
     def generated(self) -> Generated:
         """Tokens that each query cost."""
-        return generated(
-            self.outcomes.recording,
-            self.place,
-            stopped=self.stopped,
-            ran=self.ran,
-            handed=self.handed,
-            compared=self.compared,
-        )
+        return generated(self.outcomes.recording, ran=self.ran, handed=self.handed, compared=self.compared)
 
     def take(self, rows: Integers | slice) -> Routed:
         """Return some of them."""
@@ -186,14 +158,6 @@ def _route(everything: Routed, stream: Stream, batch: slice, policy: Policy) -> 
     outcomes, draw, levers = stream.outcomes.take(batch), stream.draw[batch], policy.levers
     everything.threshold[batch], everything.exploration[batch] = policy.threshold, policy.exploration
     above = outcomes.above(policy.threshold)
-    if levers.early_stop is not None:
-        everything.place[batch] = stop_places(outcomes.recording, policy.threshold, levers.early_stop)
-        everything.longest[batch], everything.full_share[batch] = (
-            levers.early_stop.longest,
-            levers.early_stop.full_share,
-        )
-        everything.in_full[batch] = draw < levers.early_stop.full_share
-        above |= (everything.place[batch] > 0) & ~everything.in_full[batch]
     everything.above[batch] = above
     everything.explored[batch] = ~above & (draw < policy.exploration)
     everything.labelled[batch] = draw < stream.labels * np.where(above, LABELLED_ESCALATED, LABELLED_KEPT)

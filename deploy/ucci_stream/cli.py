@@ -55,9 +55,6 @@ ModelsOption = Annotated[str, typer.Option("--models", help="recorded (the two t
 HandoffFlag = Annotated[
     bool, typer.Option("--handoff", help="Have the large model go on from what the small one was certain of.")
 ]
-EarlyStopFlag = Annotated[
-    bool, typer.Option("--early-stop", help="End small calls as soon as their answers cannot be kept.")
-]
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the outcome of each and show it.")]
 WaitTimeoutOption = Annotated[
@@ -83,7 +80,6 @@ def demo(
     broker: BrokerOption = "auto",
     models: ModelsOption = "recorded",
     handoff: HandoffFlag = False,
-    early_stop: EarlyStopFlag = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running until Ctrl-C.")] = False,
     summary: Annotated[Path | None, typer.Option("--json", help="Write the summary to this file.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the traffic, the labels and the kill.")] = 1,
@@ -95,7 +91,7 @@ def demo(
 
     Example: ucci-stream demo --seconds 60 --json summary.json
 
-    With both levers that lower the bill: ucci-stream demo --handoff --early-stop
+    With the lever that lowers the bill: ucci-stream demo --handoff
     """
     require_extra("demo", "ucci-stream demo")
     from ucci_stream.demo.run import DemoOptions, run_demo
@@ -106,7 +102,6 @@ def demo(
         broker=broker,
         models=models,
         handoff=handoff,
-        early_stop=early_stop,
         keep=keep,
         summary_path=summary,
         seed=seed,
@@ -120,7 +115,6 @@ def up(
     broker: BrokerOption = "auto",
     models: ModelsOption = "recorded",
     handoff: HandoffFlag = False,
-    early_stop: EarlyStopFlag = False,
     directory: Annotated[Path, typer.Option(help="Where configuration, logs and state go.")] = STACK_DIRECTORY,
 ) -> None:
     """Start the same stack without traffic, until Ctrl-C.
@@ -130,7 +124,7 @@ def up(
     require_extra("demo", "ucci-stream up")
     from ucci_stream.local.stack import StackOptions, run_until_interrupted
 
-    options = StackOptions(directory=directory, broker=broker, models=models, handoff=handoff, early_stop=early_stop)
+    options = StackOptions(directory=directory, broker=broker, models=models, handoff=handoff)
     run_until_interrupted(options, out)
 
 

@@ -152,7 +152,7 @@ class ChangeMonitor:
         self.label_quality, _ = step(self.label_quality, AuditsDrawn(summary, audits), self._constants.audit)
         pairs = batch.counts[PAIRS : AGREEING + 1]
         alarms = self.drift.on_pairs(batch.cell, pairs, batch.last_us)
-        seen = self._late.take(batch, *self._traffic.seen.spread(batch.cell, batch.seen))
+        seen = self._late.take(batch)
         if seen is not None:
             alarms += self.drift.on_mix(*seen, batch.last_us)
         return self._handle_alarms(alarms, now_us, may_ask=may_ask)

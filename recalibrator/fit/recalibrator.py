@@ -36,7 +36,6 @@ from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, degraded, estimate_outcomes
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
-from recalibrator.fit.publish.early_stopping import EarlyStopping
 from recalibrator.fit.publish.evidence import costs, evidence
 from recalibrator.fit.publish.standing import target_standing
 from recalibrator.fit.publish.trial import Trials
@@ -54,7 +53,6 @@ from schemas.calibration import (
     TargetStanding,
 )
 from schemas.command import Command
-from schemas.early_stop import full_share
 from schemas.event import to_us
 from schemas.labelled import LabelledExample
 from schemas.made_for import made_for, misfit, outdated
@@ -123,7 +121,6 @@ class Recalibrator:
         self._grid, window = Grid(constants.grid), constants.window
         self._traffic = TrafficWindow(self._grid, window.window_queries)
         self._handoff = HandoffWatch(settings.handoff)
-        self._early_stopping = EarlyStopping(settings)
         self._published = VersionRegistry(settings, window.kept_versions)
         self._published.handoff = self._handoff.in_versions
         self._learn_anew()
@@ -268,7 +265,6 @@ class Recalibrator:
         if self._pacer is not None:
             self._pacer.on_traffic(summary.versions)
         batch = self._traffic.add(summary)
-        self._published.early_stop = self._early_stopping.in_versions(self._traffic)
         self._now_us = max(self._now_us, batch.last_us)
         self._counters.on_traffic(batch.sums["labels_requested"])
         self._queries_until_fit -= batch.sums["queries"]
@@ -284,14 +280,10 @@ class Recalibrator:
 
     @property
     def _audit(self) -> float:
-        """The share of pairs to audit under the next version; none while people hold a version in force.
-
-        Only those that ran in full are known to be pairs, and can be audited.
-        """
+        """The share of pairs to audit under the next version; none while people hold a version in force."""
         if self._published.holds:
             return 0.0
-        wanted = self._monitor.label_quality.audit_probability(self.constants.audit)
-        return full_share(self._published.early_stop) * wanted
+        return self._monitor.label_quality.audit_probability(self.constants.audit)
 
     @property
     def _audit_changed(self) -> bool:
@@ -457,8 +449,6 @@ class Recalibrator:
             return news or "audit"
         if outdated(current, self.settings):
             return "settings_changed"
-        if self._early_stopping.is_news(current.early_stop, self._published.early_stop):
-            return "early_stop"
         if self._map_in_force is None or self._map_in_force[0] is not current:
             self._map_in_force = current, current.error_probability(self._grid.centres)
         fitted, before = candidate.estimate.map, self._map_in_force[1]
@@ -580,7 +570,6 @@ class Recalibrator:
             self._counters,
             self._trials,
             self._handoff,
-            self._early_stopping,
             self._now_us,
             self._published.inherited,
             self._silent_side,
@@ -648,7 +637,6 @@ class Recalibrator:
             return core
         core._labels.load(state["window"])
         core._traffic.load(state["traffic"])
-        core._published.early_stop = core._early_stopping.in_versions(core._traffic)
         core._monitor.load(state)
         core._published.load(state["published"])
         core._labels.retarget(reference(settings.target, core.current))

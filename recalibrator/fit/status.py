@@ -12,14 +12,13 @@ from recalibrator.fit.change_monitor import ChangeMonitor
 from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import Change, LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
-from recalibrator.fit.data.traffic_window import TrafficWindow
+from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.drift.handoff_watch import HandoffWatch
 from recalibrator.fit.estimate.estimate import Support
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.label_quality.state_machine import sentence as label_sentence
 from recalibrator.fit.method_constants import MethodConstants
-from recalibrator.fit.publish.early_stopping import EarlyStopping
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.trial import Trials
 from schemas.calibration import Z95, CalibrationVersion, Holds, Interval, TargetStanding
@@ -118,7 +117,6 @@ class WorkloadFacts(NamedTuple):
     counters: Counters
     trials: Trials
     handoff: HandoffWatch
-    early_stopping: EarlyStopping
     now_us: int
     inherited: int | None
     silent_side: SilentSide | None = None
@@ -162,13 +160,12 @@ def workload_status(
         updated_at=from_us(facts.now_us) if facts.now_us else None,
         details=counters.details() | _details(settings, labels, monitor, traffic),
         saving=_saving(cost),
-        uncertainty=uncertainty_histogram(traffic.seen.by_cell, traffic.grid.edges),
+        uncertainty=uncertainty_histogram(traffic.counts[COUNT].astype(np.float64), traffic.grid.edges),
         frontier=None if policies is None or quality is None else _frontier(settings, current, policies, traffic),
         trial=facts.trials.status(current, None if quality is None else policies, costs(settings, traffic)),
         outage=outage,
         commands=tuple(CommandOutcome.model_validate(one) for one in counters.commands),
         handoff=facts.handoff.status(),
-        early_stop=facts.early_stopping.status(current, traffic),
         standing=facts.standing,
     )
 

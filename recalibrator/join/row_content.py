@@ -36,7 +36,6 @@ def compact(routed: RoutedEvent) -> RoutedEvent:
             "routed_by": "",
             "metadata": None,
             "handoff": _bare_handoff(routed.handoff, whole=asked),
-            "early_stop": None,
         }
     )
 

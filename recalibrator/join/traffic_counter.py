@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from recalibrator.grid import Grid
-from schemas.early_stop import QueryEarlyStop, rounded_length
 from schemas.entities import equal
 from schemas.event import MAX_INTEGER
 from schemas.routed import QueryHandoff, RoutedEvent, TrialDecision
@@ -48,13 +47,6 @@ class _Tally:
     handed_over_tokens: int = 0
     lost_tokens: int = 0
     lost_prompt_tokens: int = 0
-    spared: Counter[int] = field(default_factory=Counter)
-    stopped: int = 0
-    spared_failed: int = 0
-    spared_kept: int = 0
-    overtaken: int = 0
-    repeated: int = 0
-    lengths: Counter[int] = field(default_factory=Counter)
 
 
 _Key = tuple[int | None, str, str | None, str | None]
@@ -112,23 +104,8 @@ class TrafficSummarizer:
         if decision.trial is not None:
             self._trials.setdefault(decision.trial.version, _TrialTally()).add(decision.trial)
         self._add_runs(tally, routed)
-        if routed.early_stop is not None:
-            self._add_early_stop(tally, routed, routed.early_stop)
         if handoff is not None:
             self._add_handoff(tally, routed, handoff)
-
-    def _add_early_stop(self, tally: _Tally, routed: RoutedEvent, early_stop: QueryEarlyStop) -> None:
-        decision = routed.decision
-        tally.stopped += early_stop.stopped
-        tally.overtaken += early_stop.overtaken
-        tally.repeated += early_stop.repeated
-        tally.small_tokens += early_stop.lost_tokens
-        tally.small_prompt_tokens += early_stop.lost_prompt_tokens
-        if early_stop.spared and decision.uncertainty is not None:
-            tally.spared[self._grid.index(decision.uncertainty)] += 1
-            tally.spared_kept += decision.reason in ("kept", "exploration")
-        elif early_stop.spared:
-            tally.spared_failed += 1
 
     def _add_handoff(self, tally: _Tally, routed: RoutedEvent, handoff: QueryHandoff) -> None:
         tally.handed_over += handoff.characters > 0 or handoff.asked_again
@@ -150,10 +127,6 @@ class TrafficSummarizer:
             tally.small_latency_s += small.latency_s
             tally.small_tokens += small.completion_tokens
             tally.small_prompt_tokens += small.prompt_tokens
-        # Where calls may be stopped, only those drawn to run in full are all of one kind; see the method.
-        in_full = routed.early_stop is None or routed.early_stop.in_full
-        if in_full and small is not None and small.valid and small.completion_tokens:
-            tally.lengths[rounded_length(small.completion_tokens)] += 1
         if large is not None:
             tally.large_calls += 1
             tally.large_latency_s += large.latency_s
@@ -163,7 +136,7 @@ class TrafficSummarizer:
             return
         cell = self._grid.index(uncertainty)
         tally.count[cell] += 1
-        if in_full and small is not None and large is not None and small.valid and large.valid:
+        if small is not None and large is not None and small.valid and large.valid:
             tally.pairs[cell] += 1
             tally.agreeing[cell] += equal(small.entities, large.entities, self._settings.fields)
             tally.pairs_explored[cell] += routed.decision.reason in ("exploration", "cold_start")
@@ -228,12 +201,4 @@ def _traffic(key: _Key, tally: _Tally) -> VersionTraffic:
         lost_tokens=min(MAX_INTEGER, tally.lost_tokens),
         lost_prompt_tokens=min(MAX_INTEGER, tally.lost_prompt_tokens),
         basis=basis,
-        spared=tuple(tally.spared[cell] for cell in cells) if tally.spared else (),
-        stopped=tally.stopped,
-        spared_failed=tally.spared_failed,
-        spared_kept=tally.spared_kept,
-        overtaken=tally.overtaken,
-        repeated=tally.repeated,
-        length=tuple(sorted(tally.lengths)),
-        lengths=tuple(tally.lengths[length] for length in sorted(tally.lengths)),
     )

@@ -322,7 +322,6 @@ class TrialChange(NamedTuple):
 
     Parameters
     ----------
-    workload : str
     trial : CalibrationTrial or None
         From now on.
     problem : str or None
@@ -401,10 +400,8 @@ def decide_beside(
     ----------
     version : CalibrationVersion
         In force.
-    trial : CalibrationTrial
     uncertainty : float or None
         None when the small model failed.
-    query_id : str
 
     Returns
     -------

@@ -31,13 +31,10 @@ class CalibrationFeed(Thread):
 
     Parameters
     ----------
-    settings : Settings
     active : ActiveVersions
         What judges them, and what the answerer asks for the version in force.
-    clock : Clock
     on_failure : callable
         Called once with the error that ended this thread.
-    metrics : Metrics
     """
 
     def __init__(
@@ -69,7 +66,6 @@ class CalibrationFeed(Thread):
 
         Parameters
         ----------
-        reader : TopicReader
         file : VersionFile, optional
             Without it nothing is kept on disk, and nothing taken from there.
         """

@@ -23,7 +23,7 @@ from stream_router.errors import BusyError, CallError, ModelsFailed, RefusedErro
 from stream_router.model_client.answer import failed_run, parse_answer
 from stream_router.model_client.http_client import ModelClient
 from stream_router.model_client.query_time import QueryTime
-from stream_router.model_client.request import StopRule, build_probe, build_request
+from stream_router.model_client.request import build_probe, build_request
 from stream_router.otel_tracing import PassedOn
 from stream_router.ports import Calibrations, CascadeMetrics, ModelCall, ModelCallMetrics, ServerName, Tracing
 from ucci_runtime.clock import Clock
@@ -37,10 +37,8 @@ class CascadeAnswerer:
 
     Parameters
     ----------
-    settings : Settings
     calibrations : Calibrations
         Read at the moment when a small answer arrives.
-    clock : Clock
     instance_id : str
         ``routed_by`` of the results.
     metrics : CascadeMetrics, optional
@@ -125,7 +123,6 @@ class CascadeAnswerer:
 
         Parameters
         ----------
-        query : QueryEvent
         workload : str
             A configured one.
         headers : mapping of str to str, optional
@@ -159,22 +156,14 @@ class CascadeAnswerer:
             role = step.role if isinstance(step, Ask) else await models.first_up(step.roles)
             may_give_up = role == "large" and cascade.can_do_without_large
             if role == "small":
-                rule = cascade.stop_rule(self._calibrations.in_force(workload), self._calibrations.trial(workload))
-                asked = await asking.ask(role, may_give_up=may_give_up, stop_rule=rule)
+                asked = await asking.ask(role, may_give_up=may_give_up)
                 version, trial = self._calibrations.in_force(workload), self._calibrations.trial(workload)
                 cascade.small_ended(asked, version, self._clock.now(), trial)
             else:
                 cascade.large_ended(await asking.ask(role, may_give_up=may_give_up, begun=cascade.begun))
 
     def _count(self, routed: RoutedEvent) -> None:
-        """Count what became of a call that could be stopped early, and of a handoff."""
-        stop = routed.early_stop
-        if self._metrics is not None and stop is not None and stop.at_tokens is not None:
-            self._metrics.stopped_early(routed.workload, "spared" if stop.in_full else "stopped")
-            if stop.overtaken:
-                self._metrics.stopped_early(routed.workload, "overtaken")
-            if stop.repeated:
-                self._metrics.stopped_early(routed.workload, "repeated")
+        """Count what became of a handoff."""
         handoff = routed.handoff
         if self._metrics is None or handoff is None or routed.large is None:
             return
@@ -254,40 +243,27 @@ class _Asking:
         self._time = time
         self._rounds: dict[ModelRole, int] = {"small": 0, "large": 0}
 
-    async def ask(
-        self, role: ModelRole, *, may_give_up: bool, begun: str = "", stop_rule: StopRule | None = None
-    ) -> Asked:
+    async def ask(self, role: ModelRole, *, may_give_up: bool, begun: str = "") -> Asked:
         """Ask one model; what went wrong is part of the run.
 
         Parameters
         ----------
-        role : str
         may_give_up : bool
             Whether the query can do without the answer, so that it queues no longer than one call may take.
         begun : str
             The beginning of the answer, which the model goes on from.
-        stop_rule : StopRule, optional
-            When the call may end early.
         """
         operation = "chat" if self._models.settings.api == "chat" else "text_completion"
         call = ModelCall(role, self._models.endpoints[role].model, operation)
         with self._tracing.calling(call, self._headers) as trace:
-            asked = await self._ask(role, trace.headers, may_give_up=may_give_up, begun=begun, stop_rule=stop_rule)
+            asked = await self._ask(role, trace.headers, may_give_up=may_give_up, begun=begun)
             trace.ended(asked.run)
             return asked
 
-    async def _ask(
-        self,
-        role: ModelRole,
-        headers: Mapping[str, str] | None,
-        *,
-        may_give_up: bool,
-        begun: str,
-        stop_rule: StopRule | None,
-    ) -> Asked:
+    async def _ask(self, role: ModelRole, headers: Mapping[str, str] | None, *, may_give_up: bool, begun: str) -> Asked:
         settings, endpoint = self._models.settings, self._models.endpoints[role]
         marked = role == "small" and (settings.handoff is not None or settings.field_margins)
-        request = build_request(settings, endpoint, self._text, begun=begun, marked=marked, stop_rule=stop_rule)
+        request = build_request(settings, endpoint, self._text, begun=begun, marked=marked)
         server = self._models.by_role[role]
         began_s = self._clock.monotonic()
         if role == "large":
@@ -308,8 +284,8 @@ class _Asking:
             return Asked(run, end, invalid=isinstance(error, RefusedError))
         reply = replace(answered.reply, text=begun + answered.reply.text) if begun else answered.reply
         run = parse_answer(endpoint.model, reply, settings.fields, answered.latency_s, with_margins=role == "small")
-        end = RunEnd.STOPPED if reply.stopped else RunEnd.VALID if run.valid else RunEnd.FAILED
-        return Asked(run, end, invalid=end is RunEnd.FAILED, marks=reply.marks, stop=reply.stop)
+        end = RunEnd.VALID if run.valid else RunEnd.FAILED
+        return Asked(run, end, invalid=end is RunEnd.FAILED, marks=reply.marks)
 
 
 def _error_of(asked: Asked | None) -> str:

@@ -6,15 +6,11 @@
                          └─ escalated ─▶ ask large ─┬─▶ serve large
                                                     ├─▶ serve small, degraded     large failed, small is valid
                                                     ├─▶ wait for a server, ask    none is valid, one is down
-                                                    ├─▶ ask small again, in full  its call was stopped early
                                                     └─▶ give up                   both failed on this very query
 
 With a handoff, the large model goes on from the part of the small answer that is certain. Where that leads to no valid
 answer it is asked again, alone, once. A drawn share of queries asks it alone as well, to compare; that answer is never
 served.
-
-A small call that was stopped early has escalated the query, whatever version is in force when that is known: what there
-is of its answer cannot be kept.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ from typing import Literal
 from schemas.calibration import CalibrationVersion
 from schemas.costs import ModelCosts, TokenUse, query_cost
 from schemas.draws import uniform
-from schemas.early_stop import EarlyStop, QueryEarlyStop
 from schemas.handoff import Handoff, handoff_name
 from schemas.query import QueryEvent
 from schemas.routed import Decision, DecisionReason, LabelRequest, ModelRole, ModelRun, QueryHandoff, RoutedEvent
@@ -35,8 +30,7 @@ from schemas.settings import WorkloadSettings
 from schemas.trial import CalibrationTrial
 from stream_router.calibration.active_versions import decide_beside
 from stream_router.cascade.handoff import handed_over
-from stream_router.model_client.request import StopRule
-from stream_router.ports import StopPoint, TokenMark
+from stream_router.ports import TokenMark
 
 _RAW_CHARS_ALONE = 4_096
 """Kept of the text of an answer that is not served."""
@@ -50,8 +44,6 @@ class RunEnd(Enum):
     """How asking a model ended."""
 
     VALID = "valid"
-    STOPPED = "stopped"
-    """The call was stopped early: u would have ended above the threshold."""
     FAILED = "failed"
     """It failed on this query: refused, not an answer, or out of attempts while the server answers others."""
     DOWN = "down"
@@ -64,38 +56,21 @@ class Asked:
 
     Parameters
     ----------
-    run : ModelRun
-    end : RunEnd
     invalid : bool
         Whether it failed by what was asked or answered: a valid answer may follow if it is asked otherwise.
     marks : tuple of TokenMark
         Of the answer's tokens, where they are known.
-    stop : StopPoint, optional
-        Where the call was, or would have been, stopped early.
     """
 
     run: ModelRun
     end: RunEnd
     invalid: bool = False
     marks: tuple[TokenMark, ...] = ()
-    stop: StopPoint | None = None
-
-    @property
-    def begun(self) -> tuple[str, tuple[TokenMark, ...]]:
-        """The answer and its tokens, up to where the call could be stopped, whether or not it was.
-
-        What the large model learns to go on from is then what it goes on from where calls are stopped.
-        """
-        text, stop = self.run.raw or "", self.stop
-        return (text, self.marks) if stop is None else (text[: stop.characters], self.marks[: stop.tokens])
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask this model, then pass its run on; the large one ``alone`` is asked to compare with what is served.
-
-    The small one is asked a second time where its first call was stopped early and the large one gave no answer.
-    """
+    """Ask this model, then pass its run on; the large one ``alone`` is asked to compare with what is served."""
 
     role: ModelRole
     alone: bool = False
@@ -128,9 +103,6 @@ _AFTER_BOTH: dict[tuple[RunEnd, RunEnd], Step] = {
     (RunEnd.VALID, RunEnd.VALID): Serve("large"),
     (RunEnd.VALID, RunEnd.FAILED): Serve("small"),
     (RunEnd.VALID, RunEnd.DOWN): Serve("small"),
-    (RunEnd.STOPPED, RunEnd.VALID): Serve("large"),
-    (RunEnd.STOPPED, RunEnd.FAILED): Ask("small"),
-    (RunEnd.STOPPED, RunEnd.DOWN): Ask("small"),
     (RunEnd.FAILED, RunEnd.VALID): Serve("large"),
     (RunEnd.FAILED, RunEnd.FAILED): GiveUp(),
     (RunEnd.FAILED, RunEnd.DOWN): _WAIT_FOR_LARGE,
@@ -140,8 +112,8 @@ _AFTER_BOTH: dict[tuple[RunEnd, RunEnd], Step] = {
 }
 """By how the small and the large run ended."""
 
-_SMALL_STANDS_IN = frozenset({(RunEnd.VALID, RunEnd.DOWN), (RunEnd.STOPPED, RunEnd.DOWN)})
-"""Where the small answer is served, or asked for again, while the large server is down."""
+_SMALL_STANDS_IN = (RunEnd.VALID, RunEnd.DOWN)
+"""Where the small answer is served while the large server is down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +172,6 @@ class QueryCascade:
 
     Parameters
     ----------
-    query : QueryEvent
-    workload : WorkloadSettings
     large_outage : str
         What to do with a valid small answer while the large server is down.
 
@@ -218,11 +188,8 @@ class QueryCascade:
     """
 
     __slots__ = (
-        "_early_stop",
-        "_in_full",
         "_large_outage",
         "_lost",
-        "_stopped",
         "_workload",
         "alone",
         "begun",
@@ -247,32 +214,6 @@ class QueryCascade:
         self.begun = ""
         self.alone: Asked | None = None
         self._lost: Asked | None = None
-        self._stopped: Asked | None = None
-        self._early_stop: EarlyStop | None = None
-        self._in_full = True
-
-    def stop_rule(self, version: CalibrationVersion | None, trial: CalibrationTrial | None = None) -> StopRule | None:
-        """Return when the small call that is about to be made may be stopped early; None: never.
-
-        Not in a cold start, nor while a version is on trial, which is compared by the u of every query; and not where
-        the answer is to be served.
-
-        Parameters
-        ----------
-        version : CalibrationVersion or None
-            In force now, and for as long as the answer is streamed.
-        trial : CalibrationTrial, optional
-            On trial now.
-        """
-        if self.repeats_small:
-            return None
-        is_asked = self._workload.early_stop is not None and trial is None
-        self._early_stop = version.early_stop if is_asked and version is not None else None
-        if self._early_stop is None or version is None or version.state == "cold_start":
-            self._early_stop = None
-            return None
-        self._in_full = uniform(self.query.query_id, self._workload.name) < self._early_stop.full_share
-        return StopRule(version.uncertainty_threshold, self._early_stop.longest, stops=not self._in_full)
 
     def next_step(self) -> Step:
         """Return what to do next."""
@@ -283,20 +224,14 @@ class QueryCascade:
         if self.begun and self._is_compared and self.alone is None:
             return Ask("large", alone=True)
         ends = (self.small.end, self.large.end)
-        if ends in _SMALL_STANDS_IN and self._large_outage == "wait":
+        if ends == _SMALL_STANDS_IN and self._large_outage == "wait":
             return _WAIT_FOR_LARGE
         return _AFTER_BOTH[ends]
 
     @property
     def can_do_without_large(self) -> bool:
         """Whether there is a small answer that may be served in place of a large one that does not come."""
-        may = self.small is not None and self.small.end in (RunEnd.VALID, RunEnd.STOPPED)
-        return may and self._large_outage == "serve_small"
-
-    @property
-    def repeats_small(self) -> bool:
-        """Whether the small model's next run is only to be served: its first one was stopped, and has decided."""
-        return self._stopped is not None or (self.small is not None and self.small.end is RunEnd.STOPPED)
+        return self.small is not None and self.small.end is RunEnd.VALID and self._large_outage == "serve_small"
 
     def small_ended(
         self,
@@ -305,11 +240,10 @@ class QueryCascade:
         now: datetime,
         trial: CalibrationTrial | None = None,
     ) -> None:
-        """Take what came of asking the small model, and decide, unless it was asked again for an answer to serve.
+        """Take what came of asking the small model, and decide.
 
         Parameters
         ----------
-        asked : Asked
         version : CalibrationVersion or None
             In force now.
         now : datetime
@@ -317,20 +251,14 @@ class QueryCascade:
         trial : CalibrationTrial, optional
             On trial now.
         """
-        if self.repeats_small:
-            self._stopped, self.small = self._stopped or self.small, asked
-            return
         self.small = asked
-        valid, stopped = asked.end is RunEnd.VALID, asked.end is RunEnd.STOPPED
-        if (valid or stopped) and self.large is not None and self.large.end is RunEnd.DOWN:
+        valid = asked.end is RunEnd.VALID
+        if valid and self.large is not None and self.large.end is RunEnd.DOWN:
             # Both servers were down, and the small one came back first: this answer decides as if it were the first.
             self.large = None
         query_id = self.query.query_id
         uncertainty = asked.run.uncertainty if valid else None
         decision, label, by = decide(version, uncertainty, query_id, self._workload, trial)
-        if stopped and version is not None:
-            decision, by = version.decide_stopped(), version
-            label = by.request_label(decision, query_id)
         if self.large is not None and by is not None and not decision.escalated:
             # The large model has been asked whatever u is, and failed: the propensity of that was 1.
             forced = {"escalated": True, "reason": "small_failed", "large_probability": 1.0}
@@ -339,7 +267,7 @@ class QueryCascade:
         handoff = self._workload.offered_handoff if by is None else by.handoff
         self.drawn = Drawn(decision, label, by, now, handoff if handoff_name(handoff) else None)
         if self.drawn.handoff is not None and decision.escalated and self.large is None:
-            self.begun = handed_over(*asked.begun, self.drawn.handoff)
+            self.begun = handed_over(asked.run.raw or "", asked.marks, self.drawn.handoff)
 
     def large_ended(self, asked: Asked) -> None:
         """Take what came of asking the large model, which is asked again where it could not go on."""
@@ -375,7 +303,6 @@ class QueryCascade:
         ----------
         served : str
             Whose answer; as :meth:`next_step` says.
-        costs : ModelCosts
         routed_by : str
             The router's instance id.
 
@@ -399,13 +326,7 @@ class QueryCascade:
             decision=decision,
             small=self.small.run,
             large=None if self.large is None else self.large.run,
-            cost=query_cost(
-                costs,
-                escalated=decision.escalated,
-                small=_used(self.small.run),
-                large=self._large_calls,
-                again=None if self._stopped is None else _used(self._stopped.run),
-            ),
+            cost=query_cost(costs, escalated=decision.escalated, small=_used(self.small.run), large=self._large_calls),
             label=self.drawn.label,
             routed_at=self.drawn.decided_at,
             routed_by=routed_by,
@@ -413,7 +334,6 @@ class QueryCascade:
             signal=self._workload.uncertainty,
             handoff=self._handoff(),
             basis=self._workload.basis_mark,
-            early_stop=self._stopped_or_not(),
         )
 
     @property
@@ -428,37 +348,15 @@ class QueryCascade:
         if name is None:
             return None
         lost = None if self._lost is None else self._lost.run
-        small = self._stopped or self.small
         return QueryHandoff(
             name=name,
             characters=len(self.begun),
-            tokens=sum(mark.start < len(self.begun) for mark in small.marks),
+            tokens=sum(mark.start < len(self.begun) for mark in self.small.marks),
             asked_again=lost is not None,
             lost_tokens=0 if lost is None else lost.completion_tokens,
             lost_prompt_tokens=0 if lost is None else lost.prompt_tokens,
             guarded=self._is_compared,
             alone=None if self.alone is None else _shortened(self.alone.run),
-        )
-
-    def _stopped_or_not(self) -> QueryEarlyStop | None:
-        """Return what early stopping was for this query; None where its call could not be stopped."""
-        if self._early_stop is None:
-            return None
-        assert self.small is not None
-        assert self.drawn is not None
-        asked, by = self._stopped or self.small, self.drawn.version
-        stop, lost = asked.stop, None if self._stopped is None else self._stopped.run
-        above = by is None or stop is None or stop.uncertainty_least > by.uncertainty_threshold
-        return QueryEarlyStop(
-            longest=self._early_stop.longest,
-            full_share=self._early_stop.full_share,
-            in_full=self._in_full,
-            at_tokens=None if stop is None else stop.tokens,
-            uncertainty_least=None if stop is None else stop.uncertainty_least,
-            overtaken=not above and not self._in_full,
-            repeated=lost is not None,
-            lost_tokens=0 if lost is None else lost.completion_tokens,
-            lost_prompt_tokens=0 if lost is None else lost.prompt_tokens,
         )
 
 

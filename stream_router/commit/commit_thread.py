@@ -32,16 +32,12 @@ class CommitThread(Thread):
 
     Parameters
     ----------
-    session : TransactionSession
-    ledger : SharedLedger
     queries : str
         The topic whose offsets are committed.
-    outputs : OutputTopics
     interval_s : float
         Longest time between two commits of what is finished.
     on_failure : callable
         Called once with the error that ended this thread.
-    metrics : Metrics
     """
 
     def __init__(

@@ -38,7 +38,6 @@ class OutputTopics(NamedTuple):
 
     Parameters
     ----------
-    results, dead_letters : str
     schema_id : int or None
         Stands in front of results, if there is one.
     stage : str

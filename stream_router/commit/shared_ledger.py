@@ -29,7 +29,6 @@ class Taken:
 
     Parameters
     ----------
-    batch : CommitBatch
     group : object
         The group metadata that the batch must be committed under; an object of the client library.
     locked : callable

@@ -22,10 +22,6 @@ _TOO_MANY, _UNAVAILABLE = 429, 503
 class Admission:
     """The places for queries that are being answered; used in one event loop.
 
-    Parameters
-    ----------
-    most : int
-
     Attributes
     ----------
     is_open, is_closed : bool

@@ -71,7 +71,6 @@ class Output(NamedTuple):
 
     Parameters
     ----------
-    publisher : Publisher
     max_record_bytes : int
         Largest record that the topics, and the publisher, take.
     """
@@ -85,13 +84,8 @@ class GatewayApi:
 
     Parameters
     ----------
-    settings : Settings
     answerer : Answerer
         One that does not wait for servers that are down.
-    admission : Admission
-    metrics : Metrics
-    clock : Clock
-    tracing : Tracing
     """
 
     def __init__(

@@ -33,8 +33,6 @@ def completion(endpoint: Endpoint, routed: RoutedEvent, ignored: Sequence[str]) 
 
     Parameters
     ----------
-    endpoint : str
-    routed : RoutedEvent
     ignored : sequence of str
         What the request asked for without effect, by name.
     """

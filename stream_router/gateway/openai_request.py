@@ -42,7 +42,6 @@ class Refused(NamedTuple):
     ----------
     harmless : tuple
         Values that ask for nothing.
-    remedy : str
     """
 
     harmless: tuple[Any, ...]
@@ -82,7 +81,6 @@ class Call(NamedTuple):
 
     Parameters
     ----------
-    query : QueryEvent
     workload : str
         A configured one.
     ignored : tuple of str
@@ -106,10 +104,8 @@ def read_call(endpoint: Endpoint, body: bytes, workloads: Workloads, given_id: s
 
     Parameters
     ----------
-    endpoint : str
     body : bytes
         Bounded by whoever received it.
-    workloads : Workloads
     given_id : str or None
         Of the header ``X-Query-Id``.
     made_id : str

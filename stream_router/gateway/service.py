@@ -59,13 +59,10 @@ class GatewayService:
 
     Parameters
     ----------
-    settings : Settings
     connect : Connect
         Makes the broker.
     build_answerer : callable
         See :class:`~stream_router.process.AnswererFactory`; what it builds does not wait for servers that are down.
-    clock : Clock, optional
-    tracing : Tracing, optional
     """
 
     def __init__(

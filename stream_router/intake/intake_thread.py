@@ -60,11 +60,8 @@ class IntakeThread(Thread):
     ----------
     reader : GroupReader
         Of the queries topic.
-    ledger : SharedLedger
-    queries : Queries
     on_failure : callable
         Called once with the error that ended this thread.
-    metrics : Metrics
     """
 
     def __init__(

@@ -42,21 +42,16 @@ def parse_answer(
 ) -> ModelRun:
     """Return one model's run: valid when the answer is whole, has probabilities, and is one JSON object.
 
-    A call that was stopped early has not failed, and is no valid answer either.
-
     Parameters
     ----------
-    model : str
-    reply : Reply
     fields : sequence of str
         The workload's fields.
-    latency_s : float
     with_margins : bool
         Whether the run says how sure the model was of each field, where it is known where the tokens stand.
     """
     entities = margins = None
-    error = None if reply.stopped else _defect(reply)
-    if error is None and not reply.stopped:
+    error = _defect(reply)
+    if error is None:
         try:
             entities = read_entities(reply.text, fields)
             if with_margins and reply.marks:
@@ -67,7 +62,7 @@ def parse_answer(
         model=model,
         raw=reply.text[:MAX_ANSWER_CHARS],
         entities=entities,
-        valid=error is None and not reply.stopped,
+        valid=error is None,
         uncertainty=reply.uncertainty if error is None else None,
         completion_tokens=reply.completion_tokens,
         finish_reason=reply.finish_reason,
@@ -98,7 +93,6 @@ def read_entities(text: str, fields: Sequence[str]) -> EntityAnswer:
 
     Parameters
     ----------
-    text : str
     fields : sequence of str
         The workload's fields.
 

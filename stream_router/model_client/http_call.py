@@ -53,8 +53,6 @@ class ModelConnection:
 
     Parameters
     ----------
-    endpoint : ModelEndpoint
-    max_connections : int
     max_tokens : int
         Of a reply; bounds its size.
     """
@@ -166,7 +164,7 @@ class ModelConnection:
                 self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response,
             ):
                 if request.streams and response.status == _OK and response.content_type == _EVENTS:
-                    streamed = StreamedReply(request.signal, request.stop_rule)
+                    streamed = StreamedReply(request.signal)
                     return response.status, b"", await self._read_events(response, streamed)
                 return response.status, await self._read(response), None
         except TimeoutError:
@@ -183,10 +181,6 @@ class ModelConnection:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 streamed.take(line)
-                if streamed.is_stopped:
-                    # HTTP/1.1 knows no other way to say that no more is wanted: servers stop generating then.
-                    response.close()
-                    return streamed
         streamed.take(rest)
         return streamed
 

@@ -85,14 +85,12 @@ class _Attempts:
 
     Parameters
     ----------
-    began_s : float
     successes : int
         Of the server when the first attempt began; -1 before.
     failed, overloaded : int
         Attempts that may be the query's fault, and those that ended by overload.
     delivered : bool
         Whether the server saw any of them.
-    last : TransientError, optional
     at_server_s : float
         Time of the attempts and of the pauses between them; neither the queue nor an outage is the query's.
     """
@@ -121,14 +119,10 @@ class ModelClient:
 
     Parameters
     ----------
-    name : ServerName
-    endpoint : ModelEndpoint
     probe : ModelRequest
         The smallest completion.
     max_tokens : int
         Of a reply; bounds its size.
-    clock : Clock
-    metrics : ModelCallMetrics, optional
     limit : ConcurrencyLimit, optional
         By default one up to the endpoint's ``max_concurrency``.
     """
@@ -240,7 +234,6 @@ class ModelClient:
 
         Parameters
         ----------
-        request : ModelRequest
         headers : mapping, optional
             Trace context to pass on.
         earlier_rounds : int
@@ -391,7 +384,7 @@ class ModelClient:
 
     def _expect_probabilities(self, reply: Reply) -> None:
         """Say once that a server gives none: each of its answers counts as failed, and nothing else would show why."""
-        if reply.uncertainty is None and reply.text and not reply.stopped and not self._has_complained:
+        if reply.uncertainty is None and reply.text and not self._has_complained:
             self._has_complained = True
             _log.warning(
                 "model server returns no log-probabilities; none of its answers can be used",

@@ -43,7 +43,6 @@ class Probed:
 
     Parameters
     ----------
-    role : str
     findings : tuple of Finding
         Empty where all is well.
     served : mapping of str to str
@@ -68,7 +67,6 @@ async def probe_workload(
 
     Parameters
     ----------
-    workload : WorkloadSettings
     texts : mapping of role to str, optional
         What to ask each model; a model that is left out is not asked. By default both get a sample query.
 
@@ -93,12 +91,7 @@ async def probe_workload(
 
 
 async def probe_settings(settings: Settings) -> tuple[Finding, ...]:
-    """Probe all servers of all workloads at once; returns what was found, by workload.
-
-    Parameters
-    ----------
-    settings : Settings
-    """
+    """Probe all servers of all workloads at once; returns what was found, by workload."""
     probed = await asyncio.gather(*map(probe_workload, settings.workloads.values()))
     return tuple(finding for workload in probed for one in workload for finding in one.findings)
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, TypeGuard
 
-from schemas.early_stop import EARLY_STOP
 from schemas.event import MAX_INTEGER
 from schemas.json_bytes import parsed
 from stream_router.errors import MalformedReplyError
-from stream_router.model_client.request import StopRule
 from stream_router.model_client.uncertainty import UncertaintySignal, margin, uncertainty_of
-from stream_router.ports import Reply, StopPoint, TokenMark
+from stream_router.ports import Reply, TokenMark
 
 _DATA = b"data:"
 _END = b"[DONE]"
@@ -28,7 +26,6 @@ def read_reply(body: bytes, signal: UncertaintySignal) -> Reply:
 
     Parameters
     ----------
-    body : bytes
     signal : UncertaintySignal
         How u is measured.
 
@@ -85,18 +82,13 @@ class StreamedReply:
     ----------
     signal : UncertaintySignal
         How u is measured.
-    stop_rule : StopRule, optional
-        When it has shown that u must end above a threshold.
     """
 
-    def __init__(self, signal: UncertaintySignal, stop_rule: StopRule | None = None) -> None:
+    def __init__(self, signal: UncertaintySignal) -> None:
         self._certainty = signal.certainty
-        self._stop_rule = stop_rule
-        self._stop: StopPoint | None = None
         self._texts: list[str] = []
         self._length = 0
         self._certainties: list[float] = []
-        self._doubt = 0.0
         self._marks: list[TokenMark] = []
         self._finish_reason: str | None = None
         self._usage: Any = None
@@ -130,7 +122,6 @@ class StreamedReply:
             sure = certainty if self._certainty is margin else margin(alternatives)
             self._marks.append(TokenMark(self._length, sure))
             self._certainties.append(certainty)
-            self._doubt += 1.0 - certainty
         if isinstance(text, str) and text:
             if len(self._certainties) == count:
                 # Of text whose tokens are not known nothing is certain.
@@ -140,16 +131,6 @@ class StreamedReply:
         reason = choice.get("finish_reason")
         if isinstance(reason, str):
             self._finish_reason = reason
-        elif self._stop_rule is not None and self._stop is None:
-            # Of an answer that has ended nothing is left to save.
-            rule, tokens = self._stop_rule, len(self._certainties)
-            if rule.is_met(tokens, self._doubt):
-                self._stop = StopPoint(tokens, self._length, min(1.0, self._doubt / rule.longest))
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether nothing more is to be read."""
-        return self._stop is not None and self._stop_rule is not None and self._stop_rule.stops
 
     def reply(self) -> Reply:
         """Return what has come, at the end of the stream.
@@ -159,19 +140,17 @@ class StreamedReply:
         MalformedReplyError
             When the stream ended before the answer did.
         """
-        if self._finish_reason is None and not self.is_stopped:
+        if self._finish_reason is None:
             raise MalformedReplyError("the stream ended before the answer did")
         usage = self._usage if isinstance(self._usage, dict) else {}
         counted, read = usage.get("completion_tokens"), usage.get("prompt_tokens")
         return Reply(
             text="".join(self._texts),
-            finish_reason=EARLY_STOP if self.is_stopped else self._finish_reason,
+            finish_reason=self._finish_reason,
             completion_tokens=counted if _is_count(counted) else len(self._certainties),
-            uncertainty=None if self.is_stopped else uncertainty_of(self._certainties),
+            uncertainty=uncertainty_of(self._certainties),
             prompt_tokens=read if _is_count(read) else 0,
             marks=tuple(self._marks),
-            stop=self._stop,
-            stopped=self.is_stopped,
         )
 
 

@@ -8,7 +8,7 @@ text is then known only from a stream, in which both come together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -21,51 +21,14 @@ _PAIR = 2
 _PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 
 
-class StopRule(NamedTuple):
-    """When a small answer must become too uncertain to be kept.
-
-    Parameters
-    ----------
-    threshold : float
-        On u: what lies above it escalates.
-    longest : int
-        Tokens that an answer is expected to have at most; at least 1.
-    stops : bool
-        Whether the call ends there, rather than only to note the place.
-    """
-
-    threshold: float
-    longest: int
-    stops: bool
-
-    def is_met(self, tokens: int, doubt: float) -> bool:
-        """Whether an answer that goes on must end with u above the threshold, if it is no longer than expected.
-
-        Parameters
-        ----------
-        tokens : int
-            So far. Of an answer that is longer than expected already nothing is known.
-        doubt : float
-            Sum over these tokens of 1 - their certainty.
-
-        Examples
-        --------
-        >>> rule = StopRule(threshold=0.1, longest=40, stops=True)
-        >>> rule.is_met(9, 3.9), rule.is_met(9, 4.1), rule.is_met(41, 4.1)
-        (False, True, False)
-        """
-        return 0 < tokens <= self.longest and doubt > self.threshold * self.longest
-
-
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A request: path under the server's base URL, body, how u is measured, whether it streams, and until when."""
+    """A request: path under the server's base URL, body, how u is measured, and whether it streams."""
 
     path: str
     body: bytes
     signal: UncertaintySignal
     streams: bool = False
-    stop_rule: StopRule | None = None
 
 
 def build_request(
@@ -75,22 +38,17 @@ def build_request(
     *,
     begun: str = "",
     marked: bool = False,
-    stop_rule: StopRule | None = None,
 ) -> ModelRequest:
     """Return the request that asks one model about one query.
 
     Parameters
     ----------
-    workload : WorkloadSettings
-    endpoint : ModelEndpoint
     text : str
         Replaces ``{text}`` in the prompt, literally: prompts hold JSON braces.
     begun : str
         The beginning of an answer, which the model goes on from; the reply holds what follows it.
     marked : bool
         Whether it must be known where each token stands in the reply's text.
-    stop_rule : StopRule, optional
-        When the call may end early.
     """
     prompt = workload.prompt.replace(TEXT_PLACEHOLDER, text)
     signal = SIGNALS[workload.uncertainty]
@@ -101,13 +59,9 @@ def build_request(
         body |= {"continue_final_message": True, "add_generation_prompt": False}
     elif begun:
         body["prompt"] += begun
-    streams = marked or stop_rule is not None
-    if streams:
+    if marked:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-    if stop_rule is not None and stop_rule.stops:
-        # Who leaves before the end misses the numbers of tokens that stand there.
-        body["stream_options"]["continuous_usage_stats"] = True
-    return ModelRequest(_PATHS[workload.api], to_json(body), signal, streams, stop_rule)
+    return ModelRequest(_PATHS[workload.api], to_json(body), signal, streams=marked)
 
 
 def build_probe(workload: WorkloadSettings, endpoint: ModelEndpoint) -> ModelRequest:

@@ -170,7 +170,6 @@ class Breaker:
 
         Parameters
         ----------
-        event : HealthEvent
         now_s : float
             Monotonic seconds.
 

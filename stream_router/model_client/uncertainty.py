@@ -65,8 +65,6 @@ class MeanSignal:
 
     Parameters
     ----------
-    kind : str
-    alternatives : int
     certainty : callable
         The log-probabilities of one token's alternatives → how certain it is, in [0, 1].
 

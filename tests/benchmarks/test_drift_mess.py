@@ -26,7 +26,7 @@ from benchmarks.drift.score import score
 from benchmarks.drift.servers import answered_share, settle
 from benchmarks.drift.simulate import Alarm, Journal, Routed, walk
 from benchmarks.drift.streams import Stream, offline, stream
-from benchmarks.routed_batch import BatchEarlyStop, RoutedBatch, summarise
+from benchmarks.routed_batch import RoutedBatch, summarise
 from recalibrator.core import TrafficSummarizer, WorkloadSettings
 from recalibrator.decoding import Observation
 from recalibrator.grid import Grid
@@ -42,7 +42,6 @@ from schemas import (
     RoutedEvent,
     TrafficSummary,
 )
-from schemas.early_stop import QueryEarlyStop
 from tests.support.fixed_policy import FixedPolicy
 
 pytestmark = pytest.mark.usefixtures("short_start")
@@ -179,18 +178,10 @@ def test_in_a_brown_out_the_usual_threshold_holds_what_is_asked() -> None:
     assert score(drawn, routed, best).pol > 0.7
 
 
-def routed_event(
-    number: int,
-    *,
-    small_valid: bool = True,
-    large: bool = True,
-    large_valid: bool = True,
-    early_stop: QueryEarlyStop | None = None,
-) -> RoutedEvent:
+def routed_event(number: int, *, small_valid: bool = True, large: bool = True, large_valid: bool = True) -> RoutedEvent:
     """One result of a workload with one field; ``explored`` queries are the odd ones."""
-    stopped = early_stop is not None and early_stop.stopped
-    reason = "exploration" if number % 2 and not stopped else "threshold"
-    if not small_valid and not stopped:
+    reason = "exploration" if number % 2 else "threshold"
+    if not small_valid:
         reason = "small_failed"
     if large and not large_valid:
         reason = "degraded"
@@ -206,16 +197,15 @@ def routed_event(
         decision=Decision(
             escalated=large,
             reason=reason,
-            uncertainty=0.01 * number if small_valid and not stopped else None,
+            uncertainty=0.01 * number if small_valid else None,
             calibration_version=1,
             large_probability=1.0,
         ),
         small=ModelRun(
             model="s",
-            entities=run if small_valid and not stopped else None,
-            valid=small_valid and not stopped,
+            entities=run if small_valid else None,
+            valid=small_valid,
             latency_s=0.5,
-            completion_tokens=0 if early_stop is None else tokens_of(number),
         ),
         large=ModelRun(model="l", entities=run if large_valid else None, valid=large_valid, latency_s=1.0)
         if large
@@ -224,13 +214,7 @@ def routed_event(
         label=LabelRequest(requested=number % 3 == 0, probability=0.1),
         routed_at=START + timedelta(seconds=number),
         routed_by="r0",
-        early_stop=early_stop,
     )
-
-
-def tokens_of(number: int) -> int:
-    """Long answers among them, of which the join rounds the length."""
-    return 20 + 3 * number
 
 
 def test_batch_summary_matches_the_join_stage() -> None:
@@ -257,44 +241,6 @@ def test_batch_summary_matches_the_join_stage() -> None:
     )
     counted = summarizer.take()
     assert counted is not None
-    assert summarise(batch, Grid(GridSpec()), "w", 1, 3.0) == counted
-
-
-def test_early_stop_summary_matches_the_join_stage() -> None:
-    """With stopped, spared and failed calls, of which some were called off, the summary is the join stage's too."""
-    numbers = np.arange(1, 100)
-    small_valid, cause, in_full = numbers % 7 != 0, numbers % 3 == 0, numbers % 4 != 1
-    stopped = cause & ~in_full
-    large = stopped | ~small_valid | (numbers % 5 != 2)
-    summarizer = TrafficSummarizer(WorkloadSettings(name="w", fields=("a",), target={"micro_f1": 0.9}))
-    for number, valid, up, place, whole in zip(
-        *(column.tolist() for column in (numbers, small_valid, large, cause, in_full)), strict=True
-    ):
-        early_stop = QueryEarlyStop(
-            longest=40,
-            full_share=0.75,
-            in_full=whole,
-            at_tokens=tokens_of(number) if place else None,
-            uncertainty_least=0.0 if place else None,
-        )
-        summarizer.add(routed_event(number, small_valid=valid, large=up, early_stop=early_stop))
-    batch = RoutedBatch(
-        u=np.where(small_valid, 0.01 * numbers, np.nan),
-        large_ran=large,
-        explored=large & small_valid & ~stopped & (numbers % 2 == 1),
-        agree=np.ones(len(numbers), dtype=bool),
-        label_requested=numbers % 3 == 0,
-        first_at=START + timedelta(seconds=1),
-        last_at=START + timedelta(seconds=99),
-        small_latency_s=0.5 * len(numbers),
-        large_latency_s=float(large.sum()),
-        early_stop=BatchEarlyStop(cause, in_full),
-        small_tokens=np.array([tokens_of(number) for number in numbers.tolist()]),
-    )
-    counted = summarizer.take()
-    assert counted is not None
-    (part,) = counted.versions
-    assert min(part.stopped, sum(part.spared), part.spared_failed, part.spared_kept, part.small_failed) > 0
     assert summarise(batch, Grid(GridSpec()), "w", 1, 3.0) == counted
 
 

@@ -46,7 +46,6 @@ from benchmarks.recorded.wrong_labels import mislabelled
 from recalibrator.core import TrafficSummarizer
 from schemas import CalibrationVersion, Decision, RoutedEvent
 from schemas.costs import ModelCosts, TokenUse, query_cost
-from schemas.early_stop import QueryEarlyStop
 from schemas.routed import LabelRequest, ModelRun, QueryHandoff
 
 TARGET = 0.91
@@ -222,11 +221,11 @@ def test_a_policy_that_does_not_explore_pays_for_no_exploration(stream: Stream) 
     assert routed.labelled[~routed.above].any()
 
 
-@pytest.mark.parametrize("levers", [False, True])
-def test_our_summary_of_a_batch_is_the_one_of_the_join_stage(stream: Stream, *, levers: bool) -> None:
-    service = Service(TARGET, safety=0.5, handoff=levers, early_stop=levers)
+@pytest.mark.parametrize("handoff", [False, True])
+def test_our_summary_of_a_batch_is_the_one_of_the_join_stage(stream: Stream, *, handoff: bool) -> None:
+    service = Service(TARGET, safety=0.5, handoff=handoff)
     routed = simulate(service, stream).take(slice(2_000, 4_000))
-    fresh = Service(TARGET, safety=0.5, handoff=levers, early_stop=levers)
+    fresh = Service(TARGET, safety=0.5, handoff=handoff)
     version = fresh.core.current
     assert version is not None
     summarizer = TrafficSummarizer(fresh.core.settings)
@@ -237,24 +236,20 @@ def test_our_summary_of_a_batch_is_the_one_of_the_join_stage(stream: Stream, *, 
     (ours,), (theirs,) = fresh._summary(routed).versions, expected.versions
     for name in ("cell", "count", "pairs", "agreeing", "pairs_explored", "queries", "escalated", "explored"):
         assert getattr(ours, name) == getattr(theirs, name), name
-    for name in ("small_failed", "labels_requested", "small_calls", "large_calls", "small_tokens", "handoff"):
-        assert getattr(ours, name) == getattr(theirs, name), name
-    for name in ("spared", "stopped", "spared_failed", "spared_kept", "length", "lengths"):
+    for name in ("small_failed", "labels_requested", "small_calls", "large_calls", "handoff"):
         assert getattr(ours, name) == getattr(theirs, name), name
     assert ours.cost_sequential == pytest.approx(theirs.cost_sequential)
     assert ours.cost_paper == pytest.approx(theirs.cost_paper)
     assert sum(ours.pairs_explored) > 0
     assert 0 < sum(ours.agreeing) < sum(ours.pairs) < sum(ours.count)
-    assert (ours.stopped > 0) == (sum(ours.spared) > 0) == levers
 
 
 def routed_event(routed: Routed, place: int, row: int, version: CalibrationVersion) -> RoutedEvent:
     """The event of one query; both answers name one entity, equal where the recorded answers agree."""
     u = float(routed.outcomes.uncertainty[place])
-    above, explored, stopped = (bool(one[place]) for one in (routed.above, routed.explored, routed.stopped))
-    failed, ran, tokens = bool(np.isnan(u)) and not stopped, above or explored, int(routed.generated.small[place])
-    valid, known = not (failed or stopped), None if failed or stopped else u
-    small = ModelRun(model="small", entities={"iso": "1"}, valid=valid, latency_s=0.0, completion_tokens=tokens)
+    above, explored = bool(routed.above[place]), bool(routed.explored[place])
+    failed, ran = bool(np.isnan(u)), above or explored
+    small = ModelRun(model="small", entities={"iso": "1"}, valid=not failed, latency_s=0.0)
     answer = "1" if routed.outcomes.agree[place] else "2"
     large = ModelRun(model="large", entities={"iso": answer}, valid=True, latency_s=0.0) if ran else None
     reason = "small_failed" if failed else "threshold" if above else "exploration" if explored else "kept"
@@ -267,7 +262,7 @@ def routed_event(routed: Routed, place: int, row: int, version: CalibrationVersi
         decision=Decision(
             escalated=ran,
             reason=reason,
-            uncertainty=known,
+            uncertainty=None if failed else u,
             calibration_version=version.version,
             large_probability=1.0 if above else EXPLORED,
         ),
@@ -277,22 +272,7 @@ def routed_event(routed: Routed, place: int, row: int, version: CalibrationVersi
         label=LabelRequest(requested=bool(routed.labelled[place]), probability=0.1),
         routed_at=START,
         routed_by="router-0",
-        early_stop=early_stop_of(routed, place),
         handoff=QueryHandoff(name=HANDOFF, characters=0) if routed.handed[place] else None,
-    )
-
-
-def early_stop_of(routed: Routed, place: int) -> QueryEarlyStop | None:
-    """What a router says of one query's small call."""
-    if not routed.longest[place]:
-        return None
-    at = int(routed.place[place])
-    return QueryEarlyStop(
-        longest=int(routed.longest[place]),
-        full_share=float(routed.full_share[place]),
-        in_full=bool(routed.in_full[place]),
-        at_tokens=at or None,
-        uncertainty_least=0.0 if at else None,
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from stream_router.cascade.handoff import handed_over
 from stream_router.errors import RefusedError, ServerDownError
 from stream_router.model_client.answer import parse_answer
 from stream_router.model_client.http_client import ModelClient
-from stream_router.model_client.request import StopRule, build_probe, build_request
+from stream_router.model_client.request import build_probe, build_request
 from stream_router.ports import Reply, ServerName
 from tests.support.demo_models import FIELDS, SCHEMA, generate, ids, workload
 from ucci_demo.model_server import PROMPT
@@ -278,51 +277,3 @@ async def test_a_model_goes_on_from_the_beginning_of_its_answer(servers: Servers
     assert begun + rest.text == alone.text
     assert rest.completion_tokens < alone.completion_tokens
     assert rest.prompt_tokens + rest.completion_tokens == alone.prompt_tokens + alone.completion_tokens
-
-
-async def counted(base_url: str, name: str) -> float:
-    """Return one of the server's own metrics, added up over its labels."""
-    async with aiohttp.ClientSession() as session, session.get(base_url.removesuffix("/v1") + "/metrics") as response:
-        found = re.findall(rf"^vllm[:_]{name}(?:\{{[^}}]*\}})? (\S+)$", await response.text(), re.MULTILINE)
-    assert found
-    return sum(map(float, found))
-
-
-async def generated(base_url: str) -> float:
-    """Return how many tokens the server has generated, once nothing runs there any more."""
-    async with asyncio.timeout(60.0):
-        while await counted(base_url, "num_requests_running"):
-            pass
-    return await counted(base_url, "generation_tokens_total")
-
-
-@pytest.mark.parametrize("api", ["completions", "chat"])
-async def test_a_server_generates_no_more_for_a_stopped_call(servers: Servers, api: str) -> None:
-    """By its own count; what it sent until then is a beginning of the whole answer, with the tokens that it read.
-
-    These models write an answer in milliseconds: on a busy machine one is whole before its call is closed, and shows
-    nothing. A server that never stops writes every one of them to its end.
-    """
-    settings, text = servers.settings(api=api), UNSEEN[0]
-    whole = await asked(settings, "small", text, marked=True)
-    for _ in range(STOPPED_CALLS):
-        before = await generated(servers.small)
-        stopped = await asked(settings, "small", text, stop_rule=StopRule(-1.0, longest=256, stops=True))
-        spent = await generated(servers.small) - before
-        assert stopped.stopped
-        assert whole.text.startswith(stopped.text)
-        assert stopped.prompt_tokens == whole.prompt_tokens > 0
-        assert 1 <= stopped.completion_tokens <= spent <= whole.completion_tokens
-        if spent < whole.completion_tokens:
-            return
-    pytest.fail(f"each of {STOPPED_CALLS} stopped calls was generated to its end, {whole.completion_tokens} tokens")
-
-
-async def test_a_call_that_only_notes_its_place_is_whole(servers: Servers) -> None:
-    """Queries that are drawn to run in full lose nothing by it."""
-    settings, text = servers.settings(), UNSEEN[0]
-    whole = await asked(settings, "small", text, marked=True)
-    noted = await asked(settings, "small", text, stop_rule=StopRule(-1.0, longest=256, stops=False))
-    assert noted.stop is not None
-    assert (noted.stop.tokens, noted.stopped) == (1, False)
-    assert (noted.text, noted.uncertainty, noted.marks) == (whole.text, whole.uncertainty, whole.marks)

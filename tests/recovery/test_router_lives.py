@@ -14,7 +14,6 @@ import pytest
 
 from schemas.costs import ModelCosts
 from schemas.draws import uniform
-from schemas.early_stop import EARLY_STOP, EarlyStop
 from schemas.handoff import Handoff
 from schemas.query import QueryEvent
 from schemas.routed import ModelRole, ModelRun, RoutedEvent
@@ -31,7 +30,7 @@ from stream_router.errors import ModelsFailed
 from stream_router.intake import intake_thread
 from stream_router.intake.intake_thread import IntakeThread
 from stream_router.otel_tracing import PassedOn
-from stream_router.ports import StopPoint, TokenMark
+from stream_router.ports import TokenMark
 from stream_router.prometheus_metrics import Metrics
 from stream_router.query_loop import QueryLoop
 from tests.support import answerers
@@ -132,32 +131,6 @@ def _said(query: QueryEvent, role: ModelRole, begun: str) -> Asked:
     return Asked(run, RunEnd.VALID, marks=(TokenMark(0, 1.0), TokenMark(20 if draw < 0.8 else 3, 0.1)))
 
 
-class StoppingAnswerer(HeldAnswerer):
-    """Answers queries with the real cascade while small calls are stopped early: two calls a query, or three."""
-
-    async def answer(self, query: QueryEvent, workload: str, headers: Mapping[str, str] | None = None) -> RoutedEvent:
-        cascade = QueryCascade(query, STOPPING)
-        while not isinstance(step := cascade.next_step(), Serve):
-            assert isinstance(step, Ask)
-            held = asyncio.get_running_loop().create_future()
-            self.held.append(held)
-            await held
-            if step.role == "large":
-                cascade.large_ended(_said(query, "large", ""))
-                continue
-            rule = cascade.stop_rule(STOPS)
-            whole = _said(query.model_copy(update={"text": "a query"}), "small", "")
-            if rule is not None and rule.stops:
-                cut = ModelRun(model="small", valid=False, raw='{"iso', finish_reason=EARLY_STOP, completion_tokens=3)
-                whole = Asked(cut, RunEnd.STOPPED, stop=StopPoint(3, 5, 0.4))
-            cascade.small_ended(whole, STOPS, answerers.ROUTED_AT)
-        return cascade.result(step.role, ModelCosts(large=3.0), "test")
-
-
-STOPS = sealed_version(uncertainty_threshold=0.1, early_stop=EarlyStop(longest=20, full_share=0.5))
-STOPPING = WorkloadSettings.model_validate(
-    {"name": "photo", "fields": ["iso", "lens"], "target": {"micro_f1": 0.9}, "early_stop": True}
-)
 ESCALATES = sealed_version(uncertainty_threshold=0.1, handoff=Handoff(margin=0.9))
 HANDING = WorkloadSettings.model_validate(
     {
@@ -361,24 +334,6 @@ def test_every_query_has_one_result_under_a_handoff(loop: asyncio.AbstractEventL
     assert faulty == {}
     going_on, asked_again, nothing = (True, False), (False, True), (False, False)
     assert seen.keys() == {(*kind, guarded) for kind in (going_on, asked_again, nothing) for guarded in (True, False)}
-
-
-def test_every_query_has_one_result_with_early_stop(loop: asyncio.AbstractEventLoop) -> None:
-    """Calls that are stopped, that run in full, and that are made again since the large model failed."""
-    seen: Counter[tuple[bool, bool]] = Counter()
-
-    def checked(cluster: MemoryCluster) -> list[str]:
-        for record in cluster.records(TOPICS.results):
-            early_stop = RoutedEvent.from_json(record.value or b"").early_stop
-            assert early_stop is not None
-            seen[early_stop.stopped, early_stop.repeated] += 1
-        return faults_of(cluster)
-
-    ANSWERERS.append(StoppingAnswerer)
-    first = LIVES + LIVES // 4
-    faulty = {seed: found for seed in range(first, first + LIVES // 4) if (found := live(seed, loop, checked))}
-    assert faulty == {}
-    assert seen.keys() == {(False, False), (True, False), (True, True)}
 
 
 @pytest.mark.thorough

@@ -118,25 +118,10 @@ def test_an_unknown_key_names_the_nearest_valid_one(text: str, near: str) -> Non
         ("handoff = { margin = 1.5 }", "handoff.margin"),
         ('handoff = { granularity = "word" }', "handoff.granularity"),
         ('handoff = {}\ndecoding = "json_schema"', 'handoff needs decoding = "free"'),
-        ("early_stop = { full_share = 0.0 }", "early_stop.full_share"),
-        ("early_stop = { length_quantile = 1.5 }", "early_stop.length_quantile"),
-        ("early_stop = { share = 0.2 }", "full_share"),
-        ("early_stop = { full_share = 0.09 }", "early_stop.full_share 0.09 is below a label probability (0.1)"),
     ],
 )
 def test_a_workload_that_cannot_keep_its_promise_is_refused(line: str, words: str) -> None:
     assert words in "\n".join(faults(WORKLOAD + line))
-
-
-@pytest.mark.parametrize(
-    ("line", "share"),
-    [("early_stop = true", 0.2), ("early_stop = { full_share = 0.5 }", 0.5), ("early_stop = false", None), ("", None)],
-)
-def test_early_stop_is_a_switch_or_a_table(line: str, share: float | None) -> None:
-    stop = parse_settings(WORKLOAD + line, {}).workloads["photo-search"].early_stop
-    assert (None if stop is None else stop.full_share) == share
-    switched = parse_settings(WORKLOAD, {"UCCI_WORKLOADS__PHOTO_SEARCH__EARLY_STOP": "true"})
-    assert switched.workloads["photo-search"].early_stop is not None
 
 
 def test_the_prompt_may_hold_braces_but_must_hold_the_text() -> None:

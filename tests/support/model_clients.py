@@ -37,9 +37,6 @@ class CallCounts:
     def model_health(self, workload: str, role: ModelRole, health: str) -> None:
         self.health.append(health)
 
-    def stopped_early(self, workload: str, outcome: str) -> None:
-        self.outcomes[outcome] += 1
-
     def handed_over(self, workload: str, outcome: str) -> None:
         self.outcomes[outcome] += 1
 

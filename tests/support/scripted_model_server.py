@@ -263,10 +263,7 @@ class ScriptedModelServer:
         kind = None if fault is None else fault.kind
         if kind in ("broken_stream", "error_event"):
             events = events[: len(events) // 2]
-        counts_on = bool((await request.json()).get("stream_options", {}).get("continuous_usage_stats"))
-        for place, event in enumerate(events, start=1):
-            if counts_on and event["choices"]:
-                event["usage"] = {"prompt_tokens": 1, "completion_tokens": place, "total_tokens": 1 + place}
+        for event in events:
             await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
         if kind == "error_event":
             await response.write(b'data: {"error": {"message": "as scripted", "code": 500}}\n\n')

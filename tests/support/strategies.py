@@ -30,7 +30,6 @@ from schemas import (
     VersionTraffic,
 )
 from schemas.command import Action
-from schemas.early_stop import QueryEarlyStop
 from schemas.event import Event
 from schemas.feedback import MAX_REVISION
 from schemas.routed import DecisionReason, LabelReason, QueryHandoff, TrialMode
@@ -144,18 +143,6 @@ def model_runs(valid: st.SearchStrategy[bool]) -> st.SearchStrategy[ModelRun]:
     )
 
 
-early_stops = st.builds(
-    QueryEarlyStop,
-    longest=st.integers(1, 1_000),
-    full_share=st.floats(0.01, 1.0),
-    in_full=st.booleans(),
-    at_tokens=optional(st.integers(1, 1_000)),
-    uncertainty_least=optional(st.floats(0.0, 1.0)),
-    overtaken=st.booleans(),
-    repeated=st.booleans(),
-    lost_tokens=st.integers(0, 100),
-    lost_prompt_tokens=st.integers(0, 100),
-)
 handoffs = st.builds(
     QueryHandoff,
     name=names,
@@ -196,7 +183,6 @@ def routed_events(draw: st.DrawFn, /, **fixed: Any) -> RoutedEvent:
         "routed_by": draw(texts),
         "metadata": draw(optional(json_objects)),
         "handoff": draw(optional(handoffs)),
-        "early_stop": draw(optional(early_stops)),
     }
     return RoutedEvent(**content | fixed)
 

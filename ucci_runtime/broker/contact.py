@@ -44,7 +44,6 @@ class Contact:
     ----------
     name : str
         Of the client.
-    now_s : float
 
     Examples
     --------
@@ -113,7 +112,6 @@ def health(contacts: Iterable[Contact], now_s: float, now_utc_s: float, busy_s: 
 
     Parameters
     ----------
-    contacts : iterable of Contact
     now_s, now_utc_s : float
         Now, on the contacts' clock and as a Unix time.
     busy_s : iterable of float or None

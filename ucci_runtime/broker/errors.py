@@ -93,8 +93,6 @@ class OffsetsBeyondLog(BrokerError):
 
     Parameters
     ----------
-    group, topic : str
-    partition : int
     taken, end : int
         The group's next offset, and the log's.
     """

@@ -32,9 +32,6 @@ class KafkaBroker:
 
     Parameters
     ----------
-    settings : Settings
-    names : ClientNames
-    count : callable
     on_final : callable
         Called with an error that waiting cannot mend, from whichever thread serves the client.
     closing : threading.Event

@@ -109,7 +109,6 @@ def translate(  # noqa: PLR0911 one line a case, in the order in which they deci
 
     Parameters
     ----------
-    error : KafkaError
     side : Side
         The same code may be final for the consumer and passing for the producer.
     overdue : bool

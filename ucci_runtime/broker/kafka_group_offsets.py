@@ -42,7 +42,6 @@ def ask_group_offsets(
     ----------
     properties : mapping
         Of any consumer with the group's id.
-    sources : iterable of Input
     client : str
         Its name in log lines.
     closing : threading.Event

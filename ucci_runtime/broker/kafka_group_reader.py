@@ -60,10 +60,8 @@ class KafkaGroupReader:
         Co-partitioned where there are several.
     properties : mapping
         See :func:`~ucci_runtime.broker.kafka_properties.group_properties`.
-    count : callable
     on_final : callable
         Called with an error that waiting cannot mend.
-    closing : threading.Event
     has_successors : callable
         Whether the group has other members, who would take the partitions over; asked as this member ends.
     """

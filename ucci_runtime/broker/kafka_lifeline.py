@@ -36,7 +36,6 @@ class Lifeline:
 
     Parameters
     ----------
-    name : str
     properties : mapping
         Of the consumer.
     is_member : bool
@@ -54,7 +53,6 @@ class Lifeline:
 
         Parameters
         ----------
-        consumer : Consumer
         source : Input
             A partition of what it reads.
 

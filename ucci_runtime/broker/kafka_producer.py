@@ -132,7 +132,6 @@ class TransactionalProducer:
 
         Parameters
         ----------
-        offsets : mapping of Input to OffsetCommit
         group : object
             The consumer group's metadata as of when these offsets were reached.
 

@@ -89,10 +89,8 @@ class ClientNames:
 
     Parameters
     ----------
-    service : str
     prefix : str
         Of the topics.
-    instance_id : str
     """
 
     service: Literal["router", "recalibrator"]

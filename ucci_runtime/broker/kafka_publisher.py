@@ -29,7 +29,6 @@ class KafkaPublisher:
         Of its thread, and of the client in metrics.
     properties : mapping
         See :func:`~ucci_runtime.broker.kafka_properties.producer_properties`.
-    count : callable
     """
 
     def __init__(self, name: str, properties: Properties, count: Count) -> None:

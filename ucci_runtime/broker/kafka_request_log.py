@@ -23,7 +23,6 @@ class RequestLog:
 
     Parameters
     ----------
-    requests : UnansweredRequests
     others : object or None
         The logger for all other lines.
     least : int

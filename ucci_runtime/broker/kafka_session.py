@@ -82,10 +82,8 @@ class KafkaTransactionSession:
     ----------
     name : str
         Of its thread and clients in logs.
-    clients : SessionClients
     max_record_bytes : int
         Largest record that every output topic takes, as of now.
-    count : callable
     closing : threading.Event
         Ends waits between attempts.
     """

@@ -43,10 +43,8 @@ class KafkaTopicReader:
     ----------
     name : str
         Of the client in logs and metrics.
-    topics : sequence of str
     properties : mapping
         See :func:`~ucci_runtime.broker.kafka_properties.reader_properties`.
-    count : callable
     on_final : callable
         Called with an error that waiting cannot mend.
     closing : threading.Event
@@ -179,10 +177,8 @@ class KafkaTailReader:
     ----------
     name : str
         Of the client in logs and metrics.
-    topic : str
     properties : mapping
         See :func:`~ucci_runtime.broker.kafka_properties.reader_properties`.
-    count : callable
     most : int
         Records of the past, over all partitions.
     on_final : callable

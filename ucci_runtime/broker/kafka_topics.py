@@ -44,7 +44,6 @@ class _Found(NamedTuple):
 
     Parameters
     ----------
-    cluster_id : str
     facts : mapping of str to TopicFacts
         Of the topics that it shows.
     hidden : frozenset of str
@@ -263,7 +262,6 @@ def connection_error(
 
     Parameters
     ----------
-    settings : Settings
     error : KafkaException or TimeoutError
         What the call raised.
     reported : sequence of KafkaError

@@ -30,7 +30,6 @@ class CheckedTopics(NamedTuple):
 
     Parameters
     ----------
-    cluster_id : str
     max_record_bytes : int
         Largest record, in bytes, that every topic it writes takes.
     missing : frozenset of Topic
@@ -159,7 +158,6 @@ class Aborted:
 
     Parameters
     ----------
-    reason : str
     is_metadata_too_long : bool
         Whether the broker refused the note beside an offset: the same commit will never take place.
     """
@@ -174,7 +172,6 @@ class Unknown:
 
     Parameters
     ----------
-    reason : str
     offsets : mapping of Input to OffsetCommit or None, or None
         What the group has committed of the partitions in question, asked afterwards: this is how it ended. None when
         the process closes before the group has answered.
@@ -219,8 +216,6 @@ class TransactionSession(Protocol):
 
         Parameters
         ----------
-        records : sequence of OutputRecord
-        offsets : mapping of Input to OffsetCommit
         group : object
             :meth:`GroupReader.group` as of when these offsets were reached.
 

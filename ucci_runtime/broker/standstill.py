@@ -26,10 +26,6 @@ MOST = 4
 class Standstill:
     """Follows what a member hears of its partitions, by a clock that never goes back, in seconds.
 
-    Parameters
-    ----------
-    still_s : float
-
     Examples
     --------
     >>> busy, idle = Input("results", 0), Input("results", 1)

@@ -190,7 +190,6 @@ def remedy(state: State, error: BrokerError, *, out_of_time: bool) -> Remedy:
     ----------
     state : State
         In which the call was made.
-    error : BrokerError
     out_of_time : bool
         Whether the time for repeating the call is over; aborting after a time-out is what ends in a fatal error, so
         the producer is abandoned instead.

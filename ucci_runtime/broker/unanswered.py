@@ -77,7 +77,6 @@ class UnansweredRequests:
         ----------
         kind : str
             Its name in the protocol.
-        connection : str
         number : int
             By which its answer is known on this connection; it may be given anew after the connection broke.
         """

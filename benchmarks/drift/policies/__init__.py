@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from benchmarks.candidate.on_drift import OnDrift
 from benchmarks.drift.policies.clairvoyant import Clairvoyant
-from benchmarks.drift.policies.early_stop import OursEarlyStop
-from benchmarks.drift.policies.levers import OursLevers, StaticLevers
 from benchmarks.drift.policies.ours import WITHOUT, Ours
 from benchmarks.drift.policies.ucci_router import AsReleased, Reselected, Static
 from benchmarks.drift.policies.windowed import AdaptiveConformal, InversePropensity, Naive, PostStratified
@@ -58,23 +56,6 @@ WATCHED: dict[str, Callable[[], Policy]] = {
 MAPS: dict[str, Callable[[], Policy]] = {"ours-platt": lambda: Ours(calibration_map="platt")}
 """Ours with another fitter of the map g."""
 
-EARLY_STOP: dict[str, Callable[[], Policy]] = {
-    "ours-early-stop": OursEarlyStop,
-    **{f"ours-early-stop@{s:g}": lambda s=s: OursEarlyStop(s) for s in SAFETIES},
-}
-"""Ours where small calls are stopped early, and the same with more or less margin."""
-
-OURS_LEVERS, STATIC_LEVERS = "ours-levers", "static-levers"
-MORE_SAFETIES = (0.25, 0.75, 1.0)
-
-LEVERS: dict[str, Callable[[], Policy]] = {
-    **{f"ours@{s:g}": lambda s=s: Ours(s) for s in MORE_SAFETIES},
-    OURS_LEVERS: OursLevers,
-    **{f"{OURS_LEVERS}@{s:g}": lambda s=s: OursLevers(s) for s in MORE_SAFETIES},
-    STATIC_LEVERS: StaticLevers,
-}
-"""Handoff and early stop together, with what they save, by margin, and ours by margin to compare with."""
-
 CANDIDATE: dict[str, Callable[[], Policy]] = {"candidate": OnDrift, "candidate@1": lambda: OnDrift(safety=1.0)}
 """A smaller method that may take the core's place, with its usual margin and with that of one standard deviation."""
 
@@ -84,8 +65,6 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     **FRONTIER,
     **MAPS,
     **WATCHED,
-    **EARLY_STOP,
-    **LEVERS,
     **CANDIDATE,
 }
 
@@ -126,12 +105,9 @@ __all__ = [
     "CLAIRVOYANT",
     "EXERCISED_BY",
     "FRONTIER",
-    "LEVERS",
     "OURS",
-    "OURS_LEVERS",
     "PLAIN",
     "POLICIES",
-    "STATIC_LEVERS",
     "WITHOUT",
     "exercised",
     "takes_mess",

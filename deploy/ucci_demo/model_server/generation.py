@@ -38,7 +38,6 @@ class Generation:
 
     Parameters
     ----------
-    prompt_ids : list of int
     max_tokens : int
         Cut to what the context leaves.
     on_finished : callable
@@ -69,7 +68,6 @@ class ContinuousBatch:
 
     Parameters
     ----------
-    model : Llama
     slots : int
         The same number that the model was made with.
     """

@@ -26,7 +26,6 @@ class Vocabulary:
     ----------
     tokens : list of bytes
         By token id; empty for tokens that must not be generated under a guide, such as padding.
-    eos_id : int
     """
 
     def __init__(self, tokens: list[bytes], eos_id: int) -> None:
@@ -38,13 +37,7 @@ class Vocabulary:
 
 
 class Grammar:
-    """One schema over one vocabulary; what may follow each state is worked out once.
-
-    Parameters
-    ----------
-    automaton : Automaton
-    vocabulary : Vocabulary
-    """
+    """One schema over one vocabulary; what may follow each state is worked out once."""
 
     def __init__(self, automaton: Automaton, vocabulary: Vocabulary) -> None:
         self._automaton = automaton
@@ -100,12 +93,7 @@ class Guide:
 
 
 class Grammars:
-    """Compiled schemas, the last few kept.
-
-    Parameters
-    ----------
-    vocabulary : Vocabulary
-    """
+    """Compiled schemas, the last few kept."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary

@@ -83,7 +83,6 @@ class Memo:
 
         Parameters
         ----------
-        prompt : str
         prompt_ids : list of int
             Its tokens, which may be other ones than those that the model once generated for the same text.
         encode : callable

@@ -43,8 +43,6 @@ class Asked:
         Send each token as an event, as soon as it is there.
     counts_usage : bool
         End the stream with the numbers of tokens.
-    counts_on : bool
-        Send them with every token.
     """
 
     api: Api
@@ -55,7 +53,6 @@ class Asked:
     schema: Any = None
     streams: bool = False
     counts_usage: bool = False
-    counts_on: bool = False
 
 
 def read_request(api: Api, body: Any, served_model: str) -> Asked:
@@ -95,7 +92,6 @@ def read_request(api: Api, body: Any, served_model: str) -> Asked:
         _schema(body),
         streams=streams,
         counts_usage=bool(options.get("include_usage")),
-        counts_on=bool(options.get("include_usage") and options.get("continuous_usage_stats")),
     )
 
 
@@ -224,10 +220,8 @@ class EventStream:
 
     Parameters
     ----------
-    asked : Asked
     generated : Generated
         Without its tokens, which come one by one.
-    texts : TokenTexts
     """
 
     def __init__(self, asked: Asked, generated: Generated, texts: TokenTexts) -> None:
@@ -245,16 +239,13 @@ class EventStream:
             listed = _chat_logprobs if self._asked.api == "chat" else _logprobs
             logprobs = listed([token], self._asked.alternatives, self._name)
         content = {"delta": {"content": text}} if self._asked.api == "chat" else {"text": text}
-        document = self._document() | {"choices": [{**choice, **content, "logprobs": logprobs}]}
-        return document | self._usage() if self._asked.counts_on else document
+        return self._document() | {"choices": [{**choice, **content, "logprobs": logprobs}]}
 
     def usage(self) -> dict[str, Any]:
         """Return the document that ends the stream."""
-        return self._document() | {"choices": []} | self._usage()
-
-    def _usage(self) -> dict[str, Any]:
         read, written = self._generated.prompt_tokens, self._tokens
-        return {"usage": {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}}
+        usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+        return self._document() | {"choices": [], "usage": usage}
 
     def _document(self) -> dict[str, Any]:
         kind = "chat.completion.chunk" if self._asked.api == "chat" else "text_completion"

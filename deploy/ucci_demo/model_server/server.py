@@ -89,7 +89,6 @@ class ModelServer:
 
     Parameters
     ----------
-    checkpoint : Checkpoint
     model : str
         The name that requests must give.
     memo : Memo or None

@@ -58,7 +58,6 @@ class DemoOptions:
     broker: str
     models: str
     handoff: bool
-    early_stop: bool
     keep: bool
     summary_path: Path | None
     seed: int
@@ -76,7 +75,6 @@ def run_demo(options: DemoOptions, console: Console) -> int:
         label_escalated=0.20,
         trusted_labelers=(TRUSTED_LABELER,),
         handoff=options.handoff,
-        early_stop=options.early_stop,
     )
     scenario = Scenario(queries=options.queries or options.seconds * QUERIES_PER_SECOND, seed=options.seed)
     traffic = load_traffic()
@@ -138,7 +136,7 @@ def publish_offline(stack: Stack, offline: list[RecordedQuery], watcher: Watcher
 
 
 def _terms(stack: Stack, offline: list[RecordedQuery]) -> Terms:
-    """Return what the run is judged by; the static calibration beside it knows no levers, as the paper's."""
+    """Return what the run is judged by; the static calibration beside it knows no lever, as the paper's."""
     target, costs = stack.options.micro_f1, stack.settings.workloads[WORKLOAD].cost
     assert costs is not None, "the stack's configuration prices tokens"
     return Terms(target, costs, offline_calibration(offline, target)[1])

@@ -32,7 +32,6 @@ class Scenario:
 
     Parameters
     ----------
-    queries : int
     drift_at : float
         Share of the queries after which typos are mixed in.
     typo_share : float
@@ -43,7 +42,6 @@ class Scenario:
         Share of labels that come late, and the mean of their further delay (times the pace: minutes of stream time).
     wrong_share, twice_share : float
         Shares of labels that are wrong, and that are sent twice.
-    seed : int
     """
 
     queries: int
@@ -103,8 +101,6 @@ def plan_label(query_id: str, scenario: Scenario, *, is_audit: bool) -> LabelPla
 
     Parameters
     ----------
-    query_id : str
-    scenario : Scenario
     is_audit : bool
         Whether the label was requested for an audit, which is left to the trusted labeler.
     """
@@ -172,9 +168,6 @@ def offline_examples(
 
     Parameters
     ----------
-    queries : sequence of RecordedQuery
-    workload : str
-    last_routed_at : datetime
     handoff : str, optional
         Under which the large model answered them.
     """

@@ -315,17 +315,13 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _lever_facts(levers: Levers | None) -> list[tuple[str, str]]:
-    facts = []
-    if levers is not None and (lever := levers.handoff) is not None:
-        compared = f"; {lever.status.guarded} compared with the large model alone"
-        if lever.status.agreement is not None:
-            compared += f", {lever.status.agreement:.1%} of them equal"
-        facts.append(("handoff", f"in {lever.used:.1%} of large calls, saves {lever.saved}{compared}"))
-    if levers is not None and (stop := levers.early_stop) is not None:
-        needless = stop.status.needless_share
-        more = "" if needless is None else f"; {needless:.2%} of queries escalated needlessly"
-        facts.append(("early stop", f"of {stop.used:.1%} of small calls, saves {stop.saved}{more}"))
-    return facts
+    if levers is None:
+        return []
+    lever = levers.handoff
+    compared = f"; {lever.status.guarded} compared with the large model alone"
+    if lever.status.agreement is not None:
+        compared += f", {lever.status.agreement:.1%} of them equal"
+    return [("handoff", f"in {lever.used:.1%} of large calls, saves {lever.saved}{compared}")]
 
 
 def _verdict(summary: Summary) -> str:

@@ -38,7 +38,6 @@ class LabelFolder:
     ----------
     folder : Path
         Must exist.
-    workload : str
     prefill : bool
         Whether the ``meta`` of each task shows the served answer.
     now : callable

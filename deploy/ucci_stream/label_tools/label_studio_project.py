@@ -34,7 +34,6 @@ class LabelStudioProject:
 
     Parameters
     ----------
-    studio : LabelStudio
     number : int
         Of the project.
     fields : sequence of str
@@ -81,8 +80,6 @@ async def connected_studio(
 
     Parameters
     ----------
-    server : LabelStudioServer
-    workload : WorkloadSettings
     project : int, optional
         By default the one that setup made.
     prefill : bool
@@ -114,7 +111,6 @@ class SetUp:
     ----------
     project : int
         Label Studio's number of the project.
-    title : str
     created : bool
         Whether the project is new.
     config : str
@@ -231,8 +227,6 @@ async def set_up(
 
     Parameters
     ----------
-    studio : LabelStudio
-    workload : WorkloadSettings
     project : int, optional
         An existing project to use; by default the one of the workload's title.
     hook : tuple of str and mapping, optional
@@ -340,7 +334,6 @@ def task_of(request: LabelRequested, fields: Sequence[str], *, prefill: bool) ->
 
     Parameters
     ----------
-    request : LabelRequested
     fields : sequence of str
         The workload's.
     prefill : bool

@@ -118,9 +118,6 @@ class Synchroniser:
 
     Parameters
     ----------
-    tool : LabelTool
-    topics : Topics
-    options : SyncOptions
     join_retention_s : float
         Labels of queries routed longer ago than this, in seconds, find no result.
     now : callable
@@ -212,14 +209,7 @@ class Synchroniser:
 
 
 class Rounds:
-    """One round, or one after another until a signal.
-
-    Parameters
-    ----------
-    settings : Settings
-    workload : str
-    options : SyncOptions
-    """
+    """One round, or one after another until a signal."""
 
     def __init__(self, settings: Settings, workload: str, options: SyncOptions) -> None:
         self._settings = settings

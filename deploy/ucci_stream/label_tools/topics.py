@@ -38,8 +38,6 @@ class SyncTopics:
 
     Parameters
     ----------
-    settings : Settings
-    workload : str
     source : str
         The tool; what others sent is left alone.
     project : str

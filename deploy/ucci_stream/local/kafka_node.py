@@ -231,7 +231,6 @@ def run_broker(directory: Path, port: int, started: Callable[[str], None]) -> No
 
     Parameters
     ----------
-    directory : Path
     port : int
         Of the clients' listener.
     started : callable

@@ -117,7 +117,6 @@ class ChildProcess:
     ----------
     name : str
         For messages and the log file's name.
-    argv : sequence of str
     log_path : Path
         Standard output and error are appended to it.
     environ : mapping, optional

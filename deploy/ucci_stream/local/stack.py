@@ -60,8 +60,8 @@ class StackOptions:
         Of the topics.
     trusted_labelers : tuple of str
         Whose answers to audits decide.
-    handoff, early_stop : bool
-        Whether the workload hands over, and whether it stops small calls early.
+    handoff : bool
+        Whether the workload hands over.
     """
 
     directory: Path
@@ -75,7 +75,6 @@ class StackOptions:
     prefix: str = "ucci"
     trusted_labelers: tuple[str, ...] = ()
     handoff: bool = False
-    early_stop: bool = False
 
 
 @dataclass(slots=True)
@@ -89,7 +88,6 @@ class Stack:
 
     Parameters
     ----------
-    options : StackOptions
     console : Console
         One line is printed for each part that is ready.
     """
@@ -227,17 +225,13 @@ label_probability_escalated = {options.label_escalated} }}
 # 1 is a small call of {TOKENS_OF_A_CALL} tokens, about the mean; what is never generated costs nothing
 cost = {{ unit = "token", small = {1.0 / TOKENS_OF_A_CALL}, large = {LARGE_TO_SMALL / TOKENS_OF_A_CALL} }}
 trusted_labelers = {json.dumps(options.trusted_labelers)}
-{_levers(options)}"""
+{_handoff(options)}"""
 
 
-def _levers(options: StackOptions) -> str:
-    lines = []
-    if options.handoff:
-        margin, granularity = HANDOFF.margin, HANDOFF.granularity
-        lines.append(f"handoff = {{ margin = {margin}, granularity = {json.dumps(granularity)} }}\n")
-    if options.early_stop:
-        lines.append("early_stop = true\n")
-    return "".join(lines)
+def _handoff(options: StackOptions) -> str:
+    margin, granularity = HANDOFF.margin, HANDOFF.granularity
+    line = f"handoff = {{ margin = {margin}, granularity = {json.dumps(granularity)} }}\n"
+    return line if options.handoff else ""
 
 
 def _stop(process: ChildProcess) -> None:

@@ -148,9 +148,6 @@ def first_version(
 
     Parameters
     ----------
-    settings : WorkloadSettings
-    examples : sequence of LabelledExample
-    issued_at : datetime
     source : str
         Where they come from, for people.
 

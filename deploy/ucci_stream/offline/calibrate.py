@@ -83,7 +83,6 @@ class Calibrated:
     ----------
     version : CalibrationVersion
         As the fit would publish it; its number is 1.
-    examples : tuple of LabelledExample
     settings : WorkloadSettings
         With measured costs where none are configured.
     measured_cost : bool
@@ -112,7 +111,6 @@ def calibrate(
     ----------
     workload : WorkloadSettings
         Both models configured.
-    files : CalibrateFiles
     concurrency : int
         Calls of each model in flight, at most.
     now : datetime

@@ -33,7 +33,6 @@ def plot_first_version(
 
     Parameters
     ----------
-    version : CalibrationVersion
     examples : sequence of LabelledExample
         That it was made of.
     sentence : str

@@ -31,10 +31,8 @@ class Promise:
 
     Parameters
     ----------
-    target : Target
     state : str
         ``active`` or ``infeasible``.
-    escalation_rate : float
     micro_f1, margin : float
         Estimate, and half the width of its 95 % interval.
     best_micro_f1 : float or None
@@ -133,8 +131,6 @@ def what_if(settings: WorkloadSettings, examples: Sequence[LabelledExample], mad
 
     Parameters
     ----------
-    settings : WorkloadSettings
-    examples : sequence of LabelledExample
     made : CalibrationVersion
         The version at the configured target.
     """

@@ -35,10 +35,8 @@ class TimedCall(NamedTuple):
 
     Parameters
     ----------
-    role, kind : str
     block : int
         From 0.
-    latency_s : float
     prompt_tokens, completion_tokens : int
         As the server counts them; ``prompt_tokens`` is 0 where it does not.
     """
@@ -65,7 +63,6 @@ class ServerFigures:
 
     Parameters
     ----------
-    calls : int
     p50_s, p99_s : float
         Latency of a call.
     calls_per_s, generated_per_s : float
@@ -112,7 +109,6 @@ class CostEstimate:
     servers : mapping of role to ServerFigures
     large : Interval
         One call of the large model, in calls of the small one.
-    tokens : TokenPrices
     """
 
     servers: Mapping[ModelRole, ServerFigures]

@@ -134,8 +134,6 @@ class Measured:
 
     Parameters
     ----------
-    plan : MeasurementPlan
-    estimate : CostEstimate
     failed : counter of role
         Calls that failed and were left out.
     """
@@ -197,11 +195,9 @@ class Turns:
 
     Parameters
     ----------
-    workload : WorkloadSettings
     servers : mapping of role to Server
     texts : sequence of str
         As many as the plan needs; those at the begin warm the servers up.
-    plan : MeasurementPlan
     advance : callable
         Called after each measured call.
     clock : callable

@@ -77,10 +77,8 @@ def first_config(given: Given, environ: Mapping[str, str], ask: Ask) -> FirstCon
 
     Parameters
     ----------
-    given : Given
     environ : mapping
         Overrides of settings, API keys among them.
-    ask : callable
 
     Raises
     ------

@@ -71,7 +71,6 @@ class AnswerFile:
 
     Parameters
     ----------
-    path : Path
     descriptor : int
         Of the file, open for appending and locked.
     answers : dict
@@ -163,7 +162,6 @@ async def ask_missing(
 
     Parameters
     ----------
-    workload : WorkloadSettings
     calls : mapping of role to sequence of Call
     file : AnswerFile
         Takes each answer as it comes.

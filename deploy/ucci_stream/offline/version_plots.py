@@ -65,11 +65,8 @@ def plot_calibration(
 
     Parameters
     ----------
-    fitted : CalibrationMap
-    uncertainty_threshold : float
     frontier : CostQualityCurve or None
         A ``router.json`` holds none.
-    target : float or None
     path : Path
         PNG or SVG, by its ending.
     """

@@ -26,7 +26,6 @@ class TextLine(Event):
 
     Parameters
     ----------
-    text : str
     workload : str, optional
         Lines of another workload are passed over.
     """
@@ -57,8 +56,6 @@ def latest_texts(settings: Settings, workload: str, most: int) -> list[str]:
 
     Parameters
     ----------
-    settings : Settings
-    workload : str
     most : int
         Records of each partition that are looked at.
 

@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 from schemas.basis import is_of_basis
 from schemas.calibration import CalibrationVersion
 from schemas.draws import uniform
-from schemas.early_stop import EARLY_STOP
 from schemas.event import rfc3339
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
@@ -39,14 +38,12 @@ class Traces:
     ----------
     results : list of RoutedEvent
         In the order of their topic; the first one is what the join keeps.
-    feedback : list of Said
     examples : list of LabelledExample
         What the join has sent to the fit.
     is_open : bool
         Whether people are asked for its label at this moment.
     version : CalibrationVersion or None
         That decided, where the history still has it.
-    status : WorkloadStatus or None
     letters : list of Letter
         Records of this query that were set aside.
     """
@@ -109,7 +106,6 @@ def _decision(routed: RoutedEvent, version: CalibrationVersion | None) -> dict[s
         "reason": decision.reason,
         "answered_by": routed.answered_by,
         "uncertainty": decision.uncertainty,
-        "uncertainty_least": routed.early_stop.uncertainty_least if routed.early_stop and routed.stopped else None,
         "error_probability": decision.error_probability,
         "calibration_version": decision.calibration_version,
         "uncertainty_threshold": None if version is None else version.uncertainty_threshold,
@@ -120,7 +116,7 @@ def _decision(routed: RoutedEvent, version: CalibrationVersion | None) -> dict[s
         "repeatable": None,
     }
     if version is not None and decision.reason != "degraded":
-        again = version.decide_stopped() if routed.stopped else version.decide(decision.uncertainty, routed.query_id)
+        again = version.decide(decision.uncertainty, routed.query_id)
         made["repeatable"] = (again.escalated, again.reason) == (decision.escalated, decision.reason)
     return made
 
@@ -169,8 +165,6 @@ def unanswered(run: Mapping[str, Any] | None) -> str | None:
     """Return why a model gave no whole answer, in words; None where it gave one."""
     if run is None:
         return "not called"
-    if run["finish_reason"] == EARLY_STOP:
-        return f"stopped early, after {run['completion_tokens']} tokens"
     return None if run["valid"] else f"failed: {run['error']}"
 
 

@@ -121,7 +121,6 @@ def _decision(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("served by", f"the {decision['answered_by']} model"),
         ("because", decision["reason"]),
         ("u", _number(decision["uncertainty"])),
-        *([("u at least", _number(decision["uncertainty_least"]))] if decision["uncertainty_least"] else []),
         ("threshold on u", _number(decision["uncertainty_threshold"])),
         ("P(error), g(u)", _number(decision["error_probability"])),
         ("version", "none was in force" if decision["calibration_version"] is None else _version(decision)),

@@ -60,8 +60,6 @@ class GroupFacts(NamedTuple):
 
     Parameters
     ----------
-    group_id : str
-    members : int
     behind : int
         Records between its committed offsets and the ends of committed records; all that the log holds where it has
         committed nothing.

@@ -70,12 +70,7 @@ def _configured_key(settings: Settings | None) -> str | None:
 
 
 class RecalibratorApi:
-    """The API of a running recalibrator; an asynchronous context manager.
-
-    Parameters
-    ----------
-    place : Place
-    """
+    """The API of a running recalibrator; an asynchronous context manager."""
 
     def __init__(self, place: Place) -> None:
         self._place = place

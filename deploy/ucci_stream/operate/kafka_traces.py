@@ -190,10 +190,7 @@ def _json_text(value: Any) -> str:
 def _against(decision: Mapping[str, Any]) -> str:
     uncertainty, threshold = decision["uncertainty"], decision["uncertainty_threshold"]
     beside = "" if threshold is None else f", threshold {threshold:.5f}"
-    if uncertainty is not None:
-        return f": u = {uncertainty:.5f}{beside}"
-    least = decision["uncertainty_least"]
-    return "" if least is None else f": stopped early, u at least {least:.5f}{beside}"
+    return "" if uncertainty is None else f": u = {uncertainty:.5f}{beside}"
 
 
 def _version(decision: Mapping[str, Any]) -> str:

@@ -42,7 +42,6 @@ class Registered(NamedTuple):
 
     Parameters
     ----------
-    subject : str
     event : str
         Type of the topic's values.
     schema_id : int or None

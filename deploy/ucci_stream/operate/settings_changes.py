@@ -68,7 +68,6 @@ def changes(settings: Settings, running: Running, now: datetime) -> list[Change]
     ----------
     settings : Settings
         Of the file.
-    running : Running
     now : datetime
         Services that have not reported for a minute before it do not run.
     """

@@ -45,11 +45,8 @@ class Grant(NamedTuple):
 
     Parameters
     ----------
-    resource : str
     name : str
         Of the resource, or the beginning of its name.
-    is_prefix : bool
-    operation : str
     """
 
     resource: Resource

@@ -182,7 +182,7 @@ def _print_decision(asked: Asked, out: Console) -> None:
     facts = [
         ("decision", f"{'escalated' if decision.escalated else 'kept'}: {_REASONS[decision.reason]}"),
         ("answered by", f"{routed.answered_by}, {asked.seconds * 1000:.0f} ms from query to committed result"),
-        ("u", uncertainty_words(routed, 5) + (", when the small call was stopped early" if routed.stopped else "")),
+        ("u", uncertainty_words(routed, 5)),
     ]
     if decision.error_probability is not None:
         facts.append(("error probability", f"{decision.error_probability:.1%}"))

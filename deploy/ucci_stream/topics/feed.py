@@ -44,9 +44,6 @@ class Fed:
 
     Parameters
     ----------
-    topic : str
-    records : int
-    query_ids : frozenset of str
     unknown_fields : counter
         Of labels: fields that no configured workload has, with the number of lines that name them. They count nothing.
     """
@@ -129,13 +126,7 @@ def _new_sends(settings: Settings, topic: Topic) -> Sends:
 
 
 class Sends:
-    """Records on their way to one topic; counts what the broker acknowledged.
-
-    Parameters
-    ----------
-    producer : Producer
-    topic : str
-    """
+    """Records on their way to one topic; counts what the broker acknowledged."""
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self.topic = topic

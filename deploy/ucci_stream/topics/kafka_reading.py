@@ -31,7 +31,6 @@ def topic_reader(
     ----------
     name : str
         Of the client in log lines.
-    topics : sequence of str
     partitions : int
         Of each topic.
     closing : threading.Event, optional

@@ -88,7 +88,6 @@ class Follower:
 
         Parameters
         ----------
-        query_ids : set of str
         timeout_s : float
             Ends the wait, counted anew from each outcome.
         read : callable
@@ -159,8 +158,6 @@ def follow(
 
     Parameters
     ----------
-    settings : Settings
-    topics : sequence of Topic
     last : int
         Start so many records before the end of each partition.
     group_id : str, optional
@@ -224,7 +221,6 @@ def results(settings: Settings, last: int, *, endless: bool) -> Iterator[RoutedE
 
     Parameters
     ----------
-    settings : Settings
     last : int
         Of the past, at most so many of each partition.
     endless : bool
@@ -257,11 +253,9 @@ def result_line(routed: RoutedEvent) -> str:
 
 
 def uncertainty_words(routed: RoutedEvent, digits: int) -> str:
-    """Return u for people: a dash where the small model failed, the lower bound where its call was stopped early."""
-    u, stop = routed.decision.uncertainty, routed.early_stop
-    if u is not None:
-        return f"{u:.{digits}f}"
-    return f"≥{stop.uncertainty_least or 0.0:.{digits}f}" if stop is not None and stop.stopped else "–"
+    """Return u for people: a dash where the small model failed."""
+    u = routed.decision.uncertainty
+    return "–" if u is None else f"{u:.{digits}f}"
 
 
 class Wanted(NamedTuple):
@@ -282,8 +276,6 @@ def sent_and_followed(
 
     Parameters
     ----------
-    settings : Settings
-    send : callable
     wanted : Wanted or None
         With None it does not wait.
     timeout_s : float

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from recalibrator.fit.arrays import Floats, Ints, pack, unpack
-from recalibrator.fit.data.traffic_window import Batch
+from recalibrator.fit.data.traffic_window import COUNT, Batch
 
 _SLOWER = 2.0
 """Times the usual latency of large calls, from which they count as slow."""
@@ -42,14 +42,8 @@ class LateResults:
         self._usual_share: float | None = None
         self._recent_share = 0.0
 
-    def take(self, batch: Batch, cell: Ints, queries: Floats) -> tuple[Ints, Floats] | None:
+    def take(self, batch: Batch) -> tuple[Ints, Floats] | None:
         """Take the queries of one summary in, and return what can be judged.
-
-        Parameters
-        ----------
-        cell : ndarray of int, shape (filled,)
-        queries : ndarray of float, shape (filled,)
-            In each of these cells.
 
         Returns
         -------
@@ -57,6 +51,7 @@ class LateResults:
             Cells and the queries in them, those that were held among them. None while results are missing; what took
             too long is never judged, since the results that would complete it may be any time away.
         """
+        cell, queries = batch.cell, batch.counts[COUNT].astype(np.float64)
         if self._lacks_results(batch.sums):
             if self._since_us is None:
                 self._since_us = batch.first_us

@@ -7,7 +7,6 @@ once enough later queries are known. Counts are whole numbers, so that what is a
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -18,14 +17,13 @@ from pydantic import JsonValue
 
 from recalibrator.fit.arrays import Floats, Ints
 from recalibrator.fit.data.call_failures import CallFailures
-from recalibrator.fit.data.stand_ins import StandIns
 from recalibrator.grid import Grid
 from schemas.costs import TokenUse
 from schemas.event import MAX_INTEGER, to_us
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
 
-COUNT, PAIRS, AGREEING, SPARED = range(4)
-_ROWS = 4
+COUNT, PAIRS, AGREEING = range(3)
+_ROWS = 3
 
 _COUNT_MOST = 2**31
 _SUM_MOST = 2.0**40
@@ -51,11 +49,6 @@ _SUMS = (
     "handed_over_tokens",
     "lost_tokens",
     "lost_prompt_tokens",
-    "stopped",
-    "spared_failed",
-    "spared_kept",
-    "overtaken",
-    "repeated",
 )
 
 _SERVED = ("queries", "escalated", "degraded", "small_calls", "large_calls")
@@ -66,7 +59,7 @@ _sums_of = attrgetter(*_SUMS)
 
 @dataclass(frozen=True, order=True, slots=True)
 class Batch:
-    """One summary on this grid: sparse counts by cell, its sums, and how many answers had which length."""
+    """One summary on this grid: sparse counts by cell, and its sums."""
 
     last_us: int
     first_us: int
@@ -74,12 +67,6 @@ class Batch:
     cell: Ints = field(compare=False)
     counts: NDArray[np.int64] = field(compare=False)
     sums: dict[str, float] = field(compare=False)
-    lengths: Counter[int] = field(compare=False, default_factory=Counter)
-
-    @property
-    def seen(self) -> StandIns:
-        """Its queries, of its cells alone, as in :attr:`TrafficWindow.seen`."""
-        return StandIns(self.counts[COUNT], self.counts[SPARED], self.sums)
 
 
 class TrafficWindow:
@@ -94,10 +81,8 @@ class TrafficWindow:
 
     Attributes
     ----------
-    counts : ndarray of int, shape (4, cells)
-        Queries of known u, pairs, agreeing pairs, and queries that were spared an early stop.
-    lengths : Counter
-        How many recent small answers had so many tokens, of those that stand for all.
+    counts : ndarray of int, shape (3, cells)
+        Queries of known u, pairs, and agreeing pairs.
     """
 
     def __init__(self, grid: Grid, queries: int) -> None:
@@ -108,7 +93,6 @@ class TrafficWindow:
         self._moves: dict[GridSpec, Ints] = {}
         self.counts = np.zeros((_ROWS, grid.cells), dtype=np.int64)
         self._rows = np.arange(_ROWS)[:, None] * grid.cells
-        self.lengths: Counter[int] = Counter()
         self.recent = dict.fromkeys(_SUMS, 0.0)
         self.total = dict.fromkeys(_SUMS, 0.0)
         self.first_us: int | None = None
@@ -179,10 +163,7 @@ class TrafficWindow:
         sums = dict(zip(_SUMS, map(float, whole), strict=True))
         self._serial += 1
         last, first = to_us(summary.last_routed_at), to_us(summary.first_routed_at)
-        lengths: Counter[int] = Counter()
-        for part in parts:
-            lengths.update({one: min(many, _COUNT_MOST) for one, many in zip(part.length, part.lengths, strict=True)})
-        return Batch(last, first, self._serial, filled, counts, sums, lengths)
+        return Batch(last, first, self._serial, filled, counts, sums)
 
     def _move(self, spec: GridSpec) -> Ints:
         if spec not in self._moves:
@@ -194,20 +175,18 @@ class TrafficWindow:
         recent = self.recent
         for name, value in batch.sums.items():
             recent[name] += sign * value
-        for length, many in batch.lengths.items():
-            self.lengths[length] += sign * many
         if not self._batches:
             self.recent = dict.fromkeys(_SUMS, 0.0)
-
-    @property
-    def seen(self) -> StandIns:
-        """Recent queries, those of unknown u by who stands for them; holds as long as nothing is added."""
-        return StandIns(self.counts[COUNT], self.counts[SPARED], self.recent)
 
     @property
     def escalation_rate(self) -> float | None:
         """Share of recent queries for which the large model was called; None without traffic."""
         return self._share("escalated", "queries") if self.recent["queries"] else None
+
+    @property
+    def failed_share(self) -> float:
+        """Share of recent queries whose small answer failed, in [0, 1]; 0 without traffic."""
+        return self._share("small_failed", "queries")
 
     def _share(self, part: str, whole: str) -> float:
         return min(1.0, max(0.0, self.recent[part] / self.recent[whole])) if self.recent[whole] > 0.0 else 0.0
@@ -262,8 +241,7 @@ class TrafficWindow:
         """Return the window as JSON values, exact."""
         return {
             "batches": [
-                [b.last_us, b.first_us, b.serial, b.cell.tolist(), b.counts.tolist(), b.sums, sorted(b.lengths.items())]
-                for b in self._batches
+                [b.last_us, b.first_us, b.serial, b.cell.tolist(), b.counts.tolist(), b.sums] for b in self._batches
             ],
             "serial": self._serial,
             "recent": self.recent,
@@ -275,14 +253,11 @@ class TrafficWindow:
     def load(self, state: dict[str, Any]) -> None:
         """Replace the content by a former :meth:`state`."""
         self._batches = [
-            Batch(
-                last, first, serial, np.array(cell, np.intp), np.array(counts, np.int64), sums, Counter(dict(lengths))
-            )
-            for last, first, serial, cell, counts, sums, lengths in state["batches"]
+            Batch(last, first, serial, np.array(cell, np.intp), np.array(counts, np.int64), sums)
+            for last, first, serial, cell, counts, sums in state["batches"]
         ]
         self._serial = state["serial"]
         self.counts[:] = 0
-        self.lengths.clear()
         for batch in self._batches:
             self._count(batch, 1)
         self.recent, self.total = dict(state["recent"]), dict(state["total"])
@@ -291,10 +266,10 @@ class TrafficWindow:
 
 
 def _counts(part: VersionTraffic) -> tuple[Ints, NDArray[np.int64]]:
-    """Return the cells of one version's traffic, and how many queries, pairs, agreeing and spared ones were in each."""
+    """Return the cells of one version's traffic, and how many queries, pairs and agreeing ones were in each."""
     filled = len(part.cell)
     counts = np.empty((_ROWS, filled), dtype=np.int64)
-    for row, values in zip(counts, (part.count, part.pairs, part.agreeing, part.spared or (0,) * filled), strict=True):
+    for row, values in zip(counts, (part.count, part.pairs, part.agreeing), strict=True):
         row[:] = np.fromiter(values, np.int64, filled)
     return np.fromiter(part.cell, np.intp, filled), np.minimum(counts, _COUNT_MOST)
 
@@ -315,7 +290,7 @@ def distribution(traffic: TrafficWindow, labelled: Floats, wanted: float) -> Flo
     ndarray, shape (cells,)
         All zero when neither is known.
     """
-    counted = traffic.seen.by_cell
+    counted: Floats = traffic.counts[COUNT].astype(np.float64)
     known, total = counted.sum(), labelled.sum()
     missing = max(0.0, wanted - known)
     if total > 0.0 and missing > 0.0:

@@ -194,7 +194,7 @@ def estimate_outcomes(
     kept, escalated = _expected(curves, shift, rectifier, shares, constants.smoothing.bandwidth_cells)
     return Estimate(
         traffic=shares,
-        traffic_queries=max(traffic.seen.effective_queries, 1.0) if traffic.recent["queries"] else float(len(labels)),
+        traffic_queries=max(traffic.recent["queries"], 1.0) if traffic.recent["queries"] else float(len(labels)),
         kept=kept,
         escalated=escalated,
         failed=Failed(failed_share, curves.failed_value, curves.failed_size, curves.failed_variance),
@@ -306,7 +306,7 @@ def _traffic(labelled: Floats, traffic: TrafficWindow) -> tuple[Floats, float]:
     whole = float(labelled.sum())
     failed = float(labelled[-1]) / whole if whole > 0.0 else 0.0
     if traffic.recent["queries"] > 0.0:
-        failed = traffic.seen.failed_share
+        failed = traffic.failed_share
     return shares * (1.0 - failed), failed
 
 

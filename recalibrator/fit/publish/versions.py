@@ -25,7 +25,6 @@ from schemas.calibration import (
 )
 from schemas.command import Command
 from schemas.costs import ModelCosts
-from schemas.early_stop import EarlyStop, full_share
 from schemas.event import from_us
 from schemas.handoff import Handoff
 from schemas.settings import WorkloadSettings
@@ -59,8 +58,6 @@ class VersionRegistry:
         self.current: CalibrationVersion | None = None
         self.handoff: Handoff | None = None
         """What new versions hand over; None where none is configured."""
-        self.early_stop: EarlyStop | None = None
-        """When new versions have small calls stopped; None: never."""
         self.holds: Holds = {}
         """What keeps new fits from being published."""
         self.inherited: int | None = None
@@ -82,8 +79,7 @@ class VersionRegistry:
 
     def audit_probabilities(self) -> dict[int, float]:
         """Return by number which share of the pairs that were counted the versions known have audited, if any."""
-        audited = {number: one for number, one in self._versions.items() if one.audit_probability > 0.0}
-        return {number: min(1.0, one.audit_probability / full_share(one.early_stop)) for number, one in audited.items()}
+        return {n: one.audit_probability for n, one in self._versions.items() if one.audit_probability > 0.0}
 
     def publish(
         self,
@@ -120,7 +116,6 @@ class VersionRegistry:
             parent_version=None if parent is None else parent.version,
             **({} if self.handoff is None else {"handoff": self.handoff}),
             **({} if self.basis is None else {"basis": self.basis}),
-            **({} if self.early_stop is None else {"early_stop": self.early_stop}),
             **({} if on_trial else {"holds": self.holds}),
         )
         if not on_trial:

@@ -1,4 +1,4 @@
-"""The demo with handoff and early stop: what they saved is counted right, and its first labels are of the handoff."""
+"""The demo with a handoff: what it saved is counted right, and its first labels are of the handoff."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from rich.console import Console
 from recalibrator.core import Recalibrator
 from schemas.command import Command
 from schemas.costs import ModelCosts, TokenUse, query_cost
-from schemas.early_stop import QueryEarlyStop
 from schemas.handoff import handoff_name
 from schemas.query import QueryEvent
 from schemas.routed import Decision, QueryHandoff
 from schemas.settings import WorkloadSettings
 from schemas.settings_text import parse_settings
-from schemas.status import EarlyStopStatus, HandoffStatus
+from schemas.status import HandoffStatus
 from schemas.topics import QUERIES
 from tests.support.broker import unique_prefix
 from tests.support.recalibrator_events import routed
@@ -46,33 +45,27 @@ from ucci_stream.local.stack import HANDOFF, WORKLOAD, Stack, StackOptions, conf
 
 COSTS = ModelCosts(unit="token", small=1.0, large=3.0)
 DEADLINE_S = 60.0
-FIRST = 500
-"""Queries before the others: enough for the lengths of answers to be known."""
 PHASES = {"first": (0, 2), "second": (2, 4), "nobody's": (4, 4)}
-STATUS = status(
-    handoff=HandoffStatus(name="token@0.9", active=True), early_stop=EarlyStopStatus(longest=60, full_share=0.2)
-)
+STATUS = status(handoff=HandoffStatus(name="token@0.9", active=True))
 
 
-def workload(directory: Path, *, handoff: bool = False, early_stop: bool = False) -> WorkloadSettings:
-    options = StackOptions(directory=directory, handoff=handoff, early_stop=early_stop)
+def workload(directory: Path, *, handoff: bool = False) -> WorkloadSettings:
+    options = StackOptions(directory=directory, handoff=handoff)
     text = config_text(options, "b:1", recorded_servers(directory), 4711)
     return parse_settings(text, {}).workloads[WORKLOAD]
 
 
-@pytest.mark.parametrize("early_stop", [False, True])
 @pytest.mark.parametrize("handoff", [False, True])
-def test_the_stack_is_configured_as_asked(tmp_path: Path, handoff: bool, early_stop: bool) -> None:
-    """Costs count tokens in any case, so that runs with and without a lever compare."""
-    found = workload(tmp_path, handoff=handoff, early_stop=early_stop)
+def test_the_stack_is_configured_as_asked(tmp_path: Path, handoff: bool) -> None:
+    """Costs count tokens in any case, so that runs with and without it compare."""
+    found = workload(tmp_path, handoff=handoff)
     assert found.offered_handoff == (HANDOFF if handoff else None)
-    assert (found.early_stop is not None) == early_stop
     assert found.cost is not None
     assert found.cost.unit == "token"
     assert found.cost.large / found.cost.small == pytest.approx(3.02)
 
 
-def answered(index: int, *, small: int, large: int | None, handed: int = 0, stopped: bool = False) -> Answered:
+def answered(index: int, *, small: int, large: int | None, handed: int = 0) -> Answered:
     """Return a query and a result for which both models generated so many tokens; large None: it was kept."""
     query = PlannedQuery(f"q-{index}", index, load_traffic()[5_000 + index])
     event = routed(index)
@@ -80,48 +73,39 @@ def answered(index: int, *, small: int, large: int | None, handed: int = 0, stop
     assert event.large is not None
     used = {"generated": float(small)}
     calls = [] if large is None else [TokenUse(generated=large)]
-    stop = QueryEarlyStop(longest=60, full_share=0.2, in_full=False, at_tokens=small) if stopped else None
     changes = {
         "small": event.small.model_copy(update={"completion_tokens": small}),
         "large": None if large is None else event.large.model_copy(update={"completion_tokens": large}),
         "decision": Decision(escalated=large is not None, reason="threshold", large_probability=1.0),
         "cost": query_cost(COSTS, escalated=large is not None, small=TokenUse(**used), large=calls),
         "handoff": QueryHandoff(name="token@0.9", characters=handed, tokens=handed),
-        "early_stop": stop,
     }
     return query, event.model_copy(update=changes)
 
 
-def test_what_each_lever_saved_is_counted_by_itself() -> None:
+def test_what_the_handoff_saved_is_counted() -> None:
     first, second = (load_traffic()[5_000 + n] for n in range(2))
     kept = answered(0, small=first.small.tokens, large=None)
-    up = answered(1, small=second.small.tokens - 20, large=second.large.tokens - 9, handed=9, stopped=True)
+    up = answered(1, small=second.small.tokens, large=second.large.tokens - 9, handed=9)
     found = levers_of([kept, up], PHASES, COSTS, STATUS)
     assert found is not None
-    assert found.handoff is not None
-    assert found.early_stop is not None
     whole = first.small.tokens + second.small.tokens + 3.0 * second.large.tokens
     paper = first.small.tokens + 3.0 * second.large.tokens
     assert found.handoff.saved.sequential == pytest.approx(27.0 / whole)
     assert found.handoff.saved.paper == pytest.approx(27.0 / paper)
-    assert found.early_stop.saved.sequential == pytest.approx(20.0 / whole)
-    assert found.early_stop.saved.paper == 0.0, "the paper does not count the small call of an escalated query"
-    assert (found.handoff.used, found.early_stop.used) == (1.0, 0.5)
+    assert found.handoff.used == 1.0
     assert found.whole_calls["first"].sequential == pytest.approx(whole / 2)
     assert found.whole_calls["nobody's"].paper == 0.0
 
 
-def test_a_lever_that_is_off_is_not_spoken_of() -> None:
+def test_a_handoff_that_is_off_is_not_spoken_of() -> None:
     pairs = [answered(0, small=40, large=None)]
     assert levers_of(pairs, PHASES, COSTS, status()) is None
-    only = levers_of(pairs, PHASES, COSTS, STATUS.model_copy(update={"handoff": None}))
-    assert only is not None
-    assert only.handoff is None
 
 
 def test_summary_says_what_was_saved_and_static_calls_are_whole() -> None:
-    """In the table and as JSON; the static calibration hands over nothing and stops nothing."""
-    pairs = [answered(n, small=20, large=20, handed=9, stopped=True) for n in range(20)]
+    """In the table and as JSON; the static calibration hands over nothing."""
+    pairs = [answered(n, small=20, large=20, handed=9) for n in range(20)]
     results = {query.query_id: SeenResult(routed, 1.0) for query, routed in pairs}
     stream, seen = [query for query, _ in pairs], Observations(results=results, status=STATUS)
     found = summarise(stream, seen, Scenario(queries=20), Terms(0.91, COSTS, static_threshold=-1.0))
@@ -131,13 +115,12 @@ def test_summary_says_what_was_saved_and_static_calls_are_whole() -> None:
     assert found.static["whole_stream"].cost_sequential == pytest.approx(whole.sequential)
     assert found.static["whole_stream"].cost_paper == pytest.approx(found.large_only_cost)
     document = json.loads(json.dumps(found.to_document()))
-    assert document["levers"]["early_stop"]["status"]["longest"] == 60
     assert document["levers"]["handoff"]["saved"]["paper"] > 0.0
     console = Console(width=200, record=True, quiet=False, file=io.StringIO())
     print_summary(found, console)
     text = console.export_text()
     assert "by whole calls" in text
-    assert text.count("saves ") == 2
+    assert text.count("saves ") == 1
 
 
 @pytest.mark.parametrize("handoff", [False, True])
@@ -167,7 +150,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.broker
-def test_a_stack_with_both_levers_answers_and_uses_them(broker: LocalBroker, tmp_path: Path) -> None:
+def test_a_stack_with_a_handoff_answers_and_uses_it(broker: LocalBroker, tmp_path: Path) -> None:
     options = StackOptions(
         directory=tmp_path,
         broker=broker.bootstrap,
@@ -176,7 +159,6 @@ def test_a_stack_with_both_levers_answers_and_uses_them(broker: LocalBroker, tmp
         label_kept=0.2,
         label_escalated=0.2,
         handoff=True,
-        early_stop=True,
     )
     console, traffic, scenario = Console(quiet=True), load_traffic(), Scenario(queries=1_000)
     stream = plan_stream(traffic, scenario)
@@ -185,17 +167,10 @@ def test_a_stack_with_both_levers_answers_and_uses_them(broker: LocalBroker, tmp
         assert watcher.seen.versions[0].version.handoff == HANDOFF
         topic, producer = QUERIES.name(options.prefix), Producer({"bootstrap.servers": broker.bootstrap})
 
-        def send(queries: list[PlannedQuery]) -> None:
-            for query in queries:
-                event = QueryEvent(query_id=query.query_id, text=query.recorded.text, created_at=datetime.now(UTC))
-                producer.produce(topic, key=query.query_id.encode(), value=event.to_json())
-            assert producer.flush(DEADLINE_S) == 0
-
-        # Calls are stopped by a version that knows how long answers are, which those of the first queries tell.
-        send(stream[:FIRST])
-        until(lambda: any(version.version.early_stop is not None for version in watcher.seen.versions))
-        until(lambda: watcher.answered == FIRST)
-        send(stream[FIRST:])
+        for query in stream:
+            event = QueryEvent(query_id=query.query_id, text=query.recorded.text, created_at=datetime.now(UTC))
+            producer.produce(topic, key=query.query_id.encode(), value=event.to_json())
+        assert producer.flush(DEADLINE_S) == 0
         until(lambda: watcher.answered == len(stream))
         answers = [(query, watcher.seen.results[query.query_id].routed) for query in stream]
         costs = stack.settings.workloads[WORKLOAD].cost
@@ -203,9 +178,5 @@ def test_a_stack_with_both_levers_answers_and_uses_them(broker: LocalBroker, tmp
         assert watcher.seen.dead_letters == watcher.seen.duplicated == 0
         found = levers_of(answers, {}, costs, watcher.seen.status)
     assert found is not None
-    assert found.handoff is not None
-    assert found.early_stop is not None
     assert found.handoff.used > 0.5
-    assert found.early_stop.used > 0.0
     assert found.handoff.saved.paper > 0.0
-    assert found.early_stop.saved.sequential > 0.0

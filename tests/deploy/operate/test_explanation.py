@@ -8,16 +8,14 @@ from typing import Any
 import pytest
 
 from schemas.draws import uniform
-from schemas.early_stop import EARLY_STOP, EarlyStop, QueryEarlyStop
 from schemas.feedback import FeedbackEvent
 from schemas.labelled import LabelledExample
-from schemas.routed import LabelRequest, ModelRun
+from schemas.routed import LabelRequest
 from schemas.status import WorkloadStatus
 from tests.support.recalibrator_events import feedback, routed
 from tests.support.versions import sealed_version
 from ucci_stream.operate.explanation import Said, Traces, explanation, verdict_of
 from ucci_stream.operate.kafka_traces import _lines
-from ucci_stream.topics.outcomes import uncertainty_words
 
 ASKED = routed(1).model_copy(update={"label": LabelRequest(requested=True, probability=0.1, reason="random")})
 SIGNAL = "token_margin"
@@ -79,23 +77,6 @@ def test_the_version_that_decided_decides_the_same_again() -> None:
         other = sealed_version(version=4, uncertainty_threshold=elsewhere, exploration_probability=0.0)
         found = explanation(ASKED.query_id, Traces(results=[result], version=other), SIGNAL)
         assert found["decision"]["repeatable"] is False
-
-
-def test_a_stopped_query_is_explained_by_its_stop() -> None:
-    """Its decision can be repeated without its u, of which the bound is said."""
-    version = sealed_version(early_stop=EarlyStop(longest=40, full_share=0.2))
-    stop = QueryEarlyStop(longest=40, full_share=0.2, in_full=False, at_tokens=7, uncertainty_least=0.3)
-    decision = version.decide_stopped()
-    small = ModelRun(model="small", raw='{"ca', valid=False, finish_reason=EARLY_STOP, completion_tokens=7)
-    stopped = routed(1, decision=decision, early_stop=stop, small=small)
-    found = explanation("q-1", Traces(results=[stopped], version=version), SIGNAL)
-    assert found["decision"]["repeatable"]
-    assert (found["decision"]["uncertainty"], found["decision"]["uncertainty_least"]) == (None, 0.3)
-    assert uncertainty_words(stopped, 3) == "≥0.300"
-    assert uncertainty_words(routed(1, decision=version.decide(None, "q-1")), 3) == "–"
-    lines = dict(_lines(found))
-    assert lines["small"] == "stopped early, after 7 tokens"
-    assert lines["decision"].endswith("stopped early, u at least 0.30000, threshold 0.25000")
 
 
 @pytest.mark.parametrize(

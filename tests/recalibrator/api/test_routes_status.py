@@ -19,7 +19,6 @@ from schemas.event import rfc3339
 from schemas.status import (
     CalibrationError,
     DriftStatus,
-    EarlyStopStatus,
     HandoffStatus,
     ReliabilityBin,
     RouterStatus,
@@ -257,21 +256,6 @@ def test_requests_are_counted_by_route_not_by_workload() -> None:
     api.client.get(f"/v1/status/{WORKLOAD}")
 
     assert 'route="/v1/status/{workload}"' in api.client.get("/metrics").text
-
-
-@pytest.mark.parametrize("longest", [None, 62])
-def test_the_page_says_what_stopping_early_does(longest: int | None) -> None:
-    """How many calls are stopped, by which length, and what share escalates only for it."""
-    api = make_api()
-    early_stop = EarlyStopStatus(longest=longest, full_share=0.2, stopped_share=0.153, needless_share=0.0025)
-    status = _status(5).model_copy(update={"early_stop": early_stop})
-    api.cache.take("ucci.status", WORKLOAD.encode(), status.to_json())
-    page = api.client.get(f"/workloads/{WORKLOAD}").text
-
-    assert "Early stop</dt><dd>15.3 %</dd>" in page
-    assert ("answers have 62 tokens at most" if longest else "waits for lengths of answers") in page
-    assert "0.2 % escalated needlessly" in page
-    assert "Early stop" not in make_api().client.get(f"/workloads/{WORKLOAD}").text
 
 
 @pytest.mark.parametrize("loss", [None, Interval(estimate=0.004, lower=0.003, upper=0.005)])

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalibrator.join.traffic_counter import TrafficSummarizer
-from schemas.early_stop import QueryEarlyStop
 from schemas.event import MAX_INTEGER
 from schemas.routed import QueryHandoff, RoutedEvent
 from schemas.settings import WorkloadSettings
@@ -98,39 +97,3 @@ def test_tokens_are_counted_whatever_a_server_says() -> None:
     (found,) = summary.versions
     assert (found.small_tokens, found.small_prompt_tokens, found.handed_over_tokens) == (14, 100, 6)
     assert found.large_tokens == found.large_prompt_tokens == found.lost_tokens == MAX_INTEGER
-
-
-def test_stopped_queries_are_counted_apart_from_their_likes() -> None:
-    """Stopped ones have no u and no length; pairs, lengths and likes are those of the queries drawn to run in full."""
-    counter = TrafficSummarizer(PHOTO)
-    plan = {"longest": 40, "full_share": 0.2}
-    stop = {"at_tokens": 7, "uncertainty_least": 0.3}
-    known, small = routed(1), routed(1).small
-    assert small is not None
-    unknown = known.decision.model_copy(update={"uncertainty": None, "reason": "threshold"})
-    failed = unknown.model_copy(update={"reason": "small_failed"})
-    kept = known.decision.model_copy(update={"reason": "kept", "escalated": False})
-    cut = small.model_copy(update={"valid": False, "entities": None, "completion_tokens": 7})
-    whole = small.model_copy(update={"completion_tokens": 30})
-    for number, (in_full, run, decision, more) in enumerate(
-        (
-            (False, whole, known.decision, {}),
-            (False, cut, unknown, stop),
-            (False, cut, unknown, stop | {"overtaken": True}),
-            (False, whole, unknown, stop | {"repeated": True, "lost_tokens": 7}),
-            (True, whole, known.decision, {}),
-            (True, whole, known.decision, stop),
-            (True, whole, kept, stop),
-            (True, cut, failed, stop),
-        )
-    ):
-        early_stop = QueryEarlyStop(**plan, in_full=in_full, **more)
-        counter.add(routed(number, small=run, decision=decision, early_stop=early_stop))
-    summary = counter.take()
-    assert summary is not None
-    (found,) = summary.versions
-    assert (found.queries, found.stopped, found.overtaken, found.repeated) == (8, 3, 1, 1)
-    assert (sum(found.count), sum(found.spared), found.spared_kept, found.spared_failed) == (4, 2, 1, 1)
-    assert sum(found.pairs) == 3
-    assert (found.length, found.lengths) == ((30,), (3,))
-    assert found.small_tokens == 5 * 30 + 3 * 7 + 7

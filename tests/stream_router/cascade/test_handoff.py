@@ -136,7 +136,7 @@ def test_an_answer_without_a_doubt_is_left_open() -> None:
     assert handed_over(text, marks, BY_FIELD) == '{"iso": "100",'
 
 
-def test_a_stopped_answer_without_a_doubt_is_handed_over_whole() -> None:
+def test_a_cut_answer_without_a_doubt_is_handed_over_whole() -> None:
     """It ends where its last token does, though the place of the next one is not known."""
     text = '{"iso": "100", "len'
     assert handed_over(text, [TokenMark(0, 1.0), TokenMark(text.index("len"), 1.0)], BY_TOKEN) == text

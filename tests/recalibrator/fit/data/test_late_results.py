@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recalibrator.core import Recalibrator
 from recalibrator.fit.data.late_results import LateResults
-from recalibrator.fit.data.traffic_window import TrafficWindow
+from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.drift.monitors import DriftMonitors
 from recalibrator.grid import Grid
 from schemas.traffic import GridSpec, TrafficSummary
@@ -70,9 +70,9 @@ def alarmed(stream: Iterator[TrafficSummary], late: LateResults | None) -> list[
     found = []
     for one in stream:
         batch = window.add(one)
-        seen = window.seen.spread(batch.cell, batch.seen)
+        seen = batch.cell, batch.counts[COUNT].astype(np.float64)
         if late is not None:
-            judged = late.take(batch, *seen)
+            judged = late.take(batch)
             if judged is None:
                 continue
             seen = judged
@@ -121,7 +121,7 @@ def test_a_large_model_that_stays_slower_is_soon_usual() -> None:
     for at_s in range(400):
         u = random.beta(1.0, 4.0, size=A_SECOND)
         batch = window.add(summary(np.sqrt(u) if at_s >= 300 else u, at_s, latency_s=0.2 if at_s < 60 else 1.5))
-        judged = late.take(batch, batch.cell, batch.seen.known.astype(np.float64))
+        judged = late.take(batch)
         if judged is not None and monitors.on_mix(*judged, batch.last_us):
             found.append(at_s)
     assert found
@@ -134,10 +134,9 @@ def test_waiting_goes_on_after_a_restart() -> None:
     window = TrafficWindow(GRID, 5_000)
     for number, one in enumerate(in_order_of_calls(60, spells)):
         batch = window.add(one)
-        seen = batch.cell, batch.seen.known.astype(np.float64)
         if number == 40:
             restored.load(first.state())
-        expected, got = whole.take(batch, *seen), (first if number < 40 else restored).take(batch, *seen)
+        expected, got = whole.take(batch), (first if number < 40 else restored).take(batch)
         assert (expected is None) == (got is None)
         if expected is not None and got is not None:
             assert np.array_equal(expected[1], got[1])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
+
+import numpy as np
 
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.grid import Grid
 from schemas.traffic import GridSpec, TrafficSummary, VersionTraffic
+from tests.support.traffic import unpaired
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -52,3 +56,17 @@ def test_what_was_served_is_there_after_a_restart() -> None:
     restarted.load(traffic.state())
 
     assert restarted.served() == traffic.served()
+
+
+def test_what_was_added_is_taken_out_and_survives_a_snapshot() -> None:
+    grid = Grid(GridSpec())
+    window, latest, restored = (TrafficWindow(grid, queries=2) for _ in range(3))
+    for second, u in enumerate((0.1, 0.2, 0.3)):
+        one = unpaired(grid, np.array([u, u]), second, queries=2, small_failed=second)
+        window.add(one)
+    latest.add(one)
+    restored.load(json.loads(json.dumps(window.state())))
+    for other in (latest, restored):
+        assert other.counts.tolist() == window.counts.tolist()
+        assert other.failed_share == window.failed_share == 1.0
+    assert restored.state() == window.state()
