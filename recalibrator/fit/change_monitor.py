@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_columns import Standing
+from recalibrator.fit.data.label_table import Distrust
 from recalibrator.fit.data.late_results import LateResults
 from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, Batch, TrafficWindow
 from recalibrator.fit.decide.certifier import Certifier
@@ -18,7 +19,7 @@ from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
 from recalibrator.fit.drift.detector import Alarm
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
 from recalibrator.fit.estimate.estimate import Circumstances, errors_before
-from recalibrator.fit.label_quality.labeler_watch import LabelerWatch
+from recalibrator.fit.label_quality.labelers import Labelers
 from recalibrator.fit.label_quality.state_machine import (
     AuditsDrawn,
     Effects,
@@ -26,6 +27,7 @@ from recalibrator.fit.label_quality.state_machine import (
     LabelQuality,
     LabelSeen,
     News,
+    PeopleJudged,
     RecentPairs,
     Suspected,
     dump,
@@ -72,7 +74,7 @@ class ChangeMonitor:
         self._constants, self._sums, self._labels, self._traffic = constants, label_sums, labels, traffic
         self.drift = DriftMonitors(labels.grid.cells, settings.detectors, watch_mix=constants.mix.watch_mix)
         self.label_quality = LabelQuality()
-        self.labelers = LabelerWatch(settings.trusted_labelers)
+        self.labelers = Labelers(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
         self._late = LateResults(labels.grid.cells)
         self.certifier = _certifier(settings, labels.grid.cells)
@@ -155,15 +157,19 @@ class ChangeMonitor:
 
     def compare_labelers(self, now_us: int) -> bool:
         """Compare labelers with each other; whether somebody was set aside, or is believed again."""
-        set_aside = self.labelers.on_label(self._labels)
-        if set_aside is None:
+        return self._set_aside(self.labelers.on_label(self._labels), now_us)
+
+    def _set_aside(self, distrust: Distrust | None, now_us: int) -> bool:
+        """Set people aside before the crowd: what labels have reported so far is judged anew without theirs."""
+        if distrust is None:
             return False
-        self._labels.distrust(set_aside)
-        self.drift.restart_label_channels()
-        if self.change.began_us is not None:
-            self.change.recount(self._labels.labels_since(self.change.began_us))
-        if self.certifier is not None:
-            self.certifier.restart(now_us)
+        former = self._labels.distrust
+        self._labels.set_distrust(distrust)
+        for number, spans in distrust.items():
+            if len(spans) > len(former.get(number, ())):
+                self.change.retract(spans[-1][0])
+        self.label_quality, effects = step(self.label_quality, PeopleJudged(), self._constants.audit)
+        self._apply(effects, now_us)
         return True
 
     def on_traffic(
@@ -205,7 +211,7 @@ class ChangeMonitor:
                 # Where nobody can be asked, suspect labels are believed: both models failing alike looks the same.
                 suspect = channel.meaning == "labels"
                 self._note_change(alarm.began_us, now_us, by_labels=channel.needs_labels, settled=suspect)
-            elif self.label_quality.is_trusting:
+            elif self.label_quality.is_trusting and not self._set_aside(self.labelers.look(self._labels), now_us):
                 self._suspect(alarm, now_us)
         return bool(alarms)
 
