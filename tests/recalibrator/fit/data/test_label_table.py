@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recalibrator.fit.data.decayed_sums import LabelSums
 from recalibrator.fit.data.label_columns import HITS_LARGE, HITS_SMALL, SIZE_LARGE, SIZE_SMALL, STANDING, Standing
-from recalibrator.fit.data.label_table import LabelTable
+from recalibrator.fit.data.label_table import Distrust, LabelTable
 from recalibrator.fit.data.prequential import weights
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.estimate.calibration_map import IsotonicMap
@@ -214,7 +214,7 @@ def test_an_overruled_label_returns_with_distrust() -> None:
     for one in (labels, alone):
         one.offer(label(1, labeler="ann"))
     labels.offer(label(1, draw=200, labeler="eve", revision=2))
-    eve = {labels.labelers.index("eve") + 1: ((0, None),)}
+    eve: Distrust = {labels.labelers.index("eve") + 1: ((0, None),)}
     labels.set_distrust(eve)
     same(estimate(labels), estimate(alone))
     assert labels.offer(label(1, draw=300, labeler="eve", revision=3)) == "overruled"
