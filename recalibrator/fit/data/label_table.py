@@ -64,8 +64,6 @@ LABELERS_MOST = 256
 _SAID = [*range(OUTCOMES), GROUP, STANDING, LABELER]
 """What a label says, as far as the estimates go."""
 
-"""Agreement unknown, disagreeing, agreeing; and queries without u."""
-
 _SERVED, _OF_SMALL = 3, 2
 """Counts of a field: TP, predicted and gold of the served answer; then TP and predicted of the small one."""
 
@@ -383,8 +381,7 @@ class LabelTable:
 
     def _sets_aside(self, query_id: str, routed_us: int) -> bool:
         """Whether an ordinary label of a query routed then is in quarantine."""
-        spans = self._spans
-        return bool(spans) and query_id not in self._put_right and _is_in(routed_us, spans)
+        return bool(self._spans) and query_id not in self._put_right and _is_in(routed_us, self._spans)
 
     def _is_in_open_span(self, routed_us: float) -> bool:
         return any(begins <= routed_us and ends is None for begins, ends in self._spans)

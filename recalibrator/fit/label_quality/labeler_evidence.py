@@ -14,15 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recalibrator.fit.arrays import Bools, Floats, Ints
-from recalibrator.fit.data.label_columns import (
-    ERROR,
-    GROUP,
-    HITS_LARGE,
-    HITS_SMALL,
-    LABELER,
-    SIZE_LARGE,
-    SIZE_SMALL,
-)
+from recalibrator.fit.data.label_columns import ERROR, GROUP, HITS_LARGE, HITS_SMALL, LABELER, SIZE_LARGE, SIZE_SMALL
 
 BLOCK = 64
 """Labels."""
@@ -124,16 +116,17 @@ def log_evidence(own: Tally, others: Tally) -> Floats:
     return found
 
 
-def difference(own: Tally, others: Tally) -> float:
-    """Return by how much a person's mean z of small answers lies off the others', like cells compared, in one window.
+def difference(own: Tally, others: Tally, window: int) -> float:
+    """Return by how much a person's mean z of small answers lies off the others' in a window, like cells compared.
 
     Parameters
     ----------
     own, others : Tally
-        Parts of shape (kinds, places).
+        Parts of shape (windows, kinds, places).
+    window : int
     """
-    shared = (own.labels > 0.0) & (others.labels > 0.0)
-    shared[_LARGE_APART:] = False
-    usual = np.divide(others.score, others.labels, out=np.zeros_like(others.score), where=shared)
-    labels = own.labels[shared].sum()
-    return float((own.score - own.labels * usual)[shared].sum() / labels) if labels else 0.0
+    parts = (own.labels, others.labels, own.score, others.score)
+    mine, theirs, score, usual = (part[window, :_LARGE_APART] for part in parts)
+    shared = (mine > 0.0) & (theirs > 0.0)
+    labels = mine[shared].sum()
+    return float((score[shared] - mine[shared] * usual[shared] / theirs[shared]).sum() / labels) if labels else 0.0

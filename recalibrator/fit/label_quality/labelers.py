@@ -16,14 +16,7 @@ from pydantic import JsonValue
 from recalibrator.fit.arrays import Bools, Floats
 from recalibrator.fit.data.label_columns import GROUP, LABELER, ROUTED_US, SIZE_SMALL, STANDING, Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
-from recalibrator.fit.label_quality.labeler_evidence import (
-    BLOCK,
-    WINDOWS,
-    Tally,
-    difference,
-    log_evidence,
-    tally,
-)
+from recalibrator.fit.label_quality.labeler_evidence import BLOCK, WINDOWS, Tally, difference, log_evidence, tally
 
 _LONGEST = int(WINDOWS[-1]) * BLOCK
 
@@ -167,9 +160,7 @@ class _Crowd:
     def difference(self, labeler: int, window: int) -> float:
         """Return by how much a labeler's mean z lies off the others' in a window."""
         others = self._others(labeler)
-        assert others is not None
-        own, rest = (Tally(*(part[window] for part in one)) for one in (self._counts.of(labeler), others))
-        return difference(own, rest)
+        return 0.0 if others is None else difference(self._counts.of(labeler), others, window)
 
 
 def _rows(labels: LabelTable) -> Floats:

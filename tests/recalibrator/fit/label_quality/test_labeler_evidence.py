@@ -120,7 +120,7 @@ def test_places_hold_equally_many_labels() -> None:
 
 def test_harder_queries_are_no_difference_of_the_labeler() -> None:
     """Like cells are compared: two thirds of the labels of one are of hard queries, one third of the others'."""
-    own, others = (np.array(n, dtype=float) for n in ([[10.0, 20.0]], [[40.0, 20.0]]))
-    usual = np.array([[0.5, -2.0]])
+    own, others = (np.array(n) for n in ([[[10.0, 20.0]]], [[[40.0, 20.0]]]))
+    usual = np.array([0.5, -2.0])
     shifted = Tally(own, np.zeros_like(own), own * (usual - 0.25))
-    assert difference(shifted, Tally(others, np.zeros_like(own), others * usual)) == pytest.approx(-0.25)
+    assert difference(shifted, Tally(others, np.zeros_like(own), others * usual), 0) == pytest.approx(-0.25)
