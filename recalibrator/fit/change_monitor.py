@@ -10,14 +10,14 @@ from math import inf
 from typing import Any, NamedTuple
 
 from recalibrator.fit.data.label_columns import Standing
-from recalibrator.fit.data.label_table import LabelTable
+from recalibrator.fit.data.label_table import Distrust, LabelTable
 from recalibrator.fit.data.late_results import LateResults
 from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, Batch, TrafficWindow
 from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
 from recalibrator.fit.drift.detector import Alarm
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
 from recalibrator.fit.estimate.estimate import Circumstances, errors_before
-from recalibrator.fit.label_quality.labeler_watch import LabelerWatch
+from recalibrator.fit.label_quality.labelers import Labelers
 from recalibrator.fit.label_quality.state_machine import (
     AuditsDrawn,
     Effects,
@@ -25,6 +25,7 @@ from recalibrator.fit.label_quality.state_machine import (
     LabelQuality,
     LabelSeen,
     News,
+    PeopleJudged,
     RecentPairs,
     Suspected,
     dump,
@@ -70,7 +71,7 @@ class ChangeMonitor:
             labels.grid.cells, settings.detectors, settings.river, watch_mix=constants.mix.watch_mix
         )
         self.label_quality = LabelQuality()
-        self.labelers = LabelerWatch(settings.trusted_labelers)
+        self.labelers = Labelers(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
         self._late = LateResults(labels.grid.cells)
 
@@ -124,15 +125,21 @@ class ChangeMonitor:
         pairs, agreeing = (float(self._traffic.counts[name].sum()) for name in (PAIRS, AGREEING))
         return RecentPairs(self._traffic.recent["queries"], pairs, agreeing)
 
-    def compare_labelers(self) -> bool:
+    def compare_labelers(self, now_us: int) -> bool:
         """Compare labelers with each other; whether somebody was set aside, or is believed again."""
-        set_aside = self.labelers.on_label(self._labels)
-        if set_aside is None:
+        return self._set_aside(self.labelers.on_label(self._labels), now_us)
+
+    def _set_aside(self, distrust: Distrust | None, now_us: int) -> bool:
+        """Set people aside before the crowd: what labels have reported so far is judged anew without theirs."""
+        if distrust is None:
             return False
-        self._labels.distrust(set_aside)
-        self.drift.restart_label_channels()
-        if self.change.began_us is not None:
-            self.change.recount(self._labels.labels_since(self.change.began_us))
+        former = self._labels.distrust
+        self._labels.set_distrust(distrust)
+        for number, spans in distrust.items():
+            if len(spans) > len(former.get(number, ())):
+                self.change.retract(spans[-1][0])
+        self.label_quality, effects = step(self.label_quality, PeopleJudged(), self._constants.audit)
+        self._apply(effects, now_us)
         return True
 
     def on_traffic(
@@ -172,7 +179,7 @@ class ChangeMonitor:
                 # Where nobody can be asked, suspect labels are believed: both models failing alike looks the same.
                 suspect = channel.meaning == "labels"
                 self._note_change(alarm.began_us, now_us, by_labels=channel.needs_labels, settled=suspect)
-            elif self.label_quality.is_trusting:
+            elif self.label_quality.is_trusting and not self._set_aside(self.labelers.look(self._labels), now_us):
                 self._suspect(alarm, now_us)
         return bool(alarms)
 

@@ -245,7 +245,7 @@ class Recalibrator:
                 may_ask=self._may_ask,
                 map_labels=self._map_labels(example.calibration_version),
             )
-        judged = self._monitor.compare_labelers()
+        judged = self._monitor.compare_labelers(self._now_us)
         self._handoff.on_label(example, change)
         if self._handoff.costs_too_much and self._may_ask and self._monitor.label_quality.is_trusting:
             return self._end_handoff()

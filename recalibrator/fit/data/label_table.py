@@ -47,6 +47,9 @@ Change = Literal["added", "corrected", "withdrawn", "duplicate", "too_late", "ov
 Span = tuple[int, int | None]
 """Routing times from the first on and before the second; None: without end."""
 
+Distrust = dict[int, tuple[Span, ...]]
+"""By a labeler's number, when the queries were routed whose labels by them are set aside."""
+
 _SLACK = 0.25
 _UNKNOWN = float("nan")
 _COUNT_MOST = 2**31 - 1
@@ -58,8 +61,6 @@ LABELERS_MOST = 256
 
 _SAID = [*range(OUTCOMES), GROUP, STANDING, LABELER]
 """What a label says, as far as the estimates go."""
-
-"""Agreement unknown, disagreeing, agreeing; and queries without u."""
 
 _SERVED, _OF_SMALL = 3, 2
 """Counts of a field: TP, predicted and gold of the served answer; then TP and predicted of the small one."""
@@ -121,7 +122,7 @@ class LabelTable:
         self._spans: tuple[Span, ...] = ()
         self._put_right: set[str] = set()
         self._labelers: dict[str, int] = {}
-        self._distrusted: frozenset[int] = frozenset()
+        self.distrust: Distrust = {}
         self.overruled = Overruled(len(fields), self._counts_of_field)
         self.revisions = Revisions(half_life)
 
@@ -195,11 +196,13 @@ class LabelTable:
         self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float
     ) -> Change:
         *held, counts, held_labeler = self._table[slot, [REVISION, LABELLED_US, STANDING, LABELER]].tolist()
+        held_routed_us = float(self._table[slot, ROUTED_US])
         revision, retracted = min(example.revision, _REVISION_MOST), example.retracted
         another = not retracted and NOBODY not in (labeler, held_labeler) and labeler != held_labeler
         # Of one query the highest counts; when all else is equal, withdrawing does.
         stale = (revision, labelled_us, retracted) <= (*held, counts == Standing.WITHDRAWN)
-        overruled = stale or (labeler in self._distrusted and held_labeler not in self._distrusted)
+        unlike = self._is_distrusted(labeler, routed_us) and not self._is_distrusted(held_labeler, held_routed_us)
+        overruled = stale or unlike
         if another and overruled and revision != held[0]:
             self.overruled.put(example.query_id, self._contribution(slot, example, routed_us, labelled_us, labeler))
             return "overruled"
@@ -286,25 +289,29 @@ class LabelTable:
     @property
     def distrusted(self) -> tuple[str, ...]:
         """Names of the labelers who are set aside."""
-        return tuple(name for name, number in self._labelers.items() if number in self._distrusted)
+        aside = {number for number, spans in self.distrust.items() if spans[-1][1] is None}
+        return tuple(name for name, number in self._labelers.items() if number in aside)
 
-    def distrust(self, labelers: frozenset[int]) -> None:
-        """Set all labels of these labelers aside, and take back those of all others.
+    def set_distrust(self, distrust: Distrust) -> None:
+        """Set labels of some labelers aside by when their queries were routed, and take back those of all others.
 
         Where one of them has overruled somebody else, the earlier label stands again; where such a one is believed
         again, the later does.
         """
-        self._distrusted = labelers
+        self.distrust = distrust
         for query_id in self.overruled.queries():
             slot, kept = self._slots[query_id], self.overruled.get(query_id)
             assert kept is not None
             here = self._held(slot)
-            ranks = [(one.labeler not in labelers, one.revision) for one in (here, kept)]
+            ranks = [(not self._is_distrusted(one.labeler, one.row[ROUTED_US]), one.revision) for one in (here, kept)]
             if here.row[STANDING] != Standing.WITHDRAWN and ranks[1] > ranks[0]:
                 self.overruled.replace(query_id, here)
                 self._put_right.discard(query_id)
                 self._table[slot], self._per_field[slot] = kept
         self._set_standing()
+
+    def _is_distrusted(self, labeler: float, routed_us: float) -> bool:
+        return bool(self.distrust) and _is_in(routed_us, self.distrust.get(int(labeler), ()))
 
     def quarantine(self, spans: tuple[Span, ...]) -> None:
         """Set ordinary labels aside that were routed in these spans of time, and take back all others.
@@ -320,19 +327,13 @@ class LabelTable:
     def _set_standing(self) -> None:
         table = self.table
         counts, routed_us = table[:, STANDING], table[:, ROUTED_US]
-        inside = np.zeros(len(table), dtype=bool)
-        for begins, ends in self._spans:
-            inside |= (routed_us >= begins) & (routed_us < (np.inf if ends is None else ends))
+        inside = _are_in(routed_us, self._spans)
         inside[[self._slots[query_id] for query_id in self._put_right]] = False
         ordinary = (counts == Standing.COUNTED) | (counts == Standing.SET_ASIDE) | (counts == Standing.DISTRUSTED)
         counts[ordinary] = np.where(inside[ordinary], Standing.SET_ASIDE, Standing.COUNTED)
-        if self._distrusted:
-            theirs = (
-                np.isin(table[:, LABELER], sorted(self._distrusted))
-                & (counts > Standing.UNREQUESTED)
-                & (counts != Standing.AUDITED)
-            )
-            counts[theirs] = Standing.DISTRUSTED
+        believed = (counts > Standing.UNREQUESTED) & (counts != Standing.AUDITED)
+        for labeler, spans in self.distrust.items():
+            counts[believed & (table[:, LABELER] == labeler) & _are_in(routed_us, spans)] = Standing.DISTRUSTED
 
     def labels_since(self, instant_us: int) -> int:
         """Return the number of contributions that count and were routed at or after a time."""
@@ -346,12 +347,7 @@ class LabelTable:
 
     def _sets_aside(self, query_id: str, routed_us: int) -> bool:
         """Whether an ordinary label of a query routed then is in quarantine."""
-        spans = self._spans
-        return (
-            bool(spans)
-            and query_id not in self._put_right
-            and any(a <= routed_us and (b is None or routed_us < b) for a, b in spans)
-        )
+        return bool(self._spans) and query_id not in self._put_right and _is_in(routed_us, self._spans)
 
     def _is_in_open_span(self, routed_us: float) -> bool:
         return any(begins <= routed_us and ends is None for begins, ends in self._spans)
@@ -460,7 +456,7 @@ class LabelTable:
         # Records of earlier releases name nobody: every answer to an audit was trusted then.
         if audited and (example.trusted or (example.trusted is None and labeler == NOBODY)):
             return Standing.AUDITED
-        if labeler in self._distrusted:
+        if self._is_distrusted(labeler, routed_us):
             return Standing.DISTRUSTED
         if audited and example.trusted is None:
             return Standing.ANSWERED
@@ -517,7 +513,7 @@ class LabelTable:
             "spans": [list(span) for span in self._spans],
             **({"put_right": sorted(self._put_right)} if self._put_right else {}),
             "labelers": list(self._labelers),
-            "distrusted": sorted(self._distrusted),
+            "distrust": [[number, [list(span) for span in spans]] for number, spans in sorted(self.distrust.items())],
             "overruled": self.overruled.state(),
             "revisions": self.revisions.state(),
         }
@@ -537,7 +533,7 @@ class LabelTable:
         self._spans = tuple((begins_us, ends_us) for begins_us, ends_us in state["spans"])
         self._put_right = set(state.get("put_right", ()))
         self._labelers = {name: number for number, name in enumerate(state["labelers"], start=1)}
-        self._distrusted = frozenset(state["distrusted"])
+        self.distrust = {number: tuple((a, b) for a, b in spans) for number, spans in state["distrust"]}
         self.overruled.load(state["overruled"], state.get("counts_of_field", _SERVED))
         self.revisions.load(state["revisions"])
 
@@ -557,3 +553,14 @@ def _hits_and_size(answer: OutcomeCounts, gold: int) -> tuple[float, float]:
     if size > _COUNT_MOST:
         hits, size = min(hits, _COUNT_MOST), min(size, 2 * _COUNT_MOST)
     return 2.0 * hits, float(size)
+
+
+def _is_in(instant_us: float, spans: tuple[Span, ...]) -> bool:
+    return any(begins <= instant_us and (ends is None or instant_us < ends) for begins, ends in spans)
+
+
+def _are_in(instants_us: Floats, spans: tuple[Span, ...]) -> NDArray[np.bool_]:
+    found = np.zeros(len(instants_us), dtype=np.bool_)
+    for begins, ends in spans:
+        found |= (instants_us >= begins) & (instants_us < (np.inf if ends is None else ends))
+    return found

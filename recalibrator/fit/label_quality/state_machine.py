@@ -14,7 +14,8 @@
 
 While an audit is open, labels are believed as before: both models failing alike looks the same as bad labels. If the
 answers do not decide, the audit asks for more. A quarantine ends by itself: when the labels' errors are again what they
-were (a CUSUM test), or when a repeated audit does not refute the labels again or gets no answers.
+were (a CUSUM test), or when a repeated audit does not refute the labels again or gets no answers. Any suspicion ends
+(people_judged, not drawn) when single labelers are set aside: what the others say is judged anew without them.
 
 :func:`step` maps a state and one piece of evidence to the next state and its effects. It changes nothing else: the fold
 applies the effects to the label table and to what it knows of changes.
@@ -82,6 +83,7 @@ class LabelEvent(Enum):
     UNFOUNDED = "unfounded"
     RELEASED = "released"
     AUDIT_DUE = "audit_due"
+    PEOPLE_JUDGED = "people_judged"
 
 
 TRANSITIONS: dict[LabelState, dict[LabelEvent, LabelState]] = {
@@ -91,8 +93,10 @@ TRANSITIONS: dict[LabelState, dict[LabelEvent, LabelState]] = {
         LabelEvent.CONFIRMED: LabelState.TRUSTING,
         LabelEvent.UNANSWERED: LabelState.TRUSTING,
         LabelEvent.UNFOUNDED: LabelState.TRUSTING,
+        LabelEvent.PEOPLE_JUDGED: LabelState.TRUSTING,
     },
     LabelState.QUARANTINED: {
+        LabelEvent.PEOPLE_JUDGED: LabelState.TRUSTING,
         LabelEvent.RELEASED: LabelState.TRUSTING,
         LabelEvent.AUDIT_DUE: LabelState.REAUDITING,
     },
@@ -102,6 +106,7 @@ TRANSITIONS: dict[LabelState, dict[LabelEvent, LabelState]] = {
         LabelEvent.UNANSWERED: LabelState.TRUSTING,
         LabelEvent.UNFOUNDED: LabelState.TRUSTING,
         LabelEvent.RELEASED: LabelState.TRUSTING,
+        LabelEvent.PEOPLE_JUDGED: LabelState.TRUSTING,
     },
 }
 
@@ -333,7 +338,11 @@ class AuditsDrawn(NamedTuple):
     probabilities: Mapping[int, float]
 
 
-Evidence = Suspected | LabelSeen | AuditsDrawn
+class PeopleJudged(NamedTuple):
+    """Single labelers were set aside, or are believed again: what labels say as a whole is to be judged anew."""
+
+
+Evidence = Suspected | LabelSeen | AuditsDrawn | PeopleJudged
 
 
 class Effects(NamedTuple):
@@ -375,7 +384,7 @@ def step(quality: LabelQuality, evidence: Evidence, constants: AuditConstants) -
     Parameters
     ----------
     quality : LabelQuality
-    evidence : Suspected, LabelSeen or AuditsDrawn
+    evidence : Suspected, LabelSeen, AuditsDrawn or PeopleJudged
         An alarm while labels are suspected already, or a label while they are not, changes nothing.
     constants : AuditConstants
     """
@@ -385,6 +394,10 @@ def step(quality: LabelQuality, evidence: Evidence, constants: AuditConstants) -
         return _count_drawn(quality, evidence), _NONE
     if quality.state is LabelState.TRUSTING:
         return quality, _NONE
+    if isinstance(evidence, PeopleJudged):
+        began_us, believe = _present(quality.suspicion).began_us, quality.quarantine is not None
+        quality = _advance(quality, LabelEvent.PEOPLE_JUDGED, suspicion=None, audit=None, quarantine=None)
+        return quality, Effects(from_us=began_us, believe=believe, retract=True)
     if quality.state is LabelState.QUARANTINED:
         return _on_held_label(quality, evidence, constants)
     return _on_label(quality, evidence, constants)

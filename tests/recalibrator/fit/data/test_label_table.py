@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recalibrator.fit.data.decayed_sums import label_weights
 from recalibrator.fit.data.label_columns import HITS_LARGE, HITS_SMALL, SIZE_LARGE, SIZE_SMALL, STANDING, Standing
-from recalibrator.fit.data.label_table import LabelTable
+from recalibrator.fit.data.label_table import Distrust, LabelTable
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.estimate.calibration_map import IsotonicMap
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, estimate_outcomes
@@ -180,10 +180,10 @@ def test_a_label_corrected_after_quarantine_counts(
     start_us = int(START.timestamp()) * 1_000_000
     labels.quarantine(((start_us, start_us + 2_000_000 if ended else None),))
     if distrusted:
-        labels.distrust(frozenset({1}))
+        labels.set_distrust({1: ((0, None),)})
     labels.offer(label(1, labeler="eve", small_exact=True, revision=2).model_copy(update=again))
     assert labels.standing("q-1") == standing
-    labels.distrust(frozenset())
+    labels.set_distrust({})
     labels.quarantine(labels.spans)
     counts = labels.standing("q-1") == Standing.COUNTED
     assert counts is (standing is Standing.COUNTED)
@@ -210,14 +210,32 @@ def test_an_overruled_label_returns_with_distrust() -> None:
     for one in (labels, alone):
         one.offer(label(1, labeler="ann"))
     labels.offer(label(1, draw=200, labeler="eve", revision=2))
-    eve = frozenset({labels.labelers.index("eve") + 1})
-    labels.distrust(eve)
+    eve: Distrust = {labels.labelers.index("eve") + 1: ((0, None),)}
+    labels.set_distrust(eve)
     same(estimate(labels), estimate(alone))
     assert labels.offer(label(1, draw=300, labeler="eve", revision=3)) == "overruled"
     same(estimate(labels), estimate(alone))
-    labels.distrust(frozenset())
+    labels.set_distrust({})
     alone.offer(label(1, draw=300, labeler="ann", revision=3))
     same(estimate(labels), estimate(alone))
+
+
+def test_a_labeler_is_set_aside_for_a_span_of_time() -> None:
+    """What was routed before and after it counts, whenever the label comes, and after a restart too."""
+    labels = window()
+    start_us = int(START.timestamp()) * 1_000_000
+    labels.offer(label(0, labeler="eve"))
+    labels.set_distrust({1: ((start_us + 1_000_000, start_us + 3_000_000),)})
+    for number in (1, 2, 3):
+        labels.offer(label(number, labeler="eve"))
+    restored = window()
+    restored.load(labels.state())
+    for one in (labels, restored):
+        standings = [one.standing(f"q-{number}") for number in range(4)]
+        assert standings == [Standing.COUNTED, Standing.DISTRUSTED, Standing.DISTRUSTED, Standing.COUNTED]
+        assert one.distrusted == ()
+    labels.set_distrust({1: ((start_us + 2_000_000, None),)})
+    assert labels.distrusted_labels() == {"eve": 2}
 
 
 def of_lens(number: int, *, draw: int | None = None, **changed: object) -> LabelledExample:
@@ -291,7 +309,7 @@ def test_fields_of_both_models_may_come_and_go(before: bool, after: bool) -> Non
     labels = LabelTable(GRID, 0.93, FIELDS, 1_000, by_model=after)
     labels.load(former.state())
     np.testing.assert_array_equal(labels.per_field, former.per_field)
-    labels.distrust(frozenset({2}))
+    labels.set_distrust({2: ((0, None),)})
     assert labels.counting == former.counting
     if after:
         assert counted(labels) == (expected([of_lens(number) for number in range(30)]) if before else [])

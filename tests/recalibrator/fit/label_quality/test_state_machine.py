@@ -22,6 +22,7 @@ from recalibrator.fit.label_quality.state_machine import (
     LabelQuality,
     LabelSeen,
     LabelState,
+    PeopleJudged,
     Quarantine,
     RecentPairs,
     Suspected,
@@ -93,6 +94,7 @@ EVIDENCE: dict[LabelEvent, Evidence] = {
     LabelEvent.UNFOUNDED: label(Labels(TRUE, TRUE), audited=False),
     LabelEvent.RELEASED: label(Labels(TRUE), audited=False, cell=0),
     LabelEvent.AUDIT_DUE: label(Labels(LIES), audited=False),
+    LabelEvent.PEOPLE_JUDGED: PeopleJudged(),
 }
 
 
@@ -119,7 +121,11 @@ def test_each_pair_follows_the_transition_table(state: LabelState, event: LabelE
     assert (after.suspicion is None) is (after.state is LabelState.TRUSTING)
     assert (after.audit is None) is (after.state in (LabelState.TRUSTING, LabelState.QUARANTINED))
     assert (after.quarantine is None) is (after.state in (LabelState.TRUSTING, LabelState.AUDITING))
-    decided = following is not None and event not in (LabelEvent.SUSPECTED, LabelEvent.AUDIT_DUE)
+    decided = following is not None and event not in (
+        LabelEvent.SUSPECTED,
+        LabelEvent.AUDIT_DUE,
+        LabelEvent.PEOPLE_JUDGED,
+    )
     assert effects.news == (f"labels_{event.value}" if decided else None)
     if following is None:
         assert effects == Effects()
@@ -132,6 +138,7 @@ def test_each_pair_follows_the_transition_table(state: LabelState, event: LabelE
         (LabelState.AUDITING, LabelEvent.CONFIRMED, {"from_us": BEGAN_US, "changed": True, "settled": True}),
         (LabelState.AUDITING, LabelEvent.UNANSWERED, {"from_us": BEGAN_US, "changed": True, "settled": True}),
         (LabelState.AUDITING, LabelEvent.UNFOUNDED, {"from_us": BEGAN_US, "retract": True}),
+        (LabelState.AUDITING, LabelEvent.PEOPLE_JUDGED, {"from_us": BEGAN_US, "retract": True}),
         (LabelState.QUARANTINED, LabelEvent.RELEASED, {"from_us": 28, "believe": True}),
         (LabelState.REAUDITING, LabelEvent.REFUTED, {"from_us": BEGAN_US, "retract": True}),
         (
@@ -142,6 +149,7 @@ def test_each_pair_follows_the_transition_table(state: LabelState, event: LabelE
         (LabelState.REAUDITING, LabelEvent.UNANSWERED, {"from_us": OPENED_US, "believe": True, "settled": True}),
         (LabelState.REAUDITING, LabelEvent.UNFOUNDED, {"from_us": OPENED_US, "believe": True, "retract": True}),
         (LabelState.REAUDITING, LabelEvent.RELEASED, {"from_us": 28, "believe": True}),
+        (LabelState.REAUDITING, LabelEvent.PEOPLE_JUDGED, {"from_us": BEGAN_US, "believe": True, "retract": True}),
     ],
 )
 def test_each_decision_has_its_effects(state: LabelState, event: LabelEvent, expected: dict[str, object]) -> None:

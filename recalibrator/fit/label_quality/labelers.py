@@ -1,0 +1,178 @@
+"""Which labelers are set aside, and since when: each is compared with all others before the crowd is suspected.
+
+Once a block of labels, everybody is held against all others in the same latest blocks. The one who differs most is set
+aside from the start of the window that shows it best, and the rest are looked at again without that person's labels.
+Who fits in every window is believed again, and so are all labels since the longest began.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from pydantic import JsonValue
+
+from recalibrator.fit.arrays import Bools, Floats
+from recalibrator.fit.data.label_columns import GROUP, LABELER, ROUTED_US, SIZE_SMALL, STANDING, Standing
+from recalibrator.fit.data.label_table import Distrust, LabelTable
+from recalibrator.fit.label_quality.labeler_evidence import BLOCK, WINDOWS, Tally, difference, log_evidence, tally
+
+_LONGEST = int(WINDOWS[-1]) * BLOCK
+
+_BEYOND = 8.0
+"""Log of the Bayes factor beyond which a labeler is set aside: odds of 1 to 3,000 that chance shows as much."""
+
+_LEAST_LABELS = 30
+"""In the longest window, below which a labeler is neither judged nor one of three."""
+
+_LEAST_LABELERS = 3
+"""Of fewer, none is the odd one out."""
+
+
+class Labelers:
+    """Compares the labelers of one workload with each other.
+
+    Parameters
+    ----------
+    trusted : tuple of str
+        Labelers who are right by definition.
+    """
+
+    def __init__(self, trusted: tuple[str, ...]) -> None:
+        self._trusted = frozenset(trusted)
+        self._since_look = 0
+        self._found: dict[str, tuple[float, float]] = {}
+
+    def on_label(self, labels: LabelTable) -> Distrust | None:
+        """Count a label; return whose labels are to be set aside from now on, or None for no change."""
+        self._since_look += 1
+        return None if self._since_look < BLOCK else self.look(labels)
+
+    def look(self, labels: LabelTable) -> Distrust | None:
+        """Compare all labelers; return whose labels are to be set aside from now on, or None for no change."""
+        self._since_look = 0
+        names = labels.labelers
+        rows = _rows(labels)
+        if len(names) < (1 if self._trusted else 2) or not len(rows):
+            return None
+        trusted = np.array([name in self._trusted for name in names])
+        crowd = _Crowd(tally(rows, labels.grid.cells, len(names), labels.target), trusted)
+        found = dict(labels.distrust)
+        size = max(float(rows[:, SIZE_SMALL].mean()), 1e-12)
+        now_aside = {number - 1 for number, spans in found.items() if spans[-1][1] is None}
+        crowd.aside[sorted(now_aside)] = True
+        while (worst := crowd.worst()) is not None:
+            labeler, window, evidence = worst
+            begins_us = self._began(rows, labels, labeler, window, crowd)
+            found[labeler + 1] = (*found.get(labeler + 1, ()), (begins_us, None))
+            self._found[names[labeler]] = crowd.difference(labeler, window) / size, evidence
+            crowd.aside[labeler] = True
+        since_us = int(rows[-_LONGEST:][0, ROUTED_US])
+        for labeler in now_aside:
+            if trusted[labeler] or crowd.fits(labeler):
+                *former, (begins_us, _) = found.pop(labeler + 1)
+                ended = tuple(span for span in (*former, (begins_us, since_us)) if span[0] < since_us)
+                if ended and not trusted[labeler]:
+                    found[labeler + 1] = ended
+        return None if found == labels.distrust else found
+
+    def _began(self, rows: Floats, labels: LabelTable, labeler: int, window: int, crowd: _Crowd) -> int:
+        """Return when the window begins, or the stretches before the longest one that say the same by themselves."""
+        begins = max(len(rows) - int(WINDOWS[window]) * BLOCK, 0)
+        while window == len(WINDOWS) - 1 and begins > 0:
+            earlier = tally(rows[:begins], labels.grid.cells, len(crowd.aside), labels.target)
+            if _Crowd(earlier, crowd.trusted, crowd.aside).evidence(labeler)[-1] <= _BEYOND:
+                break
+            begins = max(begins - _LONGEST, 0)
+        return int(rows[begins, ROUTED_US])
+
+    def details(self, labels: LabelTable) -> dict[str, JsonValue]:
+        """Return who is set aside: how many labels, how far they move micro-F1, and that in standard errors."""
+        found: dict[str, JsonValue] = {}
+        for name, count in labels.distrusted_labels().items():
+            micro_f1, evidence = self._found.get(name, (0.0, 0.0))
+            # As many standard errors of one normal value say as much.
+            found[name] = {"labels": count, "micro_f1": micro_f1, "errors": sqrt(2.0 * evidence)}
+        return found
+
+    def sentence(self, labels: LabelTable) -> str:
+        """Say in one sentence who is set aside, or nothing."""
+        counts = labels.distrusted_labels()
+        names = list(counts)
+        if not names:
+            return ""
+        who = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004
+        return (
+            f" Labels of {who} differ from everybody else's: {sum(counts.values())} are set aside until they no "
+            "longer do, or trusted_labelers names their labeler."
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return everything as JSON values, exact."""
+        return {"since_look": self._since_look, "found": {name: list(one) for name, one in self._found.items()}}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take a former :meth:`state` back; former releases measured otherwise."""
+        self._since_look = state["since_look"]
+        self._found = {name: (micro_f1, evidence) for name, (micro_f1, evidence) in state.get("found", {}).items()}
+
+
+class _Crowd:
+    """Everybody's labels, and who of them is set aside."""
+
+    def __init__(self, counts: Tally, trusted: Bools, aside: Bools | None = None) -> None:
+        self._counts, self.trusted = counts, trusted
+        self.aside: Bools = np.zeros(len(trusted), dtype=bool) if aside is None else aside
+
+    def _others(self, labeler: int) -> Tally | None:
+        """Return what a labeler is held against: all others, or trusted ones where too few are left for the rest."""
+        ample = self._counts.given >= _LEAST_LABELS
+        others = ~self.aside
+        others[labeler] = False
+        if not ample[labeler]:
+            return None
+        if np.count_nonzero(others & ample & ~self.trusted) < _LEAST_LABELERS - 1:
+            others &= self.trusted
+            if not (others & ample).any():
+                return None
+        return self._counts.of_all(others)
+
+    def evidence(self, labeler: int) -> Floats:
+        """Return the log of the Bayes factor that a labeler differs in each window; 0 where nobody can be compared."""
+        others = self._others(labeler)
+        return np.zeros(len(WINDOWS)) if others is None else log_evidence(self._counts.of(labeler), others)
+
+    def worst(self) -> tuple[int, int, float] | None:
+        """Return who differs most and is to be set aside, in which window that shows best, and how strongly."""
+        judged = np.flatnonzero(~(self.aside | self.trusted))
+        if not len(judged):
+            return None
+        found = np.array([self.evidence(int(one)) for one in judged])
+        place, window = np.unravel_index(int(found.argmax()), found.shape)
+        evidence = float(found[place, window])
+        return (int(judged[place]), int(window), evidence) if evidence > _BEYOND else None
+
+    def fits(self, labeler: int) -> bool:
+        """Whether a labeler is more likely like the others in every window."""
+        return bool((self.evidence(labeler) <= 0.0).all())
+
+    def difference(self, labeler: int, window: int) -> float:
+        """Return by how much a labeler's mean z lies off the others' in a window."""
+        others = self._others(labeler)
+        return 0.0 if others is None else difference(self._counts.of(labeler), others, window)
+
+
+def _rows(labels: LabelTable) -> Floats:
+    """Return the labels of named labelers, those set aside or overruled included, by routing time."""
+    table = np.concatenate((labels.table, labels.overruled.rows()))
+    counts = table[:, STANDING]
+    known = (
+        (counts != Standing.WITHDRAWN)
+        & (counts != Standing.UNREQUESTED)
+        & (table[:, LABELER] > 0.0)
+        & (table[:, GROUP] < labels.groups - 1)
+    )
+    rows = table[known]
+    ordered: Floats = rows[np.argsort(rows[:, ROUTED_US], kind="stable")]
+    return ordered

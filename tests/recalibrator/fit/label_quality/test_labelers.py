@@ -1,0 +1,183 @@
+"""Who is set aside, since when and until when: liars who turn, honest people, few labelers, trusted ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from recalibrator.fit.data.label_table import LabelTable, Span
+from recalibrator.fit.label_quality.labelers import Labelers
+from recalibrator.grid import Grid
+from schemas import LabelledExample, OutcomeCounts
+from schemas.event import to_us
+from schemas.traffic import GridSpec
+from tests.support.cascade_stream import START, example, typo_world
+
+WORLD = typo_world(400, 200, seed=8)
+GRID = Grid(GridSpec())
+FIELDS = ("iso", "lens")
+PEOPLE = ("ann", "ben", "cat", "dan", "eve")
+GOLD = 3
+
+
+def said(label: LabelledExample, *, exact: bool) -> LabelledExample:
+    """Return a label of a query of which the small answer has all pairs right, or all but one."""
+    hits = GOLD if exact else GOLD - 1
+    return label.model_copy(
+        update={
+            "small_exact": exact,
+            "small": OutcomeCounts(true_positives=hits, predicted=GOLD),
+            "large": OutcomeCounts(true_positives=hits, predicted=GOLD),
+            "gold_count": GOLD,
+            "agree": True,
+        }
+    )
+
+
+class Desk:
+    """People who label one query after the other, each drawn by chance; errors are one in thirty."""
+
+    def __init__(self, seed: int = 1, people: tuple[str, ...] = PEOPLE, trusted: tuple[str, ...] = ()) -> None:
+        self.rng, self.people = np.random.default_rng(seed), people
+        self.labels = LabelTable(GRID, 0.93, FIELDS, 20_000)
+        self.labelers = Labelers(trusted)
+        self.given: list[LabelledExample] = []
+
+    def label(self, count: int, wrong: Callable[[str], float] = lambda _: 1 / 30) -> None:
+        for _ in range(count):
+            number = len(self.given)
+            who = str(self.rng.choice(self.people))
+            drawn = example(WORLD.draw(number % 400), f"q-{number}", "w", START + timedelta(seconds=number))[1]
+            self.take(said(drawn, exact=self.rng.random() >= wrong(who)).model_copy(update={"labeler": who}))
+
+    def take(self, label: LabelledExample) -> None:
+        if label.revision == 1:
+            self.given.append(label)
+        self.labels.offer(label)
+        distrust = self.labelers.on_label(self.labels)
+        if distrust is not None:
+            self.labels.set_distrust(distrust)
+
+    def began(self, number: int) -> int:
+        """Return when a query was routed."""
+        return to_us(START + timedelta(seconds=number))
+
+    def spans_of_eve(self) -> tuple[Span, ...]:
+        return self.labels.distrust[self.labels.labelers.index("eve") + 1]
+
+    def set_aside(self) -> int:
+        return len(self.given) - self.labels.counting
+
+
+def liar(share: float, *names: str) -> Callable[[str], float]:
+    return lambda who: share if who in names else 1 / 30
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_who_turns_is_set_aside_from_about_then(share: float) -> None:
+    """True labels from before the turn still count, and those of all others."""
+    desk = Desk()
+    desk.label(2_000)
+    desk.label(1_500, liar(share, "eve"))
+    assert desk.labels.distrusted == ("eve",)
+    ((begins_us, ends_us),) = desk.spans_of_eve()
+    assert ends_us is None
+    assert desk.began(1_500) < begins_us < desk.began(2_300)
+    assert desk.set_aside() == desk.labels.distrusted_labels()["eve"]
+    shown = desk.labelers.details(desk.labels)["eve"]
+    assert isinstance(shown, dict)
+    assert float(str(shown["micro_f1"])) < -0.03
+    assert float(str(shown["errors"])) > 4.0
+    assert "eve" in desk.labelers.sentence(desk.labels)
+
+
+def test_two_of_five_are_both_set_aside() -> None:
+    desk = Desk(seed=2)
+    desk.label(1_000)
+    desk.label(1_500, liar(0.4, "dan", "eve"))
+    assert set(desk.labels.distrusted) == {"dan", "eve"}
+
+
+def test_a_liar_from_the_start_is_set_aside_with_all_labels() -> None:
+    """Labels from before the longest window too, where they say the same by themselves."""
+    desk, given = Desk(), Desk()
+    given.label(4_500)
+    for one in given.given:
+        desk.labels.offer(said(one, exact=one.labeler != "eve"))
+    distrust = desk.labelers.look(desk.labels)
+    assert distrust is not None
+    desk.labels.set_distrust(distrust)
+    lies = sum(one.labeler == "eve" for one in given.given)
+    assert len(given.given) - desk.labels.counting == desk.labels.distrusted_labels()["eve"] == lies
+
+
+def test_honest_people_are_not_set_aside() -> None:
+    """Who differ a little in what counts as right: errors are one in thirty for some, one in twenty for others."""
+    for seed in range(4):
+        desk = Desk(seed)
+        desk.label(3_000, liar(1 / 20, "dan", "eve"))
+        assert desk.set_aside() == 0
+
+
+def test_a_crowd_that_gets_worse_is_no_single_person() -> None:
+    desk = Desk()
+    desk.label(1_000)
+    desk.label(2_000, lambda _: 0.2)
+    assert desk.set_aside() == 0
+
+
+def test_who_labels_well_again_is_believed_again() -> None:
+    """What was said meanwhile stays set aside, but for the last few lies; what is said now counts."""
+    desk = Desk()
+    desk.label(500)
+    desk.label(500, liar(1.0, "eve"))
+    desk.label(3_500)
+    assert desk.labels.distrusted == ()
+    ((begins_us, ends_us),) = desk.spans_of_eve()
+    assert begins_us < desk.began(600)
+    assert ends_us is not None
+    assert desk.began(900) < ends_us
+    before = desk.set_aside()
+    desk.label(500)
+    assert desk.set_aside() == before
+
+
+def test_who_puts_all_labels_right_loses_none() -> None:
+    desk = Desk()
+    desk.label(500)
+    desk.label(400, liar(1.0, "eve"))
+    assert desk.labels.distrusted == ("eve",)
+    for one in [one for one in desk.given[500:] if one.labeler == "eve"]:
+        desk.take(said(one, exact=True).model_copy(update={"revision": 2}))
+    desk.label(500)
+    assert desk.set_aside() == 0
+
+
+def test_a_few_slips_among_thirty_labels_made_a_liar() -> None:
+    """Five errors among thirty labels, where others make one in thirty: rare, so no proof of a liar yet."""
+    desk = Desk()
+    desk.label(1_500)
+    for number in range(30):
+        drawn = example(WORLD.draw(number), f"s-{number}", "w", START + timedelta(seconds=1_600 + number))[1]
+        desk.take(said(drawn, exact=number >= 5).model_copy(update={"labeler": "new"}))
+    desk.label(300)
+    assert desk.set_aside() == 0
+
+
+def test_of_two_labelers_none_is_set_aside_unless_one_is_trusted() -> None:
+    for trusted, expected in (((), ()), (("ann",), ("eve",)), (("eve",), ("ann",))):
+        desk = Desk(people=("ann", "eve"), trusted=trusted)
+        desk.label(1_000, liar(0.5, "eve"))
+        assert desk.labels.distrusted == expected
+
+
+def test_a_stored_state_is_read_back_exactly() -> None:
+    desk = Desk()
+    desk.label(1_000, liar(1.0, "eve"))
+    restored = Labelers(())
+    restored.load(desk.labelers.state())
+    assert restored.state() == desk.labelers.state()
+    assert restored.details(desk.labels) == desk.labelers.details(desk.labels)
