@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from recalibrator.fit.arrays import Floats, pack, unpack
-from recalibrator.fit.drift.detector import Alarm, Channel, Outcomes
+from recalibrator.fit.drift.detector import SETTLED, Alarm, Channel, Outcomes
 from schemas.detectors import RiverSpec
 from schemas.errors import ConfigError
 from schemas.event import from_us
@@ -21,9 +21,6 @@ from schemas.status import DetectorStatus, DriftState
 
 KEPT_MOST = 16_384
 """Inputs kept since the restart; half of them stay when they are cut."""
-
-_SETTLED = 400
-"""Observations after which an alarm is over."""
 
 
 class RiverDetector:
@@ -97,7 +94,7 @@ class RiverDetector:
     @property
     def drift_state(self) -> DriftState:
         """``drifted`` for a while after an alarm, else ``ok``: river does not say how close an alarm is."""
-        return "drifted" if self._alarmed_us is not None and self._since_alarm < _SETTLED else "ok"
+        return "drifted" if self._alarmed_us is not None and self._since_alarm < SETTLED else "ok"
 
     @property
     def statistic(self) -> float:
