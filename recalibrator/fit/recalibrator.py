@@ -31,7 +31,6 @@ from recalibrator.fit.decide.publish_policy import (
 )
 from recalibrator.fit.decide.threshold import Choice, Policies, weigh
 from recalibrator.fit.drift.handoff_watch import HandoffWatch
-from recalibrator.fit.estimate.agreement import inside
 from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, degraded, estimate_outcomes
 from recalibrator.fit.label_quality.state_machine import details as label_details
@@ -418,12 +417,11 @@ class Recalibrator:
 
     def _set_expectations(self, estimate: Estimate) -> None:
         """Set what detectors compare with: they see first labels, the curves are fitted to labels as they stand."""
-        flips = self._labels.flips
         labelled = max(1.0, estimate.support.effective_pairs)
         self._monitor.drift.expect(
             estimate.shift.agreement,
-            inside(flips.first(estimate.error_given)),
-            flips,
+            estimate.error_given,
+            self._labels.flips,
             bounds=estimate.shift.bounds,
             pairs=labelled + float(self._traffic.counts[PAIRS].sum()),
         )

@@ -8,6 +8,10 @@ round; what a label is held against is moved by both shares.
 Corrections come later than the slips that they mend, so the latest labels hold slips of which nobody knows yet. Taken
 as they are, they would hide that people have begun to slip. As with late reports of diseases (Lawless, 1994), each
 label counts by the share of corrections that come within its age, which the delays of former corrections tell.
+
+A withdrawal does not say whether its label was wrong. Who withdraws labels whatever they say leaves as many errors
+among those that stand, in proportion. What is withdrawn beyond that proportion may be slips or may not: the chance that
+a first label says wrong is known as a range.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ was said first, as detectors see it."""
 _LATEST_DELAYS = 20
 """Corrections by which it is known how long they take."""
 
-_WITHDRAWN = 2
+_UNKNOWN, _WITHDRAWN = 2, 3
+"""No label stands: it was never seen; or it was withdrawn and had said right first, or (one above) wrong."""
 
 Chance = TypeVar("Chance", float, Floats)
 
@@ -43,10 +48,14 @@ class Flips(NamedTuple):
         Share of the answers that stand as right which the first label called wrong.
     to_wrong : float
         Share of those that stand as wrong which it called right.
+    perhaps_right, perhaps_wrong : float
+        Of both, what comes on top where those withdrawn beyond proportion were slips.
     """
 
     to_right: float = 0.0
     to_wrong: float = 0.0
+    perhaps_right: float = 0.0
+    perhaps_wrong: float = 0.0
 
     def first(self, error: Chance) -> Chance:
         """Return the chance that the first label says wrong, from the chance that wrong is what stands.
@@ -57,6 +66,17 @@ class Flips(NamedTuple):
         0.45
         """
         return error * (1.0 - self.to_wrong) + (1.0 - error) * self.to_right
+
+    def range(self, error: Chance) -> tuple[Chance, Chance]:
+        """Return the least and the greatest that this chance may be, by what is withdrawn.
+
+        Examples
+        --------
+        >>> Flips(perhaps_right=0.1).range(0.5)
+        (0.5, 0.55)
+        """
+        first = self.first(error)
+        return first - error * self.perhaps_wrong, first + (1.0 - error) * self.perhaps_right
 
 
 class Revisions:
@@ -85,7 +105,7 @@ class Revisions:
     def __init__(self, half_life: float, latest: int = _LATEST_LABELS) -> None:
         self._half_life, self._kept = half_life, latest
         # A ring: the label of a serial number has its place by the remainder.
-        self._standing = np.full(latest, _WITHDRAWN, np.uint8)
+        self._standing = np.full(latest, _UNKNOWN, np.uint8)
         self._turned_after = np.zeros(latest)
         self._delays: deque[float] = deque(maxlen=_LATEST_DELAYS)
         self.serial = 0
@@ -100,7 +120,7 @@ class Revisions:
         """Take a correction: another error of a label stands now, unless it is the same."""
         number = int(serial)
         place, delay = number % self._kept, float(self.serial - number)
-        if delay > self._kept or self._standing[place] in {after, _WITHDRAWN}:
+        if delay > self._kept or self._standing[place] >= _UNKNOWN or self._standing[place] == after:
             return
         # What was turned over twice says again what it said first.
         self._turned_after[place] = 0.0 if self._turned_after[place] else delay
@@ -108,21 +128,24 @@ class Revisions:
         self._delays.append(delay)
 
     def withdrawn(self, serial: float) -> None:
-        """Forget a label."""
-        if self.serial - int(serial) <= self._kept:
-            place = int(serial) % self._kept
-            self._standing[place], self._turned_after[place] = _WITHDRAWN, 0.0
+        """Take a withdrawal."""
+        number = int(serial)
+        place, delay = number % self._kept, float(self.serial - number)
+        if delay <= self._kept and self._standing[place] < _UNKNOWN:
+            self._standing[place] = _WITHDRAWN + (int(self._standing[place]) ^ bool(self._turned_after[place]))
+            self._turned_after[place] = 0.0
+            self._delays.append(delay)
 
     def flips(self) -> Flips:
         """Return how first labels differ from what will stand.
 
         Notes
         -----
-        Exactly 0 where none of the latest labels was corrected.
+        Exactly 0 where none of the latest labels was corrected or withdrawn.
         """
         slips = self._turned_after > 0.0
         # Every refit asks, and mostly there is nothing to compute.
-        if not slips.any():
+        if not (slips.any() or (self._standing >= _WITHDRAWN).any()):
             return Flips()
         delay = sum(self._delays) / len(self._delays)
         latest = self.serial - 1
@@ -130,8 +153,15 @@ class Revisions:
         weight = 0.5 ** (age / max(self._half_life, delay))
         # What was turned over is known to be a slip, however young it is.
         known = weight * np.where(slips, 1.0, 1.0 - np.exp(-age / delay))
-        stands = (self._standing == 0, self._standing == 1)
-        return Flips(*(float(weight[slips & one].sum() / (known[one].sum() + _PRIOR_LABELS)) for one in stands))
+        stand = [float(known[self._standing == one].sum()) + _PRIOR_LABELS for one in range(_UNKNOWN)]
+        slipped = [float(weight[slips & (self._standing == one)].sum()) for one in range(_UNKNOWN)]
+        gone = [float(weight[self._standing == _WITHDRAWN + one].sum()) for one in range(_UNKNOWN)]
+        # Those that said right first may have been slips about wrong answers, and the other way round.
+        perhaps = [max(0.0, gone[1 - one] - gone[one] * stand[1 - one] / stand[one]) for one in range(_UNKNOWN)]
+        return Flips(
+            *(slip / all_of for slip, all_of in zip(slipped, stand, strict=True)),
+            *(slip / (slip + all_of) for slip, all_of in zip(perhaps, stand, strict=True)),
+        )
 
     def state(self) -> list[object]:
         """Return everything as JSON values, exact: what stands as digits, oldest first, and each slip's delay."""

@@ -11,17 +11,22 @@ observations. Where nothing has changed U is normal with mean 0 and variance V +
 odds are k times those predicted its mean is V·ln k. The log likelihood ratio is (U·ln k - V·ln² k / 2) / (1 + n / m):
 the usual sum divided by 1 + n / m, and the usual CUSUM where m has no limit. That parameters estimated from little data
 make charts of this kind give false alarms is known (Jones, Champ and Rigdon, 2004).
+
+Counts of queries scatter more than those of independent ones. Where all variances are φ times as large, so is that of
+U, and the ratio is divided by φ as well (:mod:`recalibrator.fit.drift.overdispersion`). Given u,
+pairs and labels are as good as independent.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field
 from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from recalibrator.fit.drift.detector import Alarm, Channel, Outcomes
+from recalibrator.fit.drift.detector import SETTLED, Alarm, Channel, Outcomes
+from recalibrator.fit.drift.overdispersion import Overdispersion
 from schemas.event import from_us
 from schemas.status import DetectorStatus, DriftState
 
@@ -39,14 +44,47 @@ class CusumRules(NamedTuple):
         Of the log likelihood ratio.
     both_ways : bool
         Whether falling odds are watched too.
-    settled : int
-        Observations without suspicion after which an alarm is over.
     """
 
     odds: float
     bound: float
     both_ways: bool
-    settled: int
+
+
+@dataclass(slots=True)
+class _Sum:
+    """The log likelihood ratio in one direction since it left zero.
+
+    Parameters
+    ----------
+    ratio, leverage : float
+        As if what is expected were exact, and n / m.
+    scatter : float
+        Overdispersion when it left zero: what it gathers may be a change, and says nothing of scatter.
+    since_us : int or None
+    """
+
+    ratio: float = 0.0
+    leverage: float = 0.0
+    scatter: float = 1.0
+    since_us: int | None = None
+
+    def add(self, gain: float, leverage: float, scatter: float, at_us: int) -> None:
+        if self.ratio + gain <= 0.0:
+            self.restart()
+            return
+        if self.since_us is None:
+            self.scatter, self.since_us = scatter, at_us
+        self.ratio += gain
+        self.leverage += leverage
+
+    def restart(self) -> None:
+        self.ratio, self.leverage, self.scatter, self.since_us = 0.0, 0.0, 1.0, None
+
+    @property
+    def statistic(self) -> float:
+        """What is expected being an estimate, and counts overdispersed."""
+        return self.ratio / (1.0 + self.leverage) / self.scatter
 
 
 @dataclass(slots=True)
@@ -56,7 +94,7 @@ class Cusum:
     Examples
     --------
     >>> channel = Channel("errors", needs_labels=True, meaning="outcomes")
-    >>> detector = Cusum("errors", channel, CusumRules(odds=2.0, bound=5.0, both_ways=True, settled=100))
+    >>> detector = Cusum("errors", channel, CusumRules(odds=2.0, bound=5.0, both_ways=True))
     >>> seen = [Outcomes(0.1, 1.0, wrong, second) for second, wrong in enumerate([0.0, *[1.0] * 9])]
     >>> [alarm.began_us for alarm in map(detector.update, seen) if alarm]
     [1]
@@ -65,46 +103,31 @@ class Cusum:
     name: str
     channel: Channel
     rules: CusumRules
-    up: float = 0.0
-    down: float = 0.0
-    up_leverage: float = 0.0
-    down_leverage: float = 0.0
-    up_since_us: int | None = None
-    down_since_us: int | None = None
+    up: _Sum = field(default_factory=_Sum)
+    down: _Sum = field(default_factory=_Sum)
     alarms: int = 0
     alarmed_us: int | None = None
     since_alarm: int = 0
-    observed: int = 0
     _log_odds: float = field(init=False, repr=False)
+    _scatter: Overdispersion = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._log_odds = log(self.rules.odds)
+        self._log_odds, self._scatter = log(self.rules.odds), Overdispersion()
 
     def update(self, seen: Outcomes) -> Alarm | None:
         """Take outcomes in; return an alarm if they raise one."""
         rising, falling, observations = self._gains(seen)
-        self.observed += observations
-        self.since_alarm += observations
-        leverage, at_us, bound = observations / seen.known, seen.at_us, self.rules.bound
-        self.up += rising
-        if self.up > 0.0:
-            self.up_leverage += leverage
-            if self.up_since_us is None:
-                self.up_since_us = at_us
-        else:
-            self.up, self.up_leverage, self.up_since_us = 0.0, 0.0, None
+        leverage, scatter, bound = observations / seen.known, self._scatter.factor, self.rules.bound
+        self.up.add(rising, leverage, scatter, seen.at_us)
         if self.rules.both_ways:
-            self.down += falling
-            if self.down > 0.0:
-                self.down_leverage += leverage
-                if self.down_since_us is None:
-                    self.down_since_us = at_us
-            else:
-                self.down, self.down_leverage, self.down_since_us = 0.0, 0.0, None
-        # Leverage only lowers the statistic.
-        if (self.up < bound and self.down < bound) or self.statistic < bound:
+            self.down.add(falling, leverage, scatter, seen.at_us)
+        if self.channel.meaning == "traffic":
+            self._scatter.add(seen, observations)
+        larger = self._larger
+        if larger.statistic < bound:
+            self.since_alarm += observations if larger.statistic < _SUSPECTED_SHARE * bound else 0
             return None
-        began_us = self._suspected_since_us
+        began_us = larger.since_us
         self.alarms += 1
         self.alarmed_us, self.since_alarm = seen.at_us, 0
         self.restart()
@@ -133,13 +156,18 @@ class Cusum:
 
     def restart(self) -> None:
         """Forget the sums, not the alarms."""
-        self.up = self.down = self.up_leverage = self.down_leverage = 0.0
-        self.up_since_us = self.down_since_us = None
+        self.up.restart()
+        self.down.restart()
+        self._scatter.close()
+
+    @property
+    def _larger(self) -> _Sum:
+        return self.up if self.up.statistic >= self.down.statistic else self.down
 
     @property
     def statistic(self) -> float:
-        """The larger of both log likelihood ratios, what is expected being an estimate."""
-        return max(self.up / (1.0 + self.up_leverage), self.down / (1.0 + self.down_leverage))
+        """The larger of both log likelihood ratios."""
+        return self._larger.statistic
 
     @property
     def bound(self) -> float:
@@ -147,21 +175,16 @@ class Cusum:
         return self.rules.bound
 
     @property
-    def _suspected_since_us(self) -> int | None:
-        rises = self.up / (1.0 + self.up_leverage) >= self.down / (1.0 + self.down_leverage)
-        return self.up_since_us if rises else self.down_since_us
-
-    @property
     def drift_state(self) -> DriftState:
-        """``drifted`` for a while after an alarm, ``suspected`` near the bound, else ``ok``."""
-        if self.alarmed_us is not None and self.since_alarm < self.rules.settled:
+        """``drifted`` from an alarm until what is expected holds again, ``suspected`` near the bound, else ``ok``."""
+        if self.alarmed_us is not None and self.since_alarm < SETTLED:
             return "drifted"
         return "suspected" if self.statistic >= _SUSPECTED_SHARE * self.rules.bound else "ok"
 
     def status(self) -> DetectorStatus:
         """Return its state, and the larger ratio beside the bound at which it fires."""
         state = self.drift_state
-        since_us = self.alarmed_us if state == "drifted" else self._suspected_since_us
+        since_us = self.alarmed_us if state == "drifted" else self._larger.since_us
         return DetectorStatus(
             name=self.name,
             watches=self.channel.watches,
@@ -175,15 +198,21 @@ class Cusum:
 
     def state(self) -> dict[str, Any]:
         """Return sums and alarms as JSON values, exact."""
-        return {name: getattr(self, name) for name in _STATE}
+        sums = (f"{name}{part}" for name in _SUMS for part in _PARTS)
+        return {
+            **dict(zip(sums, (*astuple(self.up), *astuple(self.down)), strict=True)),
+            "alarms": self.alarms,
+            "alarmed_us": self.alarmed_us,
+            "since_alarm": self.since_alarm,
+            "scatter": astuple(self._scatter),
+        }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back; former releases knew no leverage, and took predictions for exact."""
-        for name in _STATE:
-            setattr(self, name, state.get(name, 0.0) if name in _LEVERAGES else state[name])
+        """Take a former :meth:`state` back; former releases took predictions for exact, and counts for independent."""
+        before = {"up_leverage": 0.0, "down_leverage": 0.0, "up_scatter": 1.0, "down_scatter": 1.0, **state}
+        self.up, self.down = (_Sum(*(before[f"{name}{part}"] for part in _PARTS)) for name in _SUMS)
+        self.alarms, self.alarmed_us, self.since_alarm = state["alarms"], state["alarmed_us"], state["since_alarm"]
+        self._scatter = Overdispersion(*state.get("scatter", ()))
 
 
-_STATE = tuple(one.name for one in fields(Cusum) if one.init)[3:]
-
-
-_LEVERAGES = ("up_leverage", "down_leverage")
+_SUMS, _PARTS = ("up", "down"), ("", "_leverage", "_scatter", "_since_us")

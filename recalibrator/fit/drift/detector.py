@@ -12,6 +12,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 from recalibrator.fit.arrays import Floats
 from schemas.status import DetectorStatus, DriftState
 
+SETTLED = 400
+"""Observations that fit what is expected, after which an alarm is over."""
+
 Meaning = Literal["outcomes", "traffic", "labels"]
 
 

@@ -20,7 +20,7 @@ from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.drift.cusum import Cusum, CusumRules
 from recalibrator.fit.drift.detector import Alarm, Channel, Detector, Outcomes
 from recalibrator.fit.drift.river_detector import RiverDetector
-from recalibrator.fit.estimate.agreement import Chances
+from recalibrator.fit.estimate.agreement import Chances, inside
 from schemas.detectors import DEFAULT_DETECTORS, DetectorName, RiverArguments, RiverName
 from schemas.errors import ConfigError
 from schemas.settings import WorkloadSettings
@@ -33,15 +33,15 @@ ERRORS = Channel("errors of labelled queries against g(u) as routed", needs_labe
 ALIKE = Channel("errors of labelled queries with equal answers", needs_labels=True, meaning="labels")
 APART = Channel("right small answers where the large differs", needs_labels=True, meaning="labels", agreeing=False)
 
-_ALIKE_RULES = CusumRules(1.6, 5.0, both_ways=False, settled=400)
-_APART_RULES = CusumRules(2.5, 10.0, both_ways=False, settled=400)
-_MIX_RULES = CusumRules(1.35, 9.5, both_ways=True, settled=3_000)
+_ALIKE_RULES = CusumRules(1.6, 5.0, both_ways=False)
+_APART_RULES = CusumRules(2.5, 10.0, both_ways=False)
+_MIX_RULES = CusumRules(1.35, 9.5, both_ways=True)
 
 DETECTORS: Mapping[DetectorName, Callable[[str], Detector]] = {
-    "agreement": lambda name: Cusum(name, AGREEMENT, CusumRules(1.6, 8.0, both_ways=True, settled=1_500)),
+    "agreement": lambda name: Cusum(name, AGREEMENT, CusumRules(1.6, 8.0, both_ways=True)),
     "uncertainty_median": lambda name: Cusum(name, MEDIAN, _MIX_RULES),
     "uncertainty_tail": lambda name: Cusum(name, TAIL, _MIX_RULES),
-    "label_residual": lambda name: Cusum(name, ERRORS, CusumRules(1.7, 8.5, both_ways=True, settled=400)),
+    "label_residual": lambda name: Cusum(name, ERRORS, CusumRules(1.7, 8.5, both_ways=True)),
     "error_given_agreement": lambda name: Cusum(name, ALIKE, _ALIKE_RULES),
     "right_given_disagreement": lambda name: Cusum(name, APART, _APART_RULES),
 }
@@ -49,7 +49,8 @@ DETECTORS: Mapping[DetectorName, Callable[[str], Detector]] = {
 
 _SUSPECTED = np.log([[[1.0 / _APART_RULES.odds]], [[_ALIKE_RULES.odds]]])
 _QUANTILES = ((MEDIAN, 0.5), (TAIL, 0.8))
-_REFERENCE_QUERIES = 2_000
+_REFERENCE_LEAST, _REFERENCE_MOST = 1_000.0, 30_000.0
+"""Queries that u is compared with, at least and at most."""
 _LEAST_PREDICTED = 0.02
 _TRIED = 1_000
 _NEVER = Flips()
@@ -106,7 +107,6 @@ class DriftMonitors:
         self._pairs = inf
         self._given: _GivenAgreement | None = None
         self._reference = np.zeros(cells)
-        self._cuts: list[tuple[int, float]] = []
 
     def expect(
         self,
@@ -124,9 +124,9 @@ class DriftMonitors:
         agreement : ndarray, shape (cells,)
             P(agree | u).
         error_given : ndarray, shape (2, cells)
-            P(the small answer is wrong | u, the answers differ), and where they are equal, by first labels.
+            P(the small answer is wrong | u, the answers differ), and where they are equal, by labels as they stand.
         flips : Flips
-            How first labels differ from labels as they stand, for g(u) as routed.
+            How first labels differ from those.
         bounds : ndarray, shape (2, cells), optional
             The least and the greatest P(agree | u) that count as expected; by default ``agreement``.
         pairs : float
@@ -134,7 +134,9 @@ class DriftMonitors:
         """
         self._expected, self._error_given, self._flips = agreement, error_given, flips
         self._bounds, self._pairs = bounds, pairs
-        self._given = _GivenAgreement(agreement, error_given, _SUSPECTED)
+        # Too few errors are suspected where answers differ, too many where they are equal.
+        suspected = np.stack([inside(one) for one in flips.range(error_given)])
+        self._given = _GivenAgreement(agreement, suspected, _SUSPECTED)
 
     @property
     def agreement(self) -> Floats | None:
@@ -146,11 +148,9 @@ class DriftMonitors:
 
         A map reads 0 or 1 where labels held one kind alone: how near to it the truth lies is unknown.
         """
-        chance = self._flips.first(predicted.error_probability)
-        if _LEAST_PREDICTED <= chance <= 1.0 - _LEAST_PREDICTED:
-            return Outcomes(chance, 1.0, error, now_us, None, None, predicted.labels)
-        cut = min(1.0 - _LEAST_PREDICTED, max(_LEAST_PREDICTED, chance))
-        bounds = min(chance, cut), max(chance, cut)
+        least, most = self._flips.range(predicted.error_probability)
+        cut = min(1.0 - _LEAST_PREDICTED, max(_LEAST_PREDICTED, self._flips.first(predicted.error_probability)))
+        bounds = min(least, cut), max(most, cut)
         return Outcomes(cut, 1.0, error, now_us, None, bounds, predicted.labels)
 
     def restart_label_channels(self) -> None:
@@ -190,32 +190,33 @@ class DriftMonitors:
         """
         if not self._watch_mix:
             return []
-        if self._cuts:
-            return self._on_uncertainty(cell, queries, now_us)
-        self._reference[cell] += queries
-        if self._reference.sum() >= _REFERENCE_QUERIES:
-            self._cut()
-        return []
-
-    def _on_uncertainty(self, cell: NDArray[np.intp], queries: Floats, now_us: int) -> list[Alarm]:
-        alarms = []
-        trials = float(queries.sum())
-        for (cut, share), (channel, _) in zip(self._cuts, _QUANTILES, strict=True):
-            alarms += self._update(channel, Outcomes(share, trials, float(queries[cell >= cut].sum()), now_us))
+        known = float(self._reference.sum())
+        alarms = self._on_uncertainty(cell, queries, known, now_us) if known >= _REFERENCE_LEAST else []
         if alarms:
-            self._reference[:], self._cuts = 0.0, []
+            self._reference[:] = 0.0
             for detector in (*self._by_channel[MEDIAN], *self._by_channel[TAIL]):
                 detector.restart()
-        return alarms
+            return alarms
+        # What was judged is what later queries are compared with, as in a self-starting chart (Hawkins, 1987).
+        self._reference[cell] += queries
+        if (total := float(self._reference.sum())) > _REFERENCE_MOST:
+            self._reference *= _REFERENCE_MOST / total
+        return []
 
-    def _cut(self) -> None:
-        """Find the cells at which the reference's quantiles lie, and the share of queries from there on."""
-        total = self._reference.sum()
-        above = np.cumsum(self._reference[::-1])[::-1] / total
-        for _, quantile in _QUANTILES:
-            cell = int(np.searchsorted(-above, -(1.0 - quantile), side="left"))
-            cell = min(cell, self._cells - 1)
-            self._cuts.append((cell, float(np.clip(above[cell], 0.01, 0.99))))
+    def _on_uncertainty(self, cell: NDArray[np.intp], queries: Floats, known: float, now_us: int) -> list[Alarm]:
+        """Compare queries with the reference: how many lie above its median, and in its top fifth."""
+        trials = float(queries.sum())
+        above = np.cumsum(self._reference[::-1])[::-1] / known
+        for channel, quantile in _QUANTILES:
+            cut = min(int(np.searchsorted(-above, -(1.0 - quantile), side="left")), self._cells - 1)
+            share = float(above[cut])
+            cut_share = min(0.99, max(0.01, share))
+            bounds = min(share, cut_share), max(share, cut_share)
+            hits = float(queries[cell >= cut].sum())
+            seen = Outcomes(cut_share, trials, hits, now_us, bounds=bounds, known=known)
+            if alarms := self._update(channel, seen):
+                return alarms
+        return []
 
     def on_label(
         self,
@@ -284,7 +285,6 @@ class DriftMonitors:
             "bounds": None if self._bounds is None else pack(self._bounds),
             "pairs": None if self._pairs == inf else self._pairs,
             "reference": pack(self._reference),
-            "cuts": [list(cut) for cut in self._cuts],
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -306,7 +306,6 @@ class DriftMonitors:
                 pairs=inf if pairs is None else pairs,
             )
         self._reference = unpack(state["reference"], np.zeros(self._cells))
-        self._cuts = [(int(cell), float(share)) for cell, share in state["cuts"]]
 
 
 def check_detectors(workloads: Mapping[str, WorkloadSettings]) -> None:
@@ -339,7 +338,8 @@ class _GivenAgreement:
     Parameters
     ----------
     agreement : ndarray, shape (cells,)
-    error_given : ndarray, shape (2, cells)
+    error_given : ndarray, shape (2, 2, cells)
+        As each of them has it, where the answers differ and where they are equal.
     log_odds : ndarray, shape (2, 1, 1)
         Suspected where the answers differ, and where they are equal.
     """
@@ -349,8 +349,8 @@ class _GivenAgreement:
         weight, rest = np.ones((2, 2, len(agreement))), np.zeros((2, 2, len(agreement)))
         np.subtract(1.0, agreement, out=weight[0, 0])
         weight[1, 0] = agreement
-        np.multiply(weight[:, 0], error_given, out=rest[::-1, 0])
-        given = error_given[:, None]
+        np.multiply(weight[::-1, 0], error_given[(0, 1), (1, 0)], out=rest[:, 0])
+        given = error_given[(0, 1), (0, 1)][:, None]
         self._before, after = rest + weight * given, Chances(rest, weight, given).at(log_odds)
         # The third axis: whether the small answer is wrong.
         self._gains = np.empty((2, 2, 2, len(agreement)))

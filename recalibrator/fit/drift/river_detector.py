@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from recalibrator.fit.arrays import Floats, pack, unpack
-from recalibrator.fit.drift.detector import Alarm, Channel, Outcomes
+from recalibrator.fit.drift.detector import SETTLED, Alarm, Channel, Outcomes
 from schemas.detectors import RiverArguments, RiverName
 from schemas.errors import ConfigError
 from schemas.event import from_us
@@ -24,10 +24,6 @@ KEPT_MOST = 16_384
 
 _SEEDED: dict[RiverName, RiverArguments] = {"KSWIN": {"seed": 1}}
 """What keeps those deterministic that draw at random, unless the settings say otherwise."""
-
-_SETTLED = 400
-"""Observations after which an alarm is over."""
-
 
 class RiverDetector:
     """One drift detector of river's.
@@ -105,7 +101,7 @@ class RiverDetector:
     @property
     def drift_state(self) -> DriftState:
         """``drifted`` for a while after an alarm, else ``ok``: river does not say how close an alarm is."""
-        return "drifted" if self._alarmed_us is not None and self._since_alarm < _SETTLED else "ok"
+        return "drifted" if self._alarmed_us is not None and self._since_alarm < SETTLED else "ok"
 
     @property
     def statistic(self) -> float:

@@ -153,6 +153,22 @@ def test_withdrawals_raise_no_alarms() -> None:
     assert counted["audit"] <= before["audit"] + 1
 
 
+@pytest.mark.parametrize(("of", "share"), [("slips", 0.15), ("errors", 0.05)])
+def test_labels_withdrawn_for_a_reason_raise_few_alarms(of: str, share: float) -> None:
+    """Slips that were withdrawn, instead of corrected, raised alarm after alarm; right labels may be withdrawn, too."""
+
+    def change(label: LabelledExample) -> tuple[LabelledExample, LabelledExample] | None:
+        if uniform(label.query_id, "withdrawn") >= share or (of == "errors" and label.small_exact):
+            return None
+        first = careless(label) if of == "slips" else label
+        return first, first.model_copy(update={"revision": 2, "retracted": True})
+
+    _, before = after_true_labels()
+    _, counted = run(with_later(recorded(), change))
+    assert counted["alarms"] <= before["alarms"] + 1
+    assert counted["audit"] <= before["audit"] + 1
+
+
 def named(events: Sequence[Event]) -> list[Event]:
     """Let five people label in turn, by chance."""
     return [

@@ -14,7 +14,7 @@ from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
 from tests.support.cascade_stream import FIELDS, World, drive, settings
 
 CHANNEL = Channel("errors", needs_labels=True, meaning="outcomes")
-RULES = CusumRules(odds=1.7, bound=8.5, both_ways=True, settled=400)
+RULES = CusumRules(odds=1.7, bound=8.5, both_ways=True)
 STREAMS = 40
 
 
