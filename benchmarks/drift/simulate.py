@@ -148,6 +148,15 @@ class Policy(Protocol):
         """Take in what came meanwhile."""
 
 
+@runtime_checkable
+class Draws(Protocol):
+    """What a policy offers besides if it does not explore alike at every u."""
+
+    def explores(self, u: Floats, draws: Floats) -> Bools:
+        """Return which queries the large model answers although they lie below the threshold."""
+        ...
+
+
 class CallShares(NamedTuple):
     """What calls cost, as shares of whole ones, shape (queries,) each; the large one holds only where it ran."""
 
@@ -373,7 +382,8 @@ def _route(stream: Stream, routed: Routed, policy: Policy, servers: Servers, chu
     u, drawn = stream.u[chunk], stream.draw[chunk]
     escalated = np.ones(len(u), dtype=bool) if down else policy.escalates(u)
     routed.escalated[chunk] = escalated
-    routed.large_ran[chunk] = escalated | (drawn < policy.exploration)
+    explored = policy.explores(u, drawn) if isinstance(policy, Draws) else drawn < policy.exploration
+    routed.large_ran[chunk] = escalated | explored
     sampling = _sampling(stream)
     routed.label_requested[chunk] = drawn < np.where(escalated, sampling.escalated, sampling.kept)
     routed.audit[chunk] = policy.audit
