@@ -16,6 +16,7 @@ from schemas.basis import Basis
 from schemas.calibration import (
     ESCALATE_ALL,
     HIGHEST_VERSION,
+    Atom,
     CalibrationMap,
     CalibrationState,
     CalibrationVersion,
@@ -38,6 +39,7 @@ class Content(NamedTuple):
     uncertainty_threshold: float
     state: CalibrationState
     evidence: Evidence
+    atom: Atom | None = None
 
 
 class VersionRegistry:
@@ -121,6 +123,7 @@ class VersionRegistry:
             **({} if self.handoff is None else {"handoff": self.handoff}),
             **({} if self.basis is None else {"basis": self.basis}),
             **({} if self.early_stop is None else {"early_stop": self.early_stop}),
+            **({} if content.atom is None else {"atom": content.atom}),
             **({} if on_trial else {"holds": self.holds}),
         )
         if not on_trial:
@@ -194,7 +197,7 @@ def content_of(command: Command, of: int | None, former: CalibrationVersion | No
     if former is not None:
         details = {**former.evidence.details, "content_of": former.version}
         proof = former.evidence.model_copy(update={"trigger": command.action, "details": details})
-        return Content(former.map, former.uncertainty_threshold, former.state, proof)
+        return Content(former.map, former.uncertainty_threshold, former.state, proof, former.atom)
     if command.map is None:
         return None
     origin: dict[str, JsonValue] = {"issued_by": command.issued_by, "reason": command.reason}
