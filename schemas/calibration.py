@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 from schemas.basis import Basis
 from schemas.canonical import digest
 from schemas.costs import CostRate, ModelCosts, Price
-from schemas.draws import uniform
+from schemas.draws import second, uniform
 from schemas.event import (
     DEFAULT_SIGNAL,
     Count,
@@ -205,6 +205,23 @@ class Target(Part):
         return " and ".join(parts) + capped
 
 
+class Atom(Part):
+    """A value of u that so many queries share that no threshold parts them: a draw does.
+
+    Parameters
+    ----------
+    above, most : float
+        The queries with ``above`` < u ≤ ``most``.
+    keep_probability : float
+        Share of them that is kept where they lie below the threshold, before exploration. The others escalate, drawn
+        and recorded as explored queries are. A router of an earlier release keeps them all.
+    """
+
+    above: Annotated[Real, Field(ge=ESCALATE_ALL, lt=1.0)]
+    most: Uncertainty
+    keep_probability: Probability
+
+
 class Signal(Part):
     """What u was measured on; a map is valid for one uncertainty signal, model, prompt and decoding mode only."""
 
@@ -338,6 +355,8 @@ class CalibrationVersion(Event):
     ``basis`` is what the answers behind the version rest on: prompt, fields, models. Routers with another one refuse
     it. In records of earlier releases it is absent.
 
+    ``atom`` cuts queries that share one u, by a draw. It is absent where the threshold parts the queries well enough.
+
     Where routers have a key, ``signature`` says that the fit has published it: the lower-case hex HMAC-SHA256 of the
     object without it and ``digest`` in RFC 8785 canonical JSON.
 
@@ -366,6 +385,7 @@ class CalibrationVersion(Event):
     parent_version: Count | None = None
     handoff: Handoff | None = None
     basis: Basis | None = None
+    atom: Atom | None = None
     holds: Annotated[Holds, Field(exclude_if=_is_absent)] = Field(default_factory=dict)
     signature: str = ""
     digest: str = ""
@@ -390,7 +410,7 @@ class CalibrationVersion(Event):
     def _as_sealed(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what an earlier release did not know, or its digest would no longer fit."""
         fields: dict[str, Any] = dump(self)
-        for later in ("audit_probability", "handoff", "basis", "signature"):
+        for later in ("audit_probability", "handoff", "basis", "atom", "signature"):
             if later not in self.model_fields_set:
                 fields.pop(later, None)
         return fields
@@ -460,7 +480,9 @@ class CalibrationVersion(Event):
         elif uncertainty > self.uncertainty_threshold:
             reason = "infeasible" if self.state == "infeasible" else "threshold"
         else:
-            reason = "exploration" if uniform(query_id, self.workload) < self.exploration_probability else "kept"
+            draw = uniform(query_id, self.workload)
+            explored = draw < self.exploration_probability or second(draw) >= self._kept_share(uncertainty)
+            reason = "exploration" if explored else "kept"
         return Decision(
             escalated=reason != "kept",
             reason=reason,
@@ -468,8 +490,20 @@ class CalibrationVersion(Event):
             error_probability=None if is_cold or uncertainty is None else self.map.at(uncertainty),
             threshold=None if is_cold else self.threshold,
             calibration_version=None if is_cold else self.version,
-            large_probability=self.exploration_probability if reason in ("exploration", "kept") else 1.0,
+            large_probability=self._explored_share(uncertainty) if reason in ("exploration", "kept") else 1.0,
         )
+
+    def _kept_share(self, uncertainty: float | None) -> float:
+        """Return the share of the queries of one u at or below the threshold that is kept, exploration apart."""
+        atom = self.atom
+        if atom is None or uncertainty is None or not atom.above < uncertainty <= atom.most:
+            return 1.0
+        return atom.keep_probability
+
+    def _explored_share(self, uncertainty: float | None) -> float:
+        kept = self._kept_share(uncertainty)
+        explored = self.exploration_probability
+        return explored if kept == 1.0 else 1.0 - (1.0 - explored) * kept
 
     def decide_many(self, uncertainty: NDArray[np.float64], draws: NDArray[np.float64] | None = None) -> Decisions:
         """Decide for many queries at once, as :meth:`decide` does for one.
@@ -507,12 +541,19 @@ class CalibrationVersion(Event):
             everywhere = np.ones(uncertainty.shape, dtype=bool)
             return Decisions(everywhere, ~everywhere, np.full(uncertainty.shape, np.nan), np.ones(uncertainty.shape))
         kept = uncertainty <= self.uncertainty_threshold
-        explored = np.zeros_like(kept) if draws is None else kept & (draws < self.exploration_probability)
+        explored, large_probability = np.zeros_like(kept), np.where(kept, self.exploration_probability, 1.0)
+        if draws is not None:
+            explored = kept & (draws < self.exploration_probability)
+        if self.atom is not None:
+            among = kept & (uncertainty > self.atom.above) & (uncertainty <= self.atom.most)
+            large_probability[among] = self._explored_share(self.atom.most)
+            if draws is not None:
+                explored |= among & (second(draws) >= self.atom.keep_probability)
         return Decisions(
             escalated=~kept | explored,
             explored=explored,
             error_probability=np.where(np.isnan(uncertainty), np.nan, self.error_probability(uncertainty)),
-            large_probability=np.where(kept, self.exploration_probability, 1.0),
+            large_probability=large_probability,
         )
 
     def request_label(self, decision: Decision, query_id: str) -> LabelRequest:

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import blake2b
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Draw = TypeVar("Draw", float, NDArray[np.float64])
 
 _TO_UNIT = 2.0**-53
 _MAX_KEY_BYTES = 64
@@ -31,6 +37,22 @@ def uniform(query_id: str, salt: str) -> float:
     drawn = _keyed(salt).copy()
     drawn.update(query_id.encode())
     return (int.from_bytes(drawn.digest(), "big") >> 11) * _TO_UNIT
+
+
+def second(draw: Draw) -> Draw:
+    """Return another uniform number made of the low bits of a draw: whatever the first decides, it is as before.
+
+    Parameters
+    ----------
+    draw : float or ndarray of float
+        By :func:`uniform`.
+
+    Examples
+    --------
+    >>> second(0.25 + 0.5 * 2.0**-24)
+    0.5
+    """
+    return draw * 2.0**24 % 1.0
 
 
 @lru_cache(maxsize=256)

@@ -21,6 +21,8 @@ TARGET = 0.91
 LARGE_COST = 3.02
 """Of one large call, in small calls (paper, section 6.1)."""
 _SHORT_OF_BEST = 0.002
+_PLACES = 20
+"""In the order of u at which queries of u = 0 are tried."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,27 @@ def oracle(stream: Stream, target: float = TARGET) -> Oracle:
     True
     """
     shape = (-1, BLOCK)
-    order = np.argsort(stream.u.reshape(shape), axis=1)
+    u = stream.u.reshape(shape)
+    best = _scan(stream, np.argsort(u, axis=1), target)
+    # Queries of one u are parted by a draw, wherever in the order of all others that pays.
+    atom = u == 0.0
+    for share in np.arange(_PLACES) / _PLACES if atom.any() else ():
+        one = _scan(stream, np.argsort(np.where(atom, np.quantile(u, share, axis=1)[:, None], u), axis=1), target)
+        cheaper = one.escalation_rate < best.escalation_rate
+        best = Oracle(
+            *(np.where(cheaper, new, old) for new, old in zip(vars(one).values(), vars(best).values(), strict=True))
+        )
+    return best
+
+
+def _scan(stream: Stream, order: NDArray[np.int64], target: float) -> Oracle:
+    """Return the cheapest policies among those that keep the first queries of an order, blocks by rows."""
+    shape = (-1, BLOCK)
     gold, small, large = (np.take_along_axis(row.reshape(shape), order, axis=1) for row in stream.expected[:3])
     zero = np.zeros((len(gold), 1))
     kept = np.concatenate((zero, np.cumsum(small, axis=1)), axis=1)
     escalated = large.sum(axis=1, keepdims=True) - np.concatenate((zero, np.cumsum(large, axis=1)), axis=1)
     micro_f1 = (kept + escalated) / gold.sum(axis=1, keepdims=True)
-    u = np.sort(stream.u.reshape(shape), axis=1)
-    micro_f1[:, 1:-1][u[:, 1:] == u[:, :-1]] = -np.inf  # no threshold lies between two queries of one u
     reach, rate = _cheapest(micro_f1, target)
     mess = stream.family.mess
     if mess is not None:

@@ -131,6 +131,7 @@ ORDINARY = (
     _people("withdrawn_5", "5 % of labels are withdrawn 1,000 queries later", None, withdrawn=0.05),
     _people("corrected_20", "20 % of labels are wrong at first and corrected 1,000 queries later", None, wrong=0.2),
     _world("mute_all", "all servers report that they are certain, whatever they answer: u is 0", mute=1.0),
+    _world("mute_half", "half of the replicas do", mute=0.5),
     _world("mute_third", "a third of the replicas do", mute=0.33),
     _world(
         "better_small", "a new small model, 3 points better, u on another scale", small=-0.5, stretch=-0.2, offset=-1.2

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,6 +146,15 @@ class Policy(Protocol):
 
     def on_labels(self, labels: Labels) -> None:
         """Take in what came meanwhile."""
+
+
+@runtime_checkable
+class Draws(Protocol):
+    """What a policy offers besides if it does not explore alike at every u."""
+
+    def explores(self, u: Floats, draws: Floats) -> Bools:
+        """Return which queries the large model answers although they lie below the threshold."""
+        ...
 
 
 @dataclass(slots=True)
@@ -350,7 +359,8 @@ def _route(stream: Stream, routed: Routed, policy: Policy, servers: Servers, chu
     u, drawn = stream.u[chunk], stream.draw[chunk]
     escalated = np.ones(len(u), dtype=bool) if down else policy.escalates(u)
     routed.escalated[chunk] = escalated
-    routed.large_ran[chunk] = escalated | (drawn < policy.exploration)
+    explored = policy.explores(u, drawn) if isinstance(policy, Draws) else drawn < policy.exploration
+    routed.large_ran[chunk] = escalated | explored
     sampling = _sampling(stream)
     routed.label_requested[chunk] = drawn < np.where(escalated, sampling.escalated, sampling.kept)
     routed.audit[chunk] = policy.audit

@@ -21,6 +21,7 @@ from recalibrator.fit.data.label_sides import silent_side
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
 from recalibrator.fit.data.traffic_window import PAIRS, TrafficWindow
+from recalibrator.fit.decide.atoms import Drawn, choose_drawn
 from recalibrator.fit.decide.pacer import Pacer
 from recalibrator.fit.decide.promise import Affordable, choose_for, reference
 from recalibrator.fit.decide.publish_policy import (
@@ -29,7 +30,7 @@ from recalibrator.fit.decide.publish_policy import (
     exploration_probability,
     reason_to_publish,
 )
-from recalibrator.fit.decide.threshold import Choice, Policies, weigh
+from recalibrator.fit.decide.threshold import Choice, Policies, safety_of_few, weigh
 from recalibrator.fit.drift.handoff_watch import HandoffWatch
 from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, degraded, estimate_outcomes
@@ -47,6 +48,7 @@ from schemas.calibration import (
     HIGHEST_VERSION,
     QUALITY,
     Z95,
+    CalibrationState,
     CalibrationVersion,
     Hold,
     TargetStanding,
@@ -303,8 +305,14 @@ class Recalibrator:
         policies = weigh(estimate, self._grid.edges, self._labels.target, exploration)
         fields = self._weigh_fields(circumstances, exploration)
         promised = {QUALITY: policies} | {FIELD_PREFIX + name: one.policies for name, one in fields.items()}
-        choice = choose_for(self.settings.target, promised, self._affordable(), exploration, publish.gain_least)
-        return Candidate(estimate, exploration, policies, self._spare_failing(choice, policies), fields)
+        safety = safety_of_few(self.settings.target.safety, self._labels.counting)
+        target = self.settings.target.model_copy(update={"safety": safety})
+        choice = choose_for(target, promised, self._affordable(), exploration, publish.gain_least)
+        drawn = Drawn(policies, self._spare_failing(choice, policies), None)
+        if target.is_plain:
+            held = current if self._traffic.small_failures.is_out or self._traffic.large_failures.is_out else None
+            drawn = choose_drawn(estimate, self._grid.edges, exploration, safety, drawn, held)
+        return Candidate(estimate, exploration, drawn.policies, drawn.choice, safety, fields, drawn.atom)
 
     @property
     def _silent_side(self) -> SilentSide | None:
@@ -412,7 +420,7 @@ class Recalibrator:
         )
         self._learn_anew()
         self._traffic.forget_pairs()
-        content = Content(current.map, current.uncertainty_threshold, current.state, proof)
+        content = Content(current.map, current.uncertainty_threshold, current.state, proof, current.atom)
         return self._published.publish(self._now_us, content, current.costs, current.exploration_probability)
 
     def _set_expectations(self, estimate: Estimate) -> None:
@@ -432,7 +440,7 @@ class Recalibrator:
         if current is None or not self._audit_changed:
             return None
         proof = current.evidence.model_copy(update={"trigger": "audit"})
-        content = Content(current.map, current.uncertainty_threshold, current.state, proof)
+        content = Content(current.map, current.uncertainty_threshold, current.state, proof, current.atom)
         exploration = current.exploration_probability
         return self._published.publish(self._now_us, content, current.costs, exploration, audit=self._audit)
 
@@ -470,17 +478,14 @@ class Recalibrator:
         model_costs = costs(self.settings, self._traffic)
         scores = calibration_error(self._labels, self.constants.estimate.decay.half_life_fast)
         drift = self._monitor.drift.worst
-        found = evidence(trigger, candidate, scores, self.settings, model_costs, drift)
+        found = evidence(trigger, candidate, scores, model_costs, drift)
         found = found.model_copy(update={"details": {**found.details, **self._more()}})
-        standing = self._standing(candidate, candidate.choice.index, self.settings.target.safety)
+        standing = self._standing(candidate, candidate.choice.index, candidate.safety)
         if standing is not None:
             found = found.model_copy(update={"standing": standing})
-        content = Content(
-            candidate.estimate.map,
-            float(candidate.policies.thresholds[candidate.choice.index]),
-            "active" if candidate.choice.feasible else "infeasible",
-            found,
-        )
+        threshold = float(candidate.policies.thresholds[candidate.choice.index])
+        state: CalibrationState = "active" if candidate.choice.feasible else "infeasible"
+        content = Content(candidate.estimate.map, threshold, state, found, candidate.atom)
         version = self._published.publish(self._now_us, content, model_costs, candidate.exploration, audit=self._audit)
         self._labels.retarget(reference(self.settings.target, version))
         if self._pacer is not None:
@@ -557,9 +562,10 @@ class Recalibrator:
             support, served = candidate.estimate.support, candidate.policies
             in_force = 0 if self.current is None else served.index(self.current.uncertainty_threshold)
             standing = self._standing(candidate, in_force, Z95)
-            if (failing := self._traffic.large_failures.recent) > 0.0:
-                estimate = degraded(candidate.estimate, failing)
-                served = weigh(estimate, self._grid.edges, self._labels.target, candidate.exploration)
+            failing, atom = self._traffic.large_failures.recent, None if self.current is None else self.current.atom
+            if failing > 0.0 or atom != candidate.atom:
+                estimate = degraded(candidate.estimate, failing) if failing > 0.0 else candidate.estimate
+                served = weigh(estimate, self._grid.edges, self._labels.target, candidate.exploration, atom)
         facts = WorkloadFacts(
             self.settings,
             self.constants,

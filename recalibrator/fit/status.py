@@ -141,7 +141,7 @@ def workload_status(
     state = _state(facts, effective, suspected=suspected, stale=stale)
     quality = _quality(current, support, policies)
     said = _sentence(state, facts, quality, effective) or label_sentence(trust, labels.set_aside_since(-1))
-    remarks = _decided(facts) + monitor.labelers.sentence(labels) + facts.handoff.sentence()
+    remarks = _cut(facts, traffic) + _decided(facts) + monitor.labelers.sentence(labels) + facts.handoff.sentence()
     known: DriftState | None = "insufficient_labels" if effective < needed.minimum_labels else None
     return WorkloadStatus(
         workload=settings.name,
@@ -330,6 +330,21 @@ def _one_sided(silent: SilentSide | None, number: int, now: str) -> str:
     return (
         f"Labels come from {where} queries only: nothing shows how good {silent} answers are. Ask people for labels of "
         f"all queries asked for; meanwhile version {number} is held to a wider margin, for an estimated {now}."
+    )
+
+
+def _cut(facts: WorkloadFacts, traffic: TrafficWindow) -> str:
+    """Say that u tells nothing of many queries, and which server to look at."""
+    atom = None if facts.current is None else facts.current.atom
+    if atom is None:
+        return ""
+    small, counted = facts.settings.small, traffic.counts[COUNT]
+    server = "the small model's server" if small is None else f"the server at {small.public_url}"
+    share = counted[traffic.grid.index(atom.most)] / max(float(counted.sum()), 1.0)
+    return (
+        f" {share:.0%} of recent queries have one u, {max(0.0, atom.above):g} to {atom.most:.1g}, which tells nothing "
+        f"of them: does {server} give every token probability 1 (`ucci-stream doctor`)? "
+        f"A drawn {atom.keep_probability:.0%} of them is kept."
     )
 
 

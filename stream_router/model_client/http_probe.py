@@ -112,12 +112,12 @@ async def _probe(workload: WorkloadSettings, role: ModelRole, endpoint: ModelEnd
         return Probed(role, (Finding("doubt", role, f"{key}: {endpoint.public_url} does not answer ({error})"),))
     finally:
         await connection.close()
-    findings = (Finding(kind, role, f"{key}: {line}") for kind, line in _of_reply(workload, endpoint, reply))
+    findings = (Finding(kind, role, f"{key}: {line}") for kind, line in _of_reply(workload, role, endpoint, reply))
     return Probed(role, tuple(findings), served, reply, latency_s)
 
 
 def _of_reply(
-    workload: WorkloadSettings, endpoint: ModelEndpoint, reply: Reply
+    workload: WorkloadSettings, role: ModelRole, endpoint: ModelEndpoint, reply: Reply
 ) -> Iterable[tuple[Literal["fault", "doubt"], str]]:
     if reply.uncertainty is None:
         line = (
@@ -126,6 +126,13 @@ def _of_reply(
         )
         yield "fault", line
         return
+    if role == "small" and reply.uncertainty == 0.0:
+        line = (
+            f"{endpoint.model} at {endpoint.public_url} gives every token of its answer probability 1, so that u is 0 "
+            "whatever it answers: let the server report the model's own log-probabilities (vLLM does so without "
+            "speculative decoding), and restart it"
+        )
+        yield "fault", line
     run = parse_answer(endpoint.model, reply, workload.fields, 0.0)
     if not run.valid:
         begin = " ".join(reply.text.split())[:_SHOWN_CHARS]

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import CalibrationMap, CalibrationVersion, Decision, Evidence, LabelRequest, Signal, Target
+from schemas.calibration import Atom
 from schemas.canonical import digest
 from schemas.draws import uniform
 from tests.support import strategies, value_strategies
@@ -144,6 +145,27 @@ def test_draws_come_as_often_as_their_probabilities_say() -> None:
     }
     for probability, share in shares.items():
         assert abs(share - probability) < 5 * math.sqrt(probability * (1 - probability) / n)
+
+
+def test_an_atom_is_cut_as_often_as_its_propensity_says() -> None:
+    """Beside it, and in what is labelled, nothing changes; many at once are decided as each by itself."""
+    version, n, keep = sealed(atom=Atom(above=-1.0, most=0.1, keep_probability=0.4)), 20_000, 0.4
+    ids = [f"q-{number}" for number in range(n)]
+    cut = [version.decide(0.0, query_id) for query_id in ids]
+    (propensity,) = {decision.large_probability for decision in cut}
+    assert propensity == pytest.approx(1.0 - (1.0 - EXPLORATION) * keep)
+    labelled = [version.request_label(one, q).requested for one, q in zip(cut, ids, strict=True)]
+    for chosen in (cut, [one for one, asked in zip(cut, labelled, strict=True) if not asked]):
+        share = sum(one.escalated for one in chosen) / len(chosen)
+        expected = propensity if chosen is cut else 1.0 - keep
+        assert abs(share - expected) < 5 * math.sqrt(expected * (1 - expected) / len(chosen))
+    assert {one.reason for one in cut} == {"kept", "exploration"}
+    draws = np.array([uniform(query_id, version.workload) for query_id in ids])
+    many = version.decide_many(np.zeros(n), draws)
+    assert many.escalated.tolist() == [one.escalated for one in cut]
+    assert set(many.large_probability.tolist()) == {propensity}
+    for u in (0.2, 0.7, None):
+        assert version.decide(u, "q") == sealed().decide(u, "q")
 
 
 def test_audit_adds_labels_above_the_threshold_only() -> None:

@@ -42,6 +42,7 @@ FaultKind = Literal[
     "ten_megabytes",  # a whole body of 10 MB
     "half_json",  # a whole body that breaks off in the middle of its JSON
     "bad_answer",  # a whole completion whose text is not the JSON asked for
+    "certain",  # every token of probability 1, as seen under speculative decoding
     "no_tokens",  # a completion without a single token
     "redirect",  # HTTP 307 to itself
     "broken_stream",  # a stream that ends in the middle
@@ -441,6 +442,9 @@ def _disturb(document: dict[str, Any], fault: Fault | None, *, chat: bool) -> No
     if kind == "no_tokens":
         choice["logprobs"] = {"content": []} if chat else {"tokens": [], "token_logprobs": [], "top_logprobs": []}
         document["usage"]["completion_tokens"] = 0
+    if kind == "certain":
+        for token in choice["logprobs"]["top_logprobs"]:
+            token |= dict(zip(token, (0.0, -9999.0), strict=True))
     if kind in ("abort", "bad_answer"):
         if chat:
             choice["message"]["content"] = text

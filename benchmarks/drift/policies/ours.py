@@ -163,6 +163,13 @@ class Ours(TakesMess):
         """Escalate u above the threshold in force, and all before there is one."""
         return u > (-1.0 if self.core.current is None else self.core.current.uncertainty_threshold)
 
+    def explores(self, u: Floats, draws: Floats) -> Bools:
+        """Explore, and cut an atom of u, as the version in force says."""
+        explored, current = draws < self.exploration, self.core.current
+        return (
+            explored if current is None or current.atom is None else explored | current.decide_many(u, draws).explored
+        )
+
     def error_probability(self, u: Floats) -> Floats | None:
         """Return g(u) of the version in force."""
         return None if self.core.current is None else self.core.current.error_probability(u)

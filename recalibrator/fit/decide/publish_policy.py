@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from recalibrator.fit.decide.threshold import Choice, Policies
+from recalibrator.fit.decide.threshold import Choice, Policies, escalation_rate
 from recalibrator.fit.estimate.estimate import Estimate, Support
 from recalibrator.fit.method_constants import PublishConstants
-from schemas.calibration import CalibrationVersion
+from schemas.calibration import Atom, CalibrationVersion
 
 _DRIFT_SHARE = 0.25
 
@@ -28,14 +28,17 @@ class FieldWeights(NamedTuple):
 class Candidate:
     """What a version made now would rest on: the estimate, the exploration, all policies, and the one chosen.
 
-    ``fields`` holds the same for each field with a target of its own: its evidence, and the policies weighed for it.
+    ``safety`` is the margin of the choice, in standard errors. ``fields`` holds the same for each field with a target
+    of its own: its evidence, and the policies weighed for it. ``atom`` is what the policies cut by draw, if anything.
     """
 
     estimate: Estimate
     exploration: float
     policies: Policies
     choice: Choice
+    safety: float
     fields: dict[str, FieldWeights] = field(default_factory=dict)
+    atom: Atom | None = None
 
 
 def exploration_probability(most: float, constants: PublishConstants, *, is_quiet: bool) -> float:
@@ -86,8 +89,8 @@ def reason_to_publish(
     if choice.feasible != (current.state != "infeasible"):
         return "feasibility_changed"
     old = policies.index(current.uncertainty_threshold)
-    rates = policies.escalation_rate
-    move = float(rates[choice.index] - rates[old])
+    before = escalation_rate(candidate.estimate, policies.thresholds[1:-1], current.atom)
+    move = float(policies.escalation_rate[choice.index] - before[old])
     if drifted and abs(move) >= _DRIFT_SHARE * constants.move_least:
         return "drift"
     if abs(move) > constants.move_least:

@@ -10,7 +10,11 @@ import numpy as np
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.estimate.estimate import Estimate
 from recalibrator.fit.micro_f1 import micro_f1
-from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE
+from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE, Atom
+
+_FEW_LABELS, _MANY_LABELS = 800.0, 4_000.0
+"""The margin of n labels is wider by ``_FEW_LABELS`` / n, less what that is of many, from which on it is as configured:
+measured on cold starts with 8, 2 and .5 % of queries labelled (docs/method.md)."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,9 @@ class Choice:
     wanted: int | None = None
 
 
-def weigh(estimate: Estimate, edges: Floats, target: float, exploration: float = 0.0) -> Policies:
+def weigh(
+    estimate: Estimate, edges: Floats, target: float, exploration: float = 0.0, atom: Atom | None = None
+) -> Policies:
     """Weigh all thresholds by the current traffic.
 
     Parameters
@@ -78,6 +84,8 @@ def weigh(estimate: Estimate, edges: Floats, target: float, exploration: float =
         τ.
     exploration : float
         Share of the kept queries that the large model answers all the same.
+    atom : Atom, optional
+        Queries of which a share escalates by draw.
 
     Returns
     -------
@@ -99,13 +107,17 @@ def weigh(estimate: Estimate, edges: Floats, target: float, exploration: float =
         0.0,
     )
     gains = sums[:, 1:]
+    explored: float | Floats = exploration
+    if atom is not None:
+        explored = np.full(len(shares), exploration)
+        explored[_cell(edges, atom)] = 1.0 - (1.0 - exploration) * atom.keep_probability
     # Of the kept queries a share gets the large model's answer all the same.
-    np.multiply(kept.value - escalated.value, 1.0 - exploration, out=gains[0])
-    np.multiply(kept.size - escalated.size, 1.0 - exploration, out=gains[1])
+    np.multiply(kept.value - escalated.value, 1.0 - explored, out=gains[0])
+    np.multiply(kept.size - escalated.size, 1.0 - explored, out=gains[1])
     np.multiply(gains[0] + 2.0 * escalated.value, gains[0], out=gains[2])  # a² - b² = (a - b)(a - b + 2b)
     np.subtract(small, large, out=gains[3:5])
     gains[:5] *= shares
-    gains[5] = (1.0 - exploration) ** 2 * kept.spread - (1.0 - exploration**2) * escalated.spread
+    gains[5] = (1.0 - explored) ** 2 * kept.spread - (1.0 - explored**2) * escalated.spread
     gains[6] = shares
     np.add.accumulate(sums, axis=1, out=sums)
     value, size, square, level, slope, variance, below = sums
@@ -117,7 +129,7 @@ def weigh(estimate: Estimate, edges: Floats, target: float, exploration: float =
         value=value,
         error=np.sqrt(variance),
         size=np.maximum(size, 0.0),
-        escalation_rate=_escalation_rate(shares, failed.share),
+        escalation_rate=escalation_rate(estimate, edges, atom),
         target=target,
     )
 
@@ -151,12 +163,45 @@ def _correction_variance(estimate: Estimate, level: Floats, slope: Floats, below
     return variance
 
 
-def _escalation_rate(shares: Floats, failed: float) -> Floats:
-    """Return the share of queries above each threshold, added up from the right: 0 where nothing is left."""
+def _cell(edges: Floats, atom: Atom) -> int:
+    return int(np.searchsorted(edges, atom.most))
+
+
+def escalation_rate(estimate: Estimate, edges: Floats, atom: Atom | None) -> Floats:
+    """Return the share of queries that each threshold escalates, exploration left out, those drawn of an atom included.
+
+    Added up from the right: 0 where nothing is left.
+    """
+    shares, drawn = estimate.traffic, 0.0
+    if atom is not None:
+        cell = _cell(edges, atom)
+        drawn = shares.item(cell) * (1.0 - atom.keep_probability)
+        shares = shares.copy()
+        shares[cell] -= drawn
     rate = np.zeros(len(shares) + 1)
     np.add.accumulate(shares[::-1], out=rate[-2::-1])
-    rate += failed
+    rate += drawn + estimate.failed.share
     return np.minimum(rate, 1.0)
+
+
+def safety_of_few(safety: float, labels: float) -> float:
+    """Return the margin in standard errors that keeps its meaning where few labels are known.
+
+    A standard error made of few labels is itself uncertain, and of all thresholds that seem to meet the target the
+    largest is the luckiest: the fewer labels, the more so.
+
+    Parameters
+    ----------
+    safety : float
+        Margin where labels are many.
+    labels : float
+
+    Examples
+    --------
+    >>> safety_of_few(0.5, 250.0), safety_of_few(0.5, 50_000.0)
+    (2.0, 0.5)
+    """
+    return safety * (1.0 + max(0.0, _FEW_LABELS / max(labels, 1.0) - _FEW_LABELS / _MANY_LABELS))
 
 
 def choose(policies: Policies, safety: float, gain_least: float = 0.0) -> Choice:

@@ -25,6 +25,7 @@ KEPT_MOST = 16_384
 _SEEDED: dict[RiverName, RiverArguments] = {"KSWIN": {"seed": 1}}
 """What keeps those deterministic that draw at random, unless the settings say otherwise."""
 
+
 class RiverDetector:
     """One drift detector of river's.
 

@@ -52,7 +52,6 @@ def evidence(
     trigger: str,
     candidate: Candidate,
     scores: CalibrationError,
-    settings: WorkloadSettings,
     model_costs: ModelCosts | None,
     drift_state: str,
 ) -> Evidence:
@@ -61,7 +60,7 @@ def evidence(
     Returns
     -------
     Evidence
-        The interval of micro-F1 is as wide as the margin of the choice: ``target.safety`` standard errors.
+        The interval of micro-F1 is as wide as the margin of the choice: the candidate's ``safety``.
     """
     estimate, policies, choice = candidate.estimate, candidate.policies, candidate.choice
     exploration = candidate.exploration
@@ -72,7 +71,7 @@ def evidence(
         **support_fields(estimate.support),
         ece=scores.ece,
         brier=scores.brier,
-        micro_f1=micro_f1_interval(policies, choice.index, settings.target.safety),
+        micro_f1=micro_f1_interval(policies, choice.index, candidate.safety),
         escalation_rate=rate,
         expected_cost=cost,
         best_micro_f1=None if choice.feasible else float(policies.micro_f1.max()),

@@ -16,6 +16,7 @@ from schemas.basis import Basis
 from schemas.calibration import (
     ESCALATE_ALL,
     HIGHEST_VERSION,
+    Atom,
     CalibrationMap,
     CalibrationState,
     CalibrationVersion,
@@ -37,6 +38,7 @@ class Content(NamedTuple):
     uncertainty_threshold: float
     state: CalibrationState
     evidence: Evidence
+    atom: Atom | None = None
 
 
 class VersionRegistry:
@@ -116,6 +118,7 @@ class VersionRegistry:
             parent_version=None if parent is None else parent.version,
             **({} if self.handoff is None else {"handoff": self.handoff}),
             **({} if self.basis is None else {"basis": self.basis}),
+            **({} if content.atom is None else {"atom": content.atom}),
             **({} if on_trial else {"holds": self.holds}),
         )
         if not on_trial:
@@ -189,7 +192,7 @@ def content_of(command: Command, of: int | None, former: CalibrationVersion | No
     if former is not None:
         details = {**former.evidence.details, "content_of": former.version}
         proof = former.evidence.model_copy(update={"trigger": command.action, "details": details})
-        return Content(former.map, former.uncertainty_threshold, former.state, proof)
+        return Content(former.map, former.uncertainty_threshold, former.state, proof, former.atom)
     if command.map is None:
         return None
     origin: dict[str, JsonValue] = {"issued_by": command.issued_by, "reason": command.reason}

@@ -59,6 +59,16 @@ async def test_missing_log_probabilities_are_a_fault(servers: Servers) -> None:
     assert line.startswith(f"workloads.w.large: large at {servers[1].base_url} returns no log-probabilities")
 
 
+async def test_every_token_of_probability_1_is_a_fault(servers: Servers) -> None:
+    """As seen under speculative decoding: u is 0 whatever the answer. What the large model reports decides nothing."""
+    for server in servers:
+        server.play(Fault("certain"))
+    ((kind, line),) = lines(await probe_workload(workload(servers)))
+    assert kind == "fault"
+    assert line.startswith(f"workloads.w.small: small at {servers[0].base_url} gives every token of its answer")
+    assert "without speculative decoding" in line
+
+
 async def test_an_answer_that_does_not_parse_is_a_doubt(servers: Servers) -> None:
     """The template may be wrong; the model may also just stumble over this query."""
     servers[0].play(Fault("bad_answer"))

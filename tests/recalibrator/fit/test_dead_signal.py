@@ -1,0 +1,75 @@
+"""Servers whose tokens all have probability 1: u is 0 whatever they answer, and no threshold parts their queries."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from recalibrator.core import Recalibrator
+from recalibrator.fit.decide.atoms import atom_of
+from schemas.calibration import Atom, CalibrationVersion
+from schemas.canonical import digest
+from tests.support.cascade_stream import Run, World, drive, settings, typo_world
+
+QUERIES, CHANGE, SETTLED = 12_000, 4_000, 7_000
+TARGET = 0.93
+
+
+def muted_world(share: float) -> World:
+    world = typo_world(QUERIES, QUERIES, seed=3)
+    muted = np.random.default_rng(7).uniform(size=QUERIES) < share
+    muted[:CHANGE] = False
+    return replace(world, uncertainty=np.where(muted, 0.0, world.uncertainty))
+
+
+def served(world: World, run: Run) -> tuple[float, float]:
+    """Return micro-F1 in expectation of what is served once all has settled, and the share that escalates."""
+    called = np.array(run.large_called)[SETTLED:]
+    chance = np.where(called, world.large_right[SETTLED:], world.small_right[SETTLED:])
+    return float(chance.mean()), float(called.mean())
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_dead_signal_sent_every_query_to_the_large_model(share: float) -> None:
+    world, core = muted_world(share), Recalibrator(settings())
+    run = drive(core, world.draw, QUERIES)
+    micro_f1, escalated = served(world, run)
+    assert micro_f1 >= TARGET - 0.005
+    assert escalated < 0.9
+    assert core.current is not None
+    assert core.current.atom is not None
+    assert 0.0 < core.current.atom.keep_probability < 1.0
+    assert "give every token probability 1" in core.status().sentence
+    assert Recalibrator.restore(core.settings, core.snapshot()).current == core.current
+
+
+def test_a_version_without_an_atom_is_as_it_was() -> None:
+    """What earlier releases wrote and read has no such field, and keeps its digest."""
+    core = Recalibrator(settings())
+    drive(core, muted_world(0.0).draw, CHANGE)
+    assert core.current is not None
+    document = json.loads(core.current.to_json())
+    assert "atom" not in document
+    cut = core.current.altered(atom=Atom(above=-1.0, most=0.01, keep_probability=0.5))
+    assert CalibrationVersion.from_json(cut.to_json()).is_sealed
+    assert digest(json.loads(cut.to_json())) == cut.digest
+
+
+def test_continuous_u_has_no_atom() -> None:
+    shares = np.full(512, 1.0 / 512.0)
+    assert atom_of(shares, np.linspace(0.0, 1.0, 513)[1:-1]) is None
+
+
+def test_a_first_margin_of_few_labels_was_that_of_many() -> None:
+    """The lower bound that the choice rests on lies farther below the estimate the fewer labels there are."""
+    core = Recalibrator(settings())
+    drive(core, muted_world(0.0).draw, CHANGE)
+    version = core._published.find(1)
+    assert version is not None
+    assert version.evidence.micro_f1 is not None
+    found = version.evidence.micro_f1
+    margins = (found.estimate - found.lower) / float(str(version.evidence.details["standard_error"]))
+    assert margins > 2.0 * version.target.safety
