@@ -37,7 +37,7 @@ def test_nothing_is_named_where_nothing_moved() -> None:
     assert [moved(sample(2_000 * place), sample(2_000 * place + 1_000)) for place in range(10)] == [[]] * 10
 
 
-def test_texts_in_another_language_are_named_before_what_they_move() -> None:
+def test_another_language_is_named_before_what_it_moves() -> None:
     german = [result(number, lens=None, text="das schnelle Objektiv am Abend") for number in range(900, 1_200)]
     found = moved(sample(0), sample(600, 300) + german)
     assert found[0].what == "language"
