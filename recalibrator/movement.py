@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -292,7 +293,8 @@ def _words(rows: Sequence[RoutedEvent], size: int) -> _Column | None:
 def _ordered(moved: list[_Column], rows: Sequence[RoutedEvent], size: int) -> list[Movement]:
     """Return movements by effect, those that follow another one behind the others."""
     found = sorted(moved, key=lambda one: (-round(one.effect, 2), one.stage))
-    explained = {(of.name, by.name): _explained(of.codes, by.codes, size) for of in found for by in found if of is not by}
+    pairs = permutations(found, 2)
+    explained = {(of.name, by.name): _explained(of.codes, by.codes, size) for of, by in pairs}
     ordered = []
     for one in found:
         causes = [
