@@ -107,6 +107,7 @@ results: $(STAMP) ## the benchmarks of the method, one to two hours on 2 cores; 
 	$(BIN)/python -m benchmarks.recorded.levers
 	$(BIN)/python -m benchmarks.handoff --queries 1000 --seed 17
 	$(BIN)/python -m benchmarks.handoff.choice
+	$(BIN)/python -m benchmarks.what_moved
 	$(DRIFT) --seeds $$(seq 111 120) --policies plain frontier ours-no-margin --out docs/results/drift
 	$(DRIFT) --seeds $$(seq 131 140) --policies ours --out docs/results/drift-current
 	$(DRIFT) --families ablations --seeds $$(seq 151 160) --policies ablations --out docs/results/ablations
@@ -124,10 +125,11 @@ docs: $(STAMP)   ## write the generated documents anew
 
 lock: $(STAMP)   ## resolve requirements.lock and the images' locks anew (hashes, no addresses)
 	$(BIN)/python -m pip install --quiet uv
-	$(LOCK) --extra api --extra fit --extra river --extra schema-registry --extra tracing --group dev \
+	$(LOCK) --extra api --extra fit --extra river --extra schema-registry --extra tracing --extra what-moved --group dev \
 		pyproject.toml deploy/ucci_demo/pyproject.toml -o requirements.lock
 	$(LOCK) -c requirements.lock pyproject.toml -o deploy/image/stream-router.lock
-	$(LOCK) -c requirements.lock --extra api --extra fit pyproject.toml -o deploy/image/recalibrator.lock
+	$(LOCK) -c requirements.lock --extra api --extra fit --extra what-moved pyproject.toml \
+		-o deploy/image/recalibrator.lock
 	$(LOCK) -c requirements.lock deploy/ucci_demo/pyproject.toml -o deploy/image/demo-models.lock
 	echo hatchling | $(LOCK) -c requirements.lock - -o deploy/image/builder.lock
 

@@ -11,6 +11,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "demo": ("ucci_demo", "fastapi", "jinja2", "matplotlib", "uvicorn", "scipy"),
     "fit": ("scipy",),
     "schema-registry": ("attrs", "authlib", "cachetools", "certifi", "httpx2"),
+    "what-moved": ("py3langid", "scipy"),
 }
 """The packages that an extra of the distribution brings, by its name."""
 

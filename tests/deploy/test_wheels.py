@@ -19,7 +19,7 @@ SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 PACKAGES = ("schemas", "ucci_runtime", "stream_router", "recalibrator", "ucci_stream")
 EXTRAS = (
     *("fastapi", "jinja2", "matplotlib", "uvicorn", "scipy"),
-    *("sklearn", "river", "safetensors", "tokenizers", "ucci_demo", "authlib", "cachetools"),
+    *("sklearn", "river", "safetensors", "tokenizers", "ucci_demo", "authlib", "cachetools", "py3langid"),
 )
 
 pytestmark = pytest.mark.slow

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from schemas.command import Action
 from schemas.errors import ConfigError
+from schemas.event import rfc3339
 from schemas.settings import Settings
 from ucci_stream.options import (
     KEY_VARIABLE,
@@ -82,7 +83,7 @@ acts_app = typer.Typer()
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add the acts, ``explain`` and ``notify`` to the operator's command."""
+    """Add the acts, ``explain``, ``what-moved`` and ``notify`` to the operator's command."""
     app.add_typer(notify_app, name="notify")
     app.registered_commands += acts_app.registered_commands
 
@@ -219,6 +220,34 @@ def explain(
     if html is not None:
         _write(html, explanation_page(found))
     show_explanation(found, out, as_json=as_json)
+
+
+@acts_app.command("what-moved")
+def what_moved(
+    since: Annotated[str, typer.Option(help="RFC 3339 time; results from then on are compared with those before.")],
+    until: Annotated[
+        str | None, typer.Option(help="RFC 3339 time; by default now. As long a span before --since is compared.")
+    ] = None,
+    workload: WorkloadOption = None,
+    most: Annotated[int, typer.Option(min=100, max=20_000, help="Results to compare on either side.")] = 2_000,
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what differs between the results before and after a time, the likely cause first; reads the topic.
+
+    Example: ucci-stream what-moved --workload photo-search --since 2026-01-31T02:10:00Z
+    """
+    from ucci_runtime.extras import require_extra
+
+    require_extra("what-moved", "ucci-stream what-moved")
+    from ucci_stream.operate.kafka_movement import show_movements
+    from ucci_stream.operate.kafka_movement import what_moved as read_what_moved
+
+    settings, start, end = settings_of(config), moment_of(since), moment_of(until) or datetime.now(UTC)
+    if start is None or start >= end:
+        raise ConfigError([f"--since: must lie before {rfc3339(end)}, until when results are compared (got {since})"])
+    found = read_what_moved(settings, workload_of(settings, workload), start, end, most)
+    show_movements(found, out, as_json=as_json)
 
 
 def _write(path: Path, page: str) -> None:

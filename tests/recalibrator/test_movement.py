@@ -1,0 +1,114 @@
+"""What moved between two samples of results, with the cause first."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from recalibrator.movement import LEAST_QUERIES, Movement, movements
+from schemas.draws import uniform
+from schemas.entities import Entities
+from schemas.routed import RoutedEvent
+from tests.support.recalibrator_events import routed
+
+_WORDS = ("red", "night", "street", "tripod", "fast", "old", "portrait", "rain", "bridge", "snow", "forest", "tram")
+
+
+def result(number: int, *, lens: str | None = "50mm", text: str | None = None, **changes: Any) -> RoutedEvent:
+    """Return a result whose small model said which lens it is, of a text of a few words."""
+    draw = random.Random(number)
+    one = routed(number, text=text or " ".join(draw.choices(_WORDS, k=draw.randint(4, 12))), **changes)
+    assert one.small is not None
+    answer: Entities = {"camera": "5D", "lens": lens if draw.random() < 0.9 else None}
+    return one.model_copy(update={"small": one.small.model_copy(update={"entities": answer})})
+
+
+def sample(first: int, size: int = 500, **changes: Any) -> list[RoutedEvent]:
+    return [result(number, **changes) for number in range(first, first + size)]
+
+
+def moved(before: list[RoutedEvent], after: list[RoutedEvent]) -> list[Movement]:
+    return movements(before, after, lambda text: "de" if text.startswith("das") else "en")
+
+
+def test_nothing_is_named_where_nothing_moved() -> None:
+    assert [moved(sample(2_000 * place), sample(2_000 * place + 1_000)) for place in range(10)] == [[]] * 10
+
+
+def test_another_language_is_named_before_what_it_moves() -> None:
+    german = [result(number, lens=None, text="das schnelle Objektiv am Abend") for number in range(900, 1_200)]
+    found = moved(sample(0), sample(600, 300) + german)
+    assert found[0].what == "language"
+    assert found[0].follows is None
+    assert (found[0].before["de"], found[0].after["de"]) == (0.0, 0.5)
+    field = next(one for one in found if one.what == "field lens")
+    assert field.follows in {"language", "words", "length of texts"}
+    assert {int(one.removeprefix("q-")) for one in found[0].examples} <= set(range(900, 1_200))
+
+
+def test_a_field_that_goes_missing_is_named() -> None:
+    (found,) = moved(sample(0), sample(600, 400) + sample(1_000, 100, lens=None))
+    assert found.what == "field lens"
+    assert found.before["missing"] < 0.15
+    assert found.after["missing"] > 0.25
+
+
+def test_a_source_is_named_before_its_texts() -> None:
+    web, app = {"source": "web", "user": "u"}, {"source": "app", "user": "u"}
+    before = sample(0, 400, metadata=web) + sample(400, 100, metadata=app, text="das ist neu")
+    after = sample(600, 200, metadata=web) + sample(800, 300, metadata=app, text="das ist neu")
+    found = moved(before, after)
+    assert (found[0].what, found[0].follows) == ("metadata source", None)
+    assert next(one for one in found if one.what == "language").follows == "metadata source"
+    assert "metadata user" not in {one.what for one in found}
+
+
+def test_a_new_word_is_shown() -> None:
+    new = [one.model_copy(update={"text": f"{one.text} zorblatt"}) for one in sample(1_000, 150)]
+    found = moved(sample(0), sample(600, 350) + new)
+    assert found[0].what == "words"
+    assert (found[0].before["zorblatt"], found[0].after["zorblatt"]) == (0.0, 0.3)
+
+
+@pytest.mark.parametrize("what", ["small model", "small model's calls", "u"])
+def test_what_the_small_model_does_is_named(what: str) -> None:
+    def change(one: RoutedEvent) -> RoutedEvent:
+        assert one.small is not None
+        failed: dict[str, Any] = {"valid": False, "entities": None, "error": "timed out"}
+        changes: dict[str, dict[str, Any]] = {"small model": {"model": "other"}, "small model's calls": failed}
+        decision = {"uncertainty": (one.decision.uncertainty or 0.0) / 4.0} if what == "u" else {}
+        return one.model_copy(
+            update={
+                "small": one.small.model_copy(update=changes.get(what, {})),
+                "decision": one.decision.model_copy(update=decision),
+            }
+        )
+
+    assert moved(sample(0), [change(one) for one in sample(600)])[0].what == what
+
+
+def test_bursts_of_one_kind_are_no_movement() -> None:
+    """Ten queries in turn have one source: 500 of them say as much as 50."""
+
+    def bursts(first: int) -> list[RoutedEvent]:
+        return [
+            result(number, metadata={"source": "web" if uniform(str(number // 10), "source") < 0.5 else "app"})
+            for number in range(first, first + 500)
+        ]
+
+    found = [one for place in range(10) for one in moved(bursts(2_000 * place), bursts(2_000 * place + 1_000))]
+    assert found == []
+
+
+def test_the_order_of_results_does_not_matter() -> None:
+    before, after = sample(0, 300), sample(600, 300, lens=None)
+    expected = moved(before, after)
+    assert expected
+    random.Random(3).shuffle(before)
+    assert moved(before, after[::-1]) == expected
+
+
+def test_too_few_queries_say_nothing() -> None:
+    assert moved(sample(0), sample(600, LEAST_QUERIES - 1, lens=None)) == []
