@@ -192,12 +192,16 @@ class DriftMonitors:
             return []
         known = float(self._reference.sum())
         alarms = self._on_uncertainty(cell, queries, known, now_us) if known >= _REFERENCE_LEAST else []
+        detectors = (*self._by_channel[MEDIAN], *self._by_channel[TAIL])
         if alarms:
             self._reference[:] = 0.0
-            for detector in (*self._by_channel[MEDIAN], *self._by_channel[TAIL]):
+            for detector in detectors:
                 detector.restart()
             return alarms
-        # What was judged is what later queries are compared with, as in a self-starting chart (Hawkins, 1987).
+        # What was judged is what later queries are compared with, as in a self-starting chart (Hawkins, 1987), unless
+        # it is suspected: a change would hide itself.
+        if any(one.drift_state == "suspected" for one in detectors):
+            return []
         self._reference[cell] += queries
         if (total := float(self._reference.sum())) > _REFERENCE_MOST:
             self._reference *= _REFERENCE_MOST / total

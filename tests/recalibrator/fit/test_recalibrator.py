@@ -146,7 +146,7 @@ def test_a_new_mix_widens_the_margin_until_labels_come() -> None:
         found = known.evaluate().policies
         return float(found.error[found.index(0.25)])
 
-    for first, queries in ((0, 4_000), (4_000, 400), (4_400, 8_400)):
+    for first, queries in ((0, 4_000), (4_000, 3_000), (7_000, 5_800)):
         drive(core, world.draw, queries, first=first)
         margins.append(margin(core))
         assert margin(Recalibrator.restore(core.settings, core.snapshot())) == margins[-1]
