@@ -19,9 +19,8 @@ from ucci_runtime.broker.kafka_errors import Side, kafka_error, translate
 from ucci_runtime.broker.kafka_properties import TRANSACTION_TIMEOUT_S, Properties
 from ucci_runtime.broker.kafka_records import source_of
 from ucci_runtime.broker.kafka_request_log import with_request_log
-from ucci_runtime.broker.kafka_visible_records import Place
 from ucci_runtime.broker.kafka_watched_calls import CallStuck, WatchedCalls
-from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord
+from ucci_runtime.broker.records import Input, OffsetCommit, OutputRecord, Place
 from ucci_runtime.broker.transaction_states import Event, Remedy, State, Transaction, remedy
 from ucci_runtime.broker.unanswered import UnansweredRequests
 

@@ -22,16 +22,13 @@ from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.kafka_errors import Side, is_fatal, translate
 from ucci_runtime.broker.kafka_properties import outsider
 from ucci_runtime.broker.kafka_records import source_of
-from ucci_runtime.broker.records import Input
+from ucci_runtime.broker.records import Input, Place
 
 _BUDGET_S = 60.0
 """Above what another transaction may hold these partitions back: its time-out, and the coordinator's next look."""
 
 _POLL_S = 0.5
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})  # noqa: SLF001 client-side codes
-
-Place = tuple[Input, int]
-"""A partition and an offset."""
 
 
 def visible(properties: Mapping[str, Any], places: Collection[Place], closing: Event) -> frozenset[Place]:

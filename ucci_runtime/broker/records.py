@@ -23,6 +23,10 @@ class Input(NamedTuple):
     partition: int
 
 
+Place = tuple[Input, int]
+"""A partition and an offset in it."""
+
+
 class OffsetCommit(NamedTuple):
     """What a group commits for one partition: the next offset to read, and what it notes beside it."""
 
