@@ -22,8 +22,6 @@ from benchmarks.recorded.scoring import BLOCK
 from benchmarks.recorded.simulate import simulate
 from benchmarks.recorded.windows import KEEP_NONE, Static
 
-TARGET = 0.91
-
 
 @pytest.fixture(scope="module")
 def judged() -> Judged:
@@ -41,7 +39,7 @@ def test_kinds_are_split_as_drawn_and_none_is_in_both_halves() -> None:
 def test_the_pool_holds_every_shift_of_every_pair() -> None:
     for answers in load_pool().values():
         assert set(answers.by_shift) == {shift.name for shift in SHIFTS}
-        assert min(map(len, answers.by_shift.values())) >= 1_000
+        assert min(map(len, answers.by_shift.values())) >= 400
 
 
 def test_typos_touch_letters_only_and_as_often_as_asked() -> None:
@@ -85,7 +83,7 @@ def test_listings_are_a_function_of_their_seed() -> None:
 
 def test_the_paper_threshold_is_the_largest_on_target(judged: Judged) -> None:
     offline = judged.offline
-    threshold = static_threshold(offline, TARGET)
+    threshold = static_threshold(offline, judged.target)
     candidates = np.unique(offline.uncertainty[~np.isnan(offline.uncertainty)])
 
     def f1(at: float) -> float:
@@ -94,7 +92,7 @@ def test_the_paper_threshold_is_the_largest_on_target(judged: Judged) -> None:
         named = np.where(above, offline.large_named, offline.small_named).sum()
         return float(2 * hits / (named + offline.gold.sum()))
 
-    assert threshold == max(at for at in candidates.tolist() if f1(at) >= TARGET)
+    assert threshold == max(at for at in candidates.tolist() if f1(at) >= judged.target)
 
 
 def test_streams_are_a_function_of_half_and_seed(judged: Judged) -> None:
@@ -141,7 +139,7 @@ def test_large_alone_is_always_on_target_at_the_highest_cost(judged: Judged) -> 
 
 
 def test_a_fixed_rate_keeps_its_share_and_aci_moves(judged: Judged) -> None:
-    threshold = static_threshold(judged.offline, TARGET)
+    threshold = static_threshold(judged.offline, judged.target)
     share = float(judged.offline.above(threshold).mean())
     routed = simulate(FixedRate(judged.offline, threshold), judged.stream)
     assert routed.above.mean() == pytest.approx(share, abs=0.03)

@@ -96,7 +96,7 @@ class Revisions:
     >>> for wrong in (1.0, 1.0, 0.0, 0.0):
     ...     revisions.first(wrong)
     >>> revisions.flips()
-    Flips(to_right=0.0, to_wrong=0.0)
+    Flips(to_right=0.0, to_wrong=0.0, perhaps_right=0.0, perhaps_wrong=0.0)
     >>> revisions.moved(serial=1, after=0.0)
     >>> 0.2 < revisions.flips().to_right < 0.3
     True
