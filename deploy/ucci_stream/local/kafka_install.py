@@ -39,7 +39,7 @@ _FETCH_TIMEOUT_S = 600.0
 _JAVA_TIMEOUT_S = 30.0
 _INSTALL = (
     f"install Java {MINIMUM_JAVA} or later and Maven (Debian: apt-get install openjdk-17-jre-headless maven), "
-    "or start Docker, or pass --broker HOST:PORT of a running Kafka"
+    "or pass --broker HOST:PORT of a running Kafka"
 )
 
 
@@ -94,15 +94,6 @@ def machine_java() -> str:
     if int(found.group(1)) < MINIMUM_JAVA:
         raise BrokerNotInstalled(f"{java} is Java {found.group(1)}, too old for Kafka {KAFKA_VERSION}")
     return java
-
-
-def machine_runs_kafka() -> bool:
-    """Return whether Java is installed on this machine, and the jars are in the cache or Maven can fetch them."""
-    try:
-        machine_java()
-    except BrokerNotInstalled:
-        return False
-    return _jars_folder().is_dir() or shutil.which("mvn") is not None
 
 
 def kafka_jars() -> Path:

@@ -18,13 +18,11 @@ from threading import Event
 
 from schemas.errors import ConfigError
 from ucci_stream.local.broker_probe import await_cluster, cluster_at, pick_port, port_is_free
-from ucci_stream.local.kafka_container import DockerBroker, docker_answers
 from ucci_stream.local.kafka_install import (
     BrokerUnavailable,
     broker_properties,
     java_command,
     kafka_jars,
-    machine_runs_kafka,
     meta_properties,
     properties_text,
     random_kafka_id,
@@ -204,8 +202,7 @@ def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
     ----------
     spec : str
         ``auto``: that of ``$KAFKA_BOOTSTRAP_SERVERS`` if set, else a local node. ``kafka``: a local node, whatever the
-        environment says. ``HOST:PORT``: a running broker. A local node is a Java process, or a container where Java or
-        Maven is missing and a Docker engine answers. Where that is missing too, Java and jars come through PyPI.
+        environment says. ``HOST:PORT``: a running broker. What a local node lacks of Java and Maven comes from PyPI.
     directory : Path
         Of the local node.
 
@@ -222,7 +219,7 @@ def open_broker(spec: str, directory: Path) -> Iterator[Broker]:
             raise BrokerUnavailable(f"{source} {address}: no Kafka answers there within {_REACH_TIMEOUT_S:g} s")
         yield Broker(address)
         return
-    with _local_node(directory) as node:
+    with LocalBroker(directory) as node:
         yield Broker(node.bootstrap)
 
 
@@ -259,9 +256,3 @@ def _address(spec: str) -> tuple[str, str]:
     if not all(_ADDRESS.fullmatch(part.strip()) for part in spec.split(",")):
         raise ConfigError([f"--broker: is {spec!r}; give auto, kafka or HOST:PORT"])
     return "--broker", spec
-
-
-def _local_node(directory: Path) -> LocalBroker | DockerBroker:
-    if not machine_runs_kafka() and docker_answers():
-        return DockerBroker(directory)
-    return LocalBroker(directory)

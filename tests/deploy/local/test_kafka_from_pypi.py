@@ -23,10 +23,10 @@ pytestmark = pytest.mark.timeout(380)
 
 @pytest.fixture
 def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No program at all on the PATH: no Java, no Maven, no Docker."""
+    """No program at all on the PATH: no Java, no Maven."""
     (tmp_path / "no-programs").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
-    assert not any(map(shutil.which, ("java", "mvn", "docker")))
+    assert not any(map(shutil.which, ("java", "mvn")))
 
 
 def started(folder: Path) -> Iterator[str]:
