@@ -136,7 +136,7 @@ def _page(results: dict[str, Any], made: dict[str, Any]) -> str:
 
 def _introduction(results: dict[str, Any]) -> str:
     seeds = sorted({row["seed"] for row in results["rows"]})
-    return f"""[Handoff](../../../method.md#handoff) lets the large model go on from what the small one was certain of,
+    return f"""[Handoff](../../../handoff.md) lets the large model go on from what the small one was certain of,
 rather than begin anew. That saves tokens, and changes what is served: a share of what is handed over is wrong. The same
 margin may therefore hold the target in fewer or more blocks, and a cheaper service may only be a worse one. This page
 compares costs where **equally many blocks are on target**.

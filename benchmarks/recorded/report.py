@@ -91,7 +91,7 @@ _NOTES = (
     "generated, a large one at 3.02 small ones, in mean small answers of the offline set, so that 1 is a small call in "
     "both. Answers of escalated queries are longer than others, and only tokens show what the handoff saves. The "
     "*paper's* cost leaves out the small call of escalated queries.\n\n"
-    "With [handoff](../../method.md#handoff) the large model goes on from what the small one was certain of "
+    "With [handoff](../../handoff.md) the large model goes on from what the small one was certain of "
     "(`token@0.9`). That changes what is served, and so the share of blocks on target: what it saves at an equal share "
     "is on [a page of its own](levers/README.md)."
 )
