@@ -170,7 +170,7 @@ def _capitals(text: str) -> float | None:
 def _outcome(run: ModelRun) -> str:
     if run.valid:
         return "valid"
-    return "stopped early" if run.finish_reason == "early_stop" else "failed" if run.error is not None else "invalid"
+    return "invalid" if run.error is None else "failed"
 
 
 def _latency(run: ModelRun) -> str | None:
