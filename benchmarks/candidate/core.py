@@ -450,7 +450,7 @@ class Core:
         others = [one for one in others if one is not self._origin]
         room = self.constants.worlds - 2
         while len(others) > room:
-            others.remove(next(one for one in others if one is not wanted))
+            others.pop(next(place for place, one in enumerate(others) if one is not wanted))
         self._known = [offline, *others, world]
 
 
