@@ -57,7 +57,7 @@ from schemas.status import (
 )
 from schemas.topics import QUERIES
 from ucci_demo.recorded.traffic import load_traffic
-from ucci_runtime.broker.ports import Publisher
+from ucci_runtime.broker.ports import Publisher, TopicReader
 from ucci_runtime.process import SystemClock
 from ucci_stream.local.stack import WORKLOAD, Stack, StackOptions
 from ucci_stream.offline.bootstrap import send_events
@@ -164,6 +164,7 @@ def serve(pipe: Connection) -> None:
         StatusDocuments(configured, cache, letters),
         LabelQueue.configured(configured),
         cast(Publisher, None),
+        lambda: cast(TopicReader, None),
         Metrics(),
         SystemClock(),
         list,

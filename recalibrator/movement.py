@@ -6,19 +6,27 @@ moved is in order of its effect; what merely comes with another movement stands 
 
 from __future__ import annotations
 
+import heapq
 import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from itertools import permutations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import to_json
 from scipy import stats
 
+from schemas.draws import uniform
 from schemas.entities import equal
+from schemas.errors import DecodeError, UcciError
+from schemas.event import rfc3339
 from schemas.routed import ModelRun, RoutedEvent
+from ucci_runtime.broker.records import Record
 
 FALSE_SHARE = 0.01
 """Expected share of false ones among the movements, at most."""
@@ -32,6 +40,8 @@ LEAST_QUERIES = 100
 NUMBERS = ("5 %", "median", "95 %")
 """Names of the quantiles that stand for a property which is a number."""
 
+_MILLISECONDS = 1_000
+_DRAW = "what moved"
 _LEAST_COUNT = 10
 _BINS = 8
 _BLOCK = 25
@@ -45,6 +55,9 @@ _WORD = re.compile(r"\w+")
 
 _METADATA, _TEXTS, _VOCABULARY, _MODELS, _ANSWERS, _SIGNALS = range(6)
 """Where a property arises: nothing follows what arises later. Another language, say, brings other words."""
+
+Language = Callable[[str], str] | None
+"""From a text to the code of its language; None where languages are left out."""
 
 Value = str | float | None
 Codes = NDArray[np.int64]
@@ -80,6 +93,91 @@ class Movement:
     examples: tuple[str, ...]
 
 
+class TooFewQueries(UcciError):
+    """A side has too few results to be compared."""
+
+    exit_code = 1
+
+
+class Sides:
+    """A workload's results from before and after a time: all are counted, and a bounded number is compared.
+
+    Parameters
+    ----------
+    since, until : datetime
+        By the time at which results were committed.
+    most : int
+        Results that are compared on either side, drawn by a hash of the query's id.
+    """
+
+    def __init__(self, workload: str, since: datetime, until: datetime, most: int) -> None:
+        self.start = since - (until - since)
+        """As long before the time as the results after it reach."""
+
+        self._workload, self._since, self._until = workload, since, until
+        self._wanted = b'"workload":' + to_json(workload)
+        self._before, self._after = _Sample(most), _Sample(most)
+
+    def offer(self, record: Record) -> None:
+        """Take a record of the topic of results, in any order."""
+        # Parsing is most of the work: only what was drawn is parsed.
+        if record.timestamp_ms < self._until.timestamp() * _MILLISECONDS and self._wanted in (record.value or b""):
+            is_before = record.timestamp_ms < self._since.timestamp() * _MILLISECONDS
+            (self._before if is_before else self._after).offer(record)
+
+    def compared(self, start: datetime, language: Language) -> dict[str, Any]:
+        """Return what moved, as a document; what is older than ``start`` does not count.
+
+        Raises
+        ------
+        TooFewQueries
+        """
+        start_ms = int(start.timestamp() * _MILLISECONDS)
+        sides = [one.results(self._workload, start_ms) for one in (self._before, self._after)]
+        begun, since, until = map(rfc3339, (start, self._since, self._until))
+        if min(map(len, sides)) < LEAST_QUERIES:
+            raise TooFewQueries(
+                f"{self._workload}: {len(sides[0])} results from {begun} on, and {len(sides[1])} from {since} "
+                f"to {until}; {LEAST_QUERIES} of each are needed: give another time to compare from (since)"
+            )
+        seen = [sum(at >= start_ms for at in one.times_ms) for one in (self._before, self._after)]
+        return {
+            "workload": self._workload,
+            "before": {"since": begun, "results": seen[0], "compared": len(sides[0])},
+            "after": {"since": since, "results": seen[1], "compared": len(sides[1])},
+            "until": until,
+            "moved": [asdict(one) for one in movements(sides[0], sides[1], language)],
+        }
+
+
+class _Sample:
+    """A bounded number of records, those with the least hashes of their keys: any order gives the same."""
+
+    def __init__(self, most: int) -> None:
+        self.times_ms, self._most = array("q"), most
+        self._kept: list[tuple[float, int, Record]] = []
+
+    def offer(self, record: Record) -> None:
+        self.times_ms.append(record.timestamp_ms)
+        place = -uniform((record.key or b"").decode("utf-8", "replace"), _DRAW)
+        push = heapq.heappush if len(self._kept) < self._most else heapq.heappushpop
+        push(self._kept, (place, len(self.times_ms), record))
+
+    def results(self, workload: str, start_ms: int) -> list[RoutedEvent]:
+        found = (_decoded(record) for _, _, record in self._kept if record.timestamp_ms >= start_ms)
+        return sorted(
+            (one for one in found if one is not None and one.workload == workload), key=lambda one: one.routed_at
+        )
+
+
+def _decoded(record: Record) -> RoutedEvent | None:
+    """Return a record's event, or None where a release after this one has written it, or it is malformed."""
+    try:
+        return None if record.value is None else RoutedEvent.from_record(record.value)
+    except DecodeError:
+        return None
+
+
 class _Column(NamedTuple):
     """A property of all queries: its category in each (-1: not known), and how much it moved."""
 
@@ -92,17 +190,15 @@ class _Column(NamedTuple):
     after: dict[str, float]
 
 
-def movements(
-    before: Sequence[RoutedEvent], after: Sequence[RoutedEvent], language: Callable[[str], str]
-) -> list[Movement]:
+def movements(before: Sequence[RoutedEvent], after: Sequence[RoutedEvent], language: Language) -> list[Movement]:
     """Return what moved from one sample of a workload's results to another, the likely cause first.
 
     Parameters
     ----------
     before, after : sequence of RoutedEvent
         In any order; with fewer than ``LEAST_QUERIES`` on either side nothing is found.
-    language : callable
-        From a text to the code of its language.
+    language : callable or None
+        From a text to the code of its language; None leaves languages out.
 
     Notes
     -----
@@ -125,13 +221,12 @@ def movements(
     return _ordered(moved, rows, size)
 
 
-def _properties(
-    rows: Sequence[RoutedEvent], language: Callable[[str], str]
-) -> Iterable[tuple[str, int, Sequence[Value]]]:
+def _properties(rows: Sequence[RoutedEvent], language: Language) -> Iterable[tuple[str, int, Sequence[Value]]]:
     """Yield each property's name, stage and values."""
     for key in _keys(one.metadata or {} for one in rows):
         yield f"metadata {key}", _METADATA, [_scalar((one.metadata or {}).get(key)) for one in rows]
-    yield "language", _TEXTS, [language(one.text[:_READ]) for one in rows]
+    if language is not None:
+        yield "language", _TEXTS, [language(one.text[:_READ]) for one in rows]
     yield "length of texts", _TEXTS, [float(len(one.text)) for one in rows]
     yield "capitals", _TEXTS, [_capitals(one.text) for one in rows]
     yield "prompt, fields and models", _MODELS, [one.basis for one in rows]

@@ -38,11 +38,12 @@ class StageName(StrEnum):
 
 
 class ReaderName(StrEnum):
-    """By these names a broker makes the readers of whole topics."""
+    """By these names a broker makes the readers of whole topics, and of the ends of long ones."""
 
     VERSIONS = "versions"
     VIEW = "view"
     DEAD_LETTERS = "dead-letters"
+    RESULTS = "results"
 
 
 class NotCommitted(UcciError):

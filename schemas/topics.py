@@ -99,7 +99,7 @@ RESULTS = Topic(
     by_broker=True,
     joined=True,
     senders=(_ROUTER,),
-    receivers=(_OWNERS, _LABELERS, _JOIN, _TOOL),
+    receivers=(_OWNERS, _LABELERS, _JOIN, _API, _TOOL),
 )
 FEEDBACK = Topic(
     "feedback",

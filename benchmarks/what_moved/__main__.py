@@ -20,8 +20,8 @@ from benchmarks.__main__ import provenance
 from benchmarks.results_json import receipt, write_report
 from benchmarks.what_moved.cases import SHARES, Case, cases, quiet
 from benchmarks.what_moved.texts import LANGUAGES, english, translated
+from recalibrator.file_languages import language_identifier
 from recalibrator.movement import movements
-from ucci_stream.operate.kafka_movement import language_identifier
 
 OUT = Path("docs/results/what-moved")
 

@@ -62,6 +62,8 @@ $KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Describe \
   --group "${PREFIX}-view-" --resource-pattern-type prefixed
 $KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Describe \
   --group "${PREFIX}-dead-letters-" --resource-pattern-type prefixed
+$KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Describe \
+  --group "${PREFIX}-results-" --resource-pattern-type prefixed
 $KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Write \
   --transactional-id "${PREFIX}-join-" --resource-pattern-type prefixed
 $KAFKA_ACLS --add --allow-principal "$RECALIBRATOR" --operation Write \

@@ -23,6 +23,7 @@ from recalibrator.api.prometheus_status import StatusMetrics
 from recalibrator.api.routes_commands import CommandRoutes
 from recalibrator.api.routes_feedback import FeedbackRoutes, unavailable
 from recalibrator.api.routes_label_form import LabelFormRoutes
+from recalibrator.api.routes_movement import MovementRoutes
 from recalibrator.api.routes_page import PageRoutes
 from recalibrator.api.routes_status import LabelRoutes, StatusRoutes
 from recalibrator.prometheus_metrics import Metrics
@@ -43,7 +44,7 @@ def create_app(context: Context) -> FastAPI:
     labels = LabelRoutes(context)
     feedback = FeedbackRoutes(context)
     pages = (PageRoutes(context, commands), LabelFormRoutes(context, feedback))
-    for routes in (StatusRoutes(context), labels, feedback, commands, *pages):
+    for routes in (StatusRoutes(context), MovementRoutes(context), labels, feedback, commands, *pages):
         app.include_router(routes.router)
     statuses = StatusMetrics(context.cache.workloads, context.documents, context.clock.now)
     _add_probes(app, context.missing, context.metrics, context.health, statuses.text)

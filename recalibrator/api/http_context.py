@@ -15,7 +15,7 @@ from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
 from ucci_runtime.broker.contact import Health
-from ucci_runtime.broker.ports import Publisher
+from ucci_runtime.broker.ports import Publisher, TopicReader
 from ucci_runtime.clock import Clock
 from ucci_runtime.refusals import RequestRefused
 
@@ -29,6 +29,8 @@ class Context:
 
     Parameters
     ----------
+    results : callable
+        Returns a new reader of the latest results, for one thread to read and close.
     missing : callable
         Returns what is not ready, one word each.
     health : callable
@@ -42,6 +44,7 @@ class Context:
     documents: StatusDocuments
     queue: LabelQueue
     producer: Publisher
+    results: Callable[[], TopicReader]
     metrics: Metrics
     clock: Clock
     missing: Callable[[], list[str]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -47,6 +47,23 @@ class SegmentConvertor(StringConvertor):
 
 
 register_url_convertor("segment", SegmentConvertor())
+
+
+def moment_in_query(name: str, given: str) -> datetime:
+    """Return the time that a parameter of a query string gives, in UTC where it names no zone.
+
+    Raises
+    ------
+    RequestRefused
+        422.
+    """
+    try:
+        # In a query string an unescaped plus is a space.
+        moment = datetime.fromisoformat(given.replace(" ", "+"))
+    except ValueError:
+        message = f"{name}: {given[:60]!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
+        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, name) from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def segmented_path(raw_path: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fastapi import FastAPI
 
@@ -14,11 +15,21 @@ from recalibrator.api.keys import Keys
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
+from recalibrator.api.routes_movement import MOST_READ
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from recalibrator.stage import ReaderName, Stage
 from schemas.settings import Settings
-from schemas.topics import CALIBRATION_HISTORY, DEAD_LETTERS, LABEL_REQUESTS, RECALIBRATORS, ROUTERS, STATUS, Topic
+from schemas.topics import (
+    CALIBRATION_HISTORY,
+    DEAD_LETTERS,
+    LABEL_REQUESTS,
+    RECALIBRATORS,
+    RESULTS,
+    ROUTERS,
+    STATUS,
+    Topic,
+)
 from ucci_runtime.broker.contact import Health
 from ucci_runtime.broker.ports import Broker
 from ucci_runtime.browser_safety import RequestHosts
@@ -93,6 +104,7 @@ class ApiStage(Stage):
         self._queue = LabelQueue.configured(settings)
         self._reader = broker.topic_reader(ReaderName.VIEW.value, [topic.name(prefix) for topic in viewed])
         self._tail = broker.topic_reader(ReaderName.DEAD_LETTERS.value, [DEAD_LETTERS.name(prefix)], tail=MOST_KEPT)
+        self._results = partial(broker.topic_reader, ReaderName.RESULTS.value, [RESULTS.name(prefix)], tail=MOST_READ)
         self._producer = broker.publisher("api-producer")
         self._shared = shared
         app = self._app(settings)
@@ -112,6 +124,7 @@ class ApiStage(Stage):
             StatusDocuments(settings, self._cache, self._letters),
             self._queue,
             self._producer,
+            self._results,
             shared.metrics,
             shared.clock,
             shared.missing,

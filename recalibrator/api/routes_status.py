@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -15,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from recalibrator.api.http_answers import UNCHANGED, documented, tagged
 from recalibrator.api.http_context import Context
-from recalibrator.api.http_requests import VersionInPath, unknown_version, version_number
+from recalibrator.api.http_requests import VersionInPath, moment_in_query, unknown_version, version_number
 from recalibrator.api.read_model.history import since as since_time
 from recalibrator.api.read_model.version_lines import VersionLine, changes
 from recalibrator.labelling.budget import label_budget
@@ -28,8 +27,6 @@ from ucci_runtime.refusals import RequestRefused
 
 STREAM_INTERVAL_S = 0.5
 KEEP_ALIVE_S = 15.0
-
-_NOT_FOUND, _UNPROCESSABLE = 404, 422
 
 
 class AllStatuses(BaseModel):
@@ -89,7 +86,7 @@ class StatusRoutes:
         """Return how the workload stood, oldest first, from a time on."""
         self._context.authorise(request, "read")
         self._context.require_workload(workload)
-        start = None if since is None else _moment(since)
+        start = None if since is None else moment_in_query("since", since)
         points = since_time(self._context.cache.points(workload), start)
         listed = b",".join(point.encoded for point in points)
         return tagged(request, b'{"workload":' + to_json(workload) + b',"points":[' + listed + b"]}")
@@ -133,16 +130,6 @@ class StatusRoutes:
                 yield b": still here\n\n"
             await asyncio.sleep(STREAM_INTERVAL_S)
             quiet_s += STREAM_INTERVAL_S
-
-
-def _moment(given: str) -> datetime:
-    try:
-        # In a query string an unescaped plus is a space.
-        moment = datetime.fromisoformat(given.replace(" ", "+"))
-    except ValueError:
-        message = f"since: {given[:60]!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
-        raise RequestRefused(_UNPROCESSABLE, "invalid_field", message, "since") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def _line(line: VersionLine, parent: VersionLine | None) -> dict[str, Any]:

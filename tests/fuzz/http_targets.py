@@ -24,6 +24,7 @@ _PAGES = (
     *("/v1/status", f"/v1/status/{WORKLOAD}", f"/v1/calibrations/{WORKLOAD}", f"/v1/calibrations/{WORKLOAD}/1"),
     *(f"/v1/label-requests/{WORKLOAD}?limit=5&reason=audit&cursor=x", f"/v1/label-requests/{WORKLOAD}?cursor=1:q-1"),
     *(f"/v1/status/{WORKLOAD}/history?since=2026-01-31T12:00:00Z", "/v1/stream", "/openapi.json", "/page.css"),
+    f"/v1/workloads/{WORKLOAD}/what-moved?since=2025-12-31T12:00:00Z&until=2026-01-31T12:00:00%2B01:00",
     *(f"/workloads/{WORKLOAD}?asked=pause&version=1", f"/confirm?workload={WORKLOAD}&action=pin&version=1"),
 )
 _PATIENCE_S = 20.0

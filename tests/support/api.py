@@ -1,4 +1,4 @@
-"""The recalibrator's HTTP application without a broker: a producer that keeps its records, a clock that tests set."""
+"""The recalibrator's HTTP application, results in memory, a producer that keeps its records, a clock that tests set."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from recalibrator.api.keys import Keys
 from recalibrator.api.read_model.dead_letter_log import DeadLetterLog
 from recalibrator.api.read_model.status_documents import StatusDocuments
 from recalibrator.api.read_model.topic_cache import TopicCache
+from recalibrator.api.routes_movement import MOST_READ
 from recalibrator.labelling.queue import LabelQueue
 from recalibrator.prometheus_metrics import Metrics
 from schemas.settings import Settings
+from tests.support.memory_broker.broker import MemoryBroker, MemoryCluster, create_topics
 from ucci_runtime.broker.errors import BrokerUnreachable
 from ucci_runtime.broker.ports import Publisher
 
@@ -38,6 +40,9 @@ class HandClock:
 
     def monotonic(self) -> float:
         return self.elapsed_s
+
+    def advance(self, seconds: float) -> None:
+        self.elapsed_s += seconds
 
 
 @dataclass
@@ -78,6 +83,8 @@ class Api:
     queue: LabelQueue
     clock: HandClock
     settings: Settings
+    cluster: MemoryCluster
+    """Where results are; two partitions."""
 
 
 def make_settings(
@@ -100,6 +107,9 @@ def make_api(
     producer, clock = KeepingProducer(), HandClock()
     cache = TopicCache(tuple(settings.workloads), settings.topics.prefix)
     letters, queue = DeadLetterLog(tuple(settings.workloads)), LabelQueue.configured(settings)
+    cluster = MemoryCluster(clock, clock.advance)
+    create_topics(cluster, 2)
+    broker = MemoryBroker(cluster, "api", lambda *_, **__: None)
     context = Context(
         settings,
         Keys(settings.recalibrator.api_keys),
@@ -108,9 +118,10 @@ def make_api(
         StatusDocuments(settings, cache, letters),
         queue,
         cast(Publisher, producer),
+        lambda: broker.topic_reader("results", ["ucci.results"], tail=MOST_READ),
         Metrics(),
         clock,
         lambda: list(missing),
     )
     client = TestClient(create_app(context), base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
-    return Api(client, producer, cache, letters, queue, clock, settings)
+    return Api(client, producer, cache, letters, queue, clock, settings, cluster)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import Event
 from typing import Literal
@@ -114,6 +115,10 @@ class KafkaBroker:
         else:
             (topic,) = topics
             reader = KafkaTailReader(name, topic, made, self._count, most=tail, on_final=self._on_final)
+        # Readers of one question come and go; each of them is closed once.
+        for closed in [one for one in self._readers if one.contact.heard_s is None]:
+            with suppress(ValueError):
+                self._readers.remove(closed)
         self._readers.append(reader)
         return reader
 

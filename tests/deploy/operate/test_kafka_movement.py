@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from recalibrator.movement import TooFewQueries
 from schemas.errors import ConfigError
 from schemas.event import rfc3339
 from schemas.routed import RoutedEvent
@@ -20,7 +21,6 @@ from tests.support.recalibrator_events import routed
 from tests.support.recalibrator_processes import write_recalibrator_config
 from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
-from ucci_stream.operate.kafka_movement import TooFewQueries
 
 pytestmark = pytest.mark.broker
 _ENGLISH = "a fast portrait lens for weddings in dark churches, number"

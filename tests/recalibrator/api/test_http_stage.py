@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from threading import Event
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Producer
@@ -16,9 +17,11 @@ from confluent_kafka import Producer
 from recalibrator.api.http_stage import ApiStage, Shared
 from recalibrator.prometheus_metrics import Metrics
 from schemas.calibration import CalibrationMap, Evidence, Interval, Target
+from schemas.event import rfc3339
 from schemas.settings import Settings
 from schemas.status import DriftStatus, LabelerStatus, RecalibratorStatus, RouterStatus, StageStatus, WorkloadStatus
 from tests.support.broker import produce
+from tests.support.recalibrator_events import routed
 from tests.support.recalibrator_processes import create_all_topics, recalibrator_settings
 from tests.support.versions import sealed_version
 from ucci_runtime.broker.kafka_broker import kafka_connect
@@ -143,3 +146,25 @@ def test_a_later_replica_answers_as_the_first_one(settings: Settings) -> None:
     assert status["labels"]["by_labeler"][0]["labeler"] == "ann"
     assert status["dead_letters"]["by_reason"][0]["count"] == 2
     assert [point["source"] for point in points] == ["version", "version", "version", "status"]
+
+
+def test_what_moved_is_read_from_every_partition(settings: Settings) -> None:
+    """Each question reads the end of the topic anew, with a reader that is gone afterwards."""
+    bootstrap, topic = str(settings.kafka["bootstrap.servers"]), f"{settings.topics.prefix}.results"
+
+    def send(first: int, text: str) -> None:
+        results = [routed(number, text=f"{text} {number}") for number in range(first, first + 200)]
+        produce(bootstrap, topic, [(one.query_id, one.to_json()) for one in results])
+
+    send(1_000, "a fast lens for weddings in dark churches")
+    since = SystemClock().now() + timedelta(milliseconds=1)
+    while SystemClock().now() <= since:
+        pass
+    send(2_000, "ein schnelles Objektiv für Hochzeiten in dunklen Kirchen")
+    with replica(settings, "asked") as asked:
+        path = f"/v1/workloads/{PHOTO}/what-moved?since={quote(rfc3339(since))}"
+        found = [asked.get(path) for _ in range(3)]
+
+    assert [one[side]["results"] for one in found for side in ("before", "after")] == [200] * 6
+    assert found[0]["moved"][0]["what"] == "language"
+    assert found[0]["moved"] == found[2]["moved"]

@@ -1,0 +1,129 @@
+"""What moved between the results before and after a time, over HTTP: compared anew from the end of their topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from threading import Lock
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from recalibrator.api.http_answers import UNCHANGED, documented, tagged
+from recalibrator.api.http_context import Context
+from recalibrator.api.http_requests import moment_in_query
+from schemas.event import rfc3339
+from ucci_runtime.broker.errors import BrokerError, BrokerUnreachable
+from ucci_runtime.broker.records import Input, Record
+from ucci_runtime.refusals import RequestRefused
+
+MOST_READ = 20_000
+"""Results of all workloads that a question reads: the latest, as many of each partition."""
+
+MOST_COMPARED = 2_000
+"""Results that are compared on either side; as by ``ucci-stream what-moved`` unless it is told otherwise."""
+
+_READ_S, _POLL_S, _RETRY_S = 30.0, 0.1, 5
+_CONFLICT, _UNPROCESSABLE, _TOO_MANY = 409, 422, 429
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class MovementRoutes:
+    """The route that says what moved."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._comparing = Lock()
+        self.router = APIRouter(tags=["status"])
+        self.router.add_api_route(
+            "/v1/workloads/{workload:segment}/what-moved",
+            self.what_moved,
+            methods=["GET"],
+            responses=UNCHANGED | documented(401, 403, 404, 409, 422, 429, 503),
+        )
+
+    async def what_moved(
+        self,
+        request: Request,
+        workload: str,
+        since: Annotated[str, Query(max_length=64)],
+        until: Annotated[str | None, Query(max_length=64)] = None,
+    ) -> Response:
+        """Return what differs between the results from a time on and those before, the likely cause first.
+
+        ``until`` is now at the latest, and by default; as long a span before is compared, as far as that is read.
+        """
+        self._context.authorise(request, "read")
+        self._context.require_workload(workload)
+        now = self._context.clock.now()
+        start = max(moment_in_query("since", since), _EPOCH)
+        end = now if until is None else max(min(moment_in_query("until", until), now), _EPOCH)
+        if start >= end:
+            message = f"must lie before {rfc3339(end)}, until when results are compared (got {since[:60]!r})"
+            raise _refused("invalid_field", message)
+        return tagged(request, to_json(await asyncio.to_thread(self._compared, workload, start, end)))
+
+    def _compared(self, workload: str, since: datetime, until: datetime) -> dict[str, Any]:
+        """Return the document; blocks some seconds, in a thread of its own."""
+        if not self._comparing.acquire(blocking=False):
+            message = f"what moved is being compared for somebody else; try again in {_RETRY_S} s"
+            raise RequestRefused(_TOO_MANY, "busy", message, retry_after_s=_RETRY_S)
+        try:
+            return self._read_and_compared(workload, since, until)
+        finally:
+            self._comparing.release()
+
+    def _read_and_compared(self, workload: str, since: datetime, until: datetime) -> dict[str, Any]:
+        if find_spec("scipy") is None:
+            message = 'what-moved needs scipy where the API runs: pip install "ucci-stream[what-moved]"'
+            raise RequestRefused(_CONFLICT, "not_installed", message)
+        from recalibrator.file_languages import language_identifier
+        from recalibrator.movement import Sides, TooFewQueries
+
+        sides, firsts = Sides(workload, since, until, MOST_COMPARED), dict[Input, Record]()
+        for record in self._latest():
+            firsts.setdefault(record.source, record)
+            sides.offer(record)
+        # A partition of which more came before is whole from its first record on only.
+        cut_ms = max((first.timestamp_ms for first in firsts.values() if first.offset), default=0)
+        whole = datetime.fromtimestamp(cut_ms / 1_000, UTC)
+        if since < whole:
+            message = (
+                f"{rfc3339(since)} lies before {rfc3339(whole)}, where the latest {MOST_READ} results begin, which "
+                "are all that is read; give a later time, or run `ucci-stream what-moved`"
+            )
+            raise _refused("invalid_field", message)
+        language = language_identifier() if find_spec("py3langid") else None
+        try:
+            return sides.compared(max(sides.start, whole), language)
+        except TooFewQueries as error:
+            raise _refused("too_few_results", str(error)) from None
+
+    def _latest(self) -> Iterator[Record]:
+        """Yield the latest results of all workloads, up to the end of the topic.
+
+        Raises
+        ------
+        BrokerUnreachable
+        """
+        context = self._context
+        deadline_s = context.clock.monotonic() + _READ_S
+        reader = context.results()
+        try:
+            while not reader.has_reached_ends:
+                if context.clock.monotonic() > deadline_s or "closing" in context.missing():
+                    raise BrokerUnreachable(f"the results were not read to their end within {_READ_S:g} s")
+                yield from reader.poll(_POLL_S)
+        except BrokerError as error:
+            raise BrokerUnreachable(str(error)) from error
+        finally:
+            reader.close()
+
+
+def _refused(code: str, message: str) -> RequestRefused:
+    return RequestRefused(_UNPROCESSABLE, code, f"since: {message}", "since")
