@@ -229,11 +229,6 @@ def properties_text(settings: Mapping[str, str]) -> str:
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 
-def container_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings as the variables that the ``apache/kafka`` image reads: ``KAFKA_`` and underscores."""
-    return {"KAFKA_" + name.upper().replace(".", "_"): value for name, value in settings.items()}
-
-
 def meta_properties(cluster_id: str) -> str:
     """Return what marks a data folder as formatted, so that Kafka's storage tool need not run."""
     return properties_text(

@@ -21,12 +21,7 @@ from ucci_stream.topics.admin import broker_failures
 def what_moved(settings: Settings, workload: str, since: datetime, until: datetime, most: int) -> dict[str, Any]:
     """Return what differs between the results from a time on and those of as long a span before; blocks.
 
-    Parameters
-    ----------
-    since, until : datetime
-        By the time at which results were committed.
-    most : int
-        Results that are compared on either side, drawn by a hash of the query's id.
+    The parameters are those of :class:`~recalibrator.movement.Sides`.
 
     Raises
     ------

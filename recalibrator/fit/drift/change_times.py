@@ -97,12 +97,12 @@ class OutcomeChange(Change):
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back; earlier releases kept its first two values alone."""
+        """Take a former :meth:`state` back."""
         self.began_us, self._fresh = state["changed_us"], state["labels_since_change"]
-        self._seen_us = state.get("change_seen_us", 0)
-        self._by_labels = state.get("changed_by_labels", False)
-        self._before_us = state.get("changed_before_us")
-        self.settled = state.get("change_settled", True)
+        self._seen_us = state["change_seen_us"]
+        self._by_labels = state["changed_by_labels"]
+        self._before_us = state["changed_before_us"]
+        self.settled = state["change_settled"]
 
 
 class MixChange(Change):

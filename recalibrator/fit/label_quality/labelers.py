@@ -113,9 +113,9 @@ class Labelers:
         return {"since_look": self._since_look, "found": {name: list(one) for name, one in self._found.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back; former releases measured otherwise."""
+        """Take a former :meth:`state` back."""
         self._since_look = state["since_look"]
-        self._found = {name: (micro_f1, evidence) for name, (micro_f1, evidence) in state.get("found", {}).items()}
+        self._found = {name: (micro_f1, evidence) for name, (micro_f1, evidence) in state["found"].items()}
 
 
 class _Crowd:

@@ -15,7 +15,7 @@ from schemas.settings import Settings
 from schemas.settings_text import load_settings
 from tools.ops import image
 from ucci_demo.model_server import PROMPT
-from ucci_stream.local.kafka_install import KAFKA_VERSION, broker_properties, container_environment
+from ucci_stream.local.kafka_install import KAFKA_VERSION, broker_properties
 from ucci_stream.local.side_environment import VLLM_VERSION
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "compose"
@@ -154,7 +154,7 @@ def test_our_containers_may_do_nothing_that_they_need_not() -> None:
 def test_kafka_is_configured_as_the_local_one_where_it_matters() -> None:
     """Durability and transactions as in the node that the tests run on."""
     given = services()["kafka"]["environment"]
-    local = container_environment(broker_properties("/data", 9092, 9093))
+    local = {_variable(name): value for name, value in broker_properties("/data", 9092, 9093).items()}
     for name in (
         "KAFKA_PROCESS_ROLES",
         "KAFKA_AUTO_CREATE_TOPICS_ENABLE",
@@ -169,3 +169,8 @@ def test_kafka_is_configured_as_the_local_one_where_it_matters() -> None:
 def test_missing_key_is_asked_for() -> None:
     assert example()["UCCI_ADMIN_KEY"] == ""
     assert "${UCCI_ADMIN_KEY:?" in (FOLDER / "compose.yaml").read_text(encoding="utf-8")
+
+
+def _variable(name: str) -> str:
+    """Return the variable that the ``apache/kafka`` image reads a broker's setting from."""
+    return "KAFKA_" + name.upper().replace(".", "_")
