@@ -26,7 +26,7 @@ MOST_READ = 20_000
 """Results of all workloads that a question reads: the latest, as many of each partition."""
 
 MOST_COMPARED = 2_000
-"""Results that are compared on either side; as by ``ucci-stream what-moved`` unless it is told otherwise."""
+"""Results that are compared on either side; the default of ``ucci-stream what-moved``."""
 
 _READ_S, _POLL_S, _RETRY_S = 30.0, 0.1, 5
 _CONFLICT, _UNPROCESSABLE, _TOO_MANY = 409, 422, 429

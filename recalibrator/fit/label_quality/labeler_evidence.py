@@ -32,7 +32,7 @@ _JEFFREYS = 0.5
 class Tally(NamedTuple):
     """Labels and errors of everybody in each window, shape (windows, labelers, kinds, places).
 
-    ``score`` are sums of the small answer's z, whose differences are told to people.
+    ``score`` holds sums of the small answer's z; the status shows how they differ between people.
     """
 
     labels: Floats

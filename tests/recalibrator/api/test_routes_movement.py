@@ -172,7 +172,7 @@ class Stalled:
 
 
 def test_one_question_at_a_time_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one is answered another one is told to wait, and what is cheap is served; a broker that refuses is 503."""
+    """A second question gets 429 while the first runs, other routes go on, and a broker that refuses gives 503."""
     api, reader, answers = make_api(), Stalled(), list[Any]()
     monkeypatch.setattr("tests.support.memory_broker.broker.MemoryBroker.topic_reader", lambda *_, **__: reader)
     since = START - timedelta(hours=1)

@@ -20,7 +20,7 @@ calls.close_or_leave("intake", lambda: ctypes.PyDLL(None).sleep(60))  # a call b
 
 
 def test_a_router_froze_in_a_clients_close_for_good() -> None:
-    """Nobody could leave it behind, and no probe got an answer: it ends, and whoever supervises it starts it again."""
+    """No thread could run, so every probe timed out: now the process exits, and its supervisor restarts it."""
     ended = subprocess.run([sys.executable, "-c", FROZEN], capture_output=True, text=True, check=False, timeout=50)
     assert ended.returncode == 1
     assert "in close_or_leave" in ended.stderr, "the log does not show where it stood"
