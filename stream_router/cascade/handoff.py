@@ -64,7 +64,10 @@ def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
     places = _Places()
     if not places.read(certain) or not _is_beginning(certain):
         return ""
-    end = places.field if handoff.granularity == "field" else _before_a_token(certain, places.anywhere, marks)
+    end = places.field
+    if handoff.granularity == "token":
+        # Never less than by field, where one token holds more than a field.
+        end = max(end, _before_a_token(certain, places.anywhere, marks))
     return certain[:end].rstrip()
 
 

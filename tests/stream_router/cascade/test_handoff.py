@@ -7,7 +7,7 @@ import re
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from schemas.handoff import Granularity, Handoff
@@ -74,6 +74,7 @@ def test_no_escape_number_or_literal_is_cut_by_token(case: tuple[str, list[Token
 
 
 @given(marked(), st.sampled_from(["field", "token"]))
+@example(('{"a": null, "b": null}', [TokenMark(0, 1.0)]), "field")
 def test_a_lower_cut_hands_over_at_least_as_much(case: tuple[str, list[TokenMark]], granularity: Granularity) -> None:
     text, marks = case
     parts = [handed_over(text, marks, Handoff(margin=cut, granularity=granularity)) for cut in (0.2, 0.5, 0.8, 1.0)]
