@@ -157,8 +157,8 @@ answers would fill the file, and no other label would find its result."""
 class RowBounds:
     """Most rows, and most bytes that they take."""
 
-    rows: int
-    bytes: int
+    rows: int = 5_000_000
+    bytes: int = 4_000_000_000
 
 
 LOCK_TIMEOUT_S = 5.0

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 from recalibrator.labelling.budget import LabelBudget
 from schemas.errors import DecodeError
-from schemas.label_requested import LabelRequested, RequestReason
+from schemas.label_requested import REQUEST_RETENTION_S, LabelRequested, RequestReason
 from schemas.settings import Settings
 from schemas.topics import LABEL_REQUESTS
 
@@ -77,7 +77,13 @@ class LabelQueue:
     """
 
     def __init__(
-        self, workloads: Sequence[str], prefix: str, *, retention_s: float, most: int, max_bytes: int = MAX_BYTES
+        self,
+        workloads: Sequence[str],
+        prefix: str,
+        *,
+        most: int,
+        retention_s: float = REQUEST_RETENTION_S,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._lock = Lock()
         self._topic = LABEL_REQUESTS.name(prefix)
@@ -92,12 +98,7 @@ class LabelQueue:
     def configured(cls, settings: Settings) -> Self:
         """Return an empty queue of all configured workloads, bounded as configured."""
         options = settings.recalibrator
-        return cls(
-            tuple(settings.workloads),
-            settings.topics.prefix,
-            retention_s=options.label_request_retention_s,
-            most=options.label_requests_max,
-        )
+        return cls(tuple(settings.workloads), settings.topics.prefix, most=options.label_requests_max)
 
     def take(self, topic: str, key: bytes | None, value: bytes | None) -> bool:
         """Take one record; returns False where it is not what the topic holds."""

@@ -18,6 +18,8 @@ LONGEST_WAIT_S = 300.0
 _OK, _REDIRECTED, _CLIENT, _SERVER = 200, 300, 400, 500
 _PASSING = frozenset({408, 425, 429})
 _ANSWER_BYTES = 300
+ATTEMPT_S = 10.0
+"""Longest time for one attempt."""
 
 
 class Attempt(NamedTuple):
@@ -41,11 +43,11 @@ class Attempt(NamedTuple):
 async def post(
     session: aiohttp.ClientSession, name: str, webhook: Webhook, notice: Notice, page_url: str | None, now: datetime
 ) -> Attempt:
-    """Send a notice once; takes no longer than the webhook's time-out, and raises nothing."""
+    """Send a notice once; takes no longer than ``ATTEMPT_S``, and raises nothing."""
     body = body_of(notice, webhook.format, name, page_url)
     secret = None if webhook.secret is None else webhook.secret.get_secret_value()
     headers = headers_of(notice, body, secret, int(now.timestamp()))
-    limit = aiohttp.ClientTimeout(total=webhook.timeout_s)
+    limit = aiohttp.ClientTimeout(total=ATTEMPT_S)
     try:
         # A redirect would carry the notice to an address that nobody has configured.
         async with session.post(
@@ -54,7 +56,7 @@ async def post(
             said = (await answer.content.read(_ANSWER_BYTES)).decode("utf-8", "replace").strip()
             return _judged(answer.status, said, answer.headers.get("Retry-After"))
     except TimeoutError:
-        return Attempt("retried", f"no answer within {webhook.timeout_s:g} s")
+        return Attempt("retried", f"no answer within {ATTEMPT_S:g} s")
     except (aiohttp.ClientError, OSError, ValueError) as error:
         # Messages of the client may name the address, which may hold a token.
         return Attempt("retried", type(error).__name__)

@@ -50,6 +50,7 @@ from ucci_runtime.refusals import RequestRefused
 
 _log = structlog.get_logger()
 
+MAX_BODY_BYTES = 1_000_000
 BODY_TIMEOUT_S = 20.0
 """How long a body may take to come."""
 
@@ -118,7 +119,7 @@ class GatewayApi:
         options = self._options
         hosts = RequestHosts.of(options.http_host, options.allowed_hosts)
         app = web.Application(
-            middlewares=[guarded(hosts, "gateway.allowed_hosts", _fault)], client_max_size=options.max_body_bytes
+            middlewares=[guarded(hosts, "gateway.allowed_hosts", _fault)], client_max_size=MAX_BODY_BYTES
         )
         app.on_response_prepare.append(add_headers)
         app.add_routes(
@@ -223,9 +224,7 @@ class GatewayApi:
             message = f"the body did not come within {BODY_TIMEOUT_S:g} s"
             raise RequestRefused(408, "slow_body", message) from None
         except web.HTTPRequestEntityTooLarge:
-            message = (
-                f"the body is longer than {self._options.max_body_bytes} bytes (gateway.max_body_bytes): send less"
-            )
+            message = f"the body is longer than {MAX_BODY_BYTES} bytes: send less"
             raise RequestRefused(413, "too_large", message) from None
         except web.RequestPayloadError as error:
             raise RequestRefused(400, "invalid_body", f"the body could not be read: {error}") from None

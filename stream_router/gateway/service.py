@@ -206,7 +206,7 @@ class GatewayService:
         self._listener.stop_accepting()
         self._admission.close()
         if self._ending.failure is None:
-            await self._admission.drained(min(self._settings.gateway.drain_timeout_s, MAX_DRAIN_S))
+            await self._admission.drained(MAX_DRAIN_S)
         given_up = self._admission.in_flight
         await self._listener.close(_CLOSE_S)
         self._closing.set()

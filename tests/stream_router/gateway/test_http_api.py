@@ -15,6 +15,7 @@ import pytest
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
 from stream_router.gateway import http_api
+from stream_router.gateway import service as gateway_service
 from tests.support.answerers import EchoAnswerer
 from tests.support.gateways import RunningGateway, cluster, echo, gateway, gateway_settings
 from tests.support.memory_broker import broker as memory
@@ -312,10 +313,10 @@ async def test_a_page_of_another_site_asks_nothing(headers: dict[str, str], stat
 
 
 async def test_a_body_that_is_too_long_is_refused() -> None:
-    async with gateway(gateway_settings(gateway={"max_body_bytes": 1_000})) as running:
-        found = await running.complete("x" * 1_000)
+    async with gateway() as running:
+        found = await running.complete("x" * 1_000_000)
         assert (found.status, found.code) == (413, "too_large")
-        assert "gateway.max_body_bytes" in found.json["error"]["message"]
+        assert "longer than 1000000 bytes" in found.json["error"]["message"]
         assert (await running.complete()).status == 200
 
 
@@ -404,8 +405,9 @@ async def test_a_drain_answers_what_is_in_flight() -> None:
         await asyncio.wait_for(running.task, PATIENCE_S)
 
 
-async def test_a_drain_ends_when_its_time_is_over() -> None:
-    async with holding(drain_timeout_s=0.05) as (running, held, (asking,)):
+async def test_a_drain_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_service, "MAX_DRAIN_S", 0.05)
+    async with holding() as (running, held, (asking,)):
         running.service.end()
         await asyncio.wait_for(running.task, PATIENCE_S)
         assert held.cancelled == 1
