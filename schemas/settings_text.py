@@ -64,10 +64,6 @@ def parse_settings(text: str, environ: Mapping[str, str], source: str = "ucci.to
 
     Parameters
     ----------
-    text : str
-        TOML.
-    environ : mapping
-        Variables by name.
     source : str
         How to call the text in a fault.
 

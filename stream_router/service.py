@@ -70,8 +70,6 @@ class Service:
 
     Parameters
     ----------
-    connect : Connect
-        Makes the broker.
     build_answerer : callable
         See :class:`AnswererFactory`.
     """

@@ -59,8 +59,6 @@ class GatewayService:
 
     Parameters
     ----------
-    connect : Connect
-        Makes the broker.
     build_answerer : callable
         See :class:`~stream_router.process.AnswererFactory`; what it builds does not wait for servers that are down.
     """
