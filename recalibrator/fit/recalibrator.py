@@ -7,7 +7,7 @@ it. The same events in the same order give byte-identical versions.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import inf
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from recalibrator.decoding import Observation
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.change_monitor import NO_REACTION, ChangeMonitor
+from recalibrator.fit.codec import Kept, KeptEach, dump, load
 from recalibrator.fit.data.label_sides import silent_side
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
@@ -39,7 +40,7 @@ from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.publish.evidence import costs, evidence
 from recalibrator.fit.publish.standing import target_standing
 from recalibrator.fit.publish.trial import Trials
-from recalibrator.fit.publish.versions import PINNED, Content, VersionRegistry, content_of, interpret
+from recalibrator.fit.publish.versions import Content, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
 from schemas.basis import is_of_basis
@@ -50,7 +51,6 @@ from schemas.calibration import (
     Z95,
     CalibrationState,
     CalibrationVersion,
-    Hold,
     TargetStanding,
 )
 from schemas.command import Command
@@ -62,7 +62,7 @@ from schemas.status import CommandOutcome, SilentSide, WorkloadStatus
 from schemas.traffic import TrafficSummary, VersionTraffic
 from schemas.trial import CalibrationTrial
 
-_SNAPSHOT_FORMAT = 6
+_SNAPSHOT_FORMAT = 7
 _DEFAULT_MAP = "isotonic"
 
 
@@ -116,6 +116,18 @@ class Recalibrator:
     (True, 'cold_start')
     """
 
+    _labels: Kept[LabelTable]
+    _traffic: Kept[TrafficWindow]
+    _monitor: Kept[ChangeMonitor]
+    _published: Kept[VersionRegistry]
+    _options: KeptEach[Pacer]
+    _trials: Kept[Trials]
+    _counters: Kept[Counters]
+    _now_us: Kept[int]
+    _labels_until_fit: Kept[int]
+    _queries_until_fit: Kept[float]
+    _put_off: Kept[int]
+
     def __init__(self, settings: WorkloadSettings, constants: MethodConstants = DEFAULT) -> None:
         self.settings, self.constants = settings, constants
         self._basis_mark = settings.basis_mark
@@ -128,6 +140,7 @@ class Recalibrator:
         self._map_fitter = map_fitter(settings.calibration_map, constants.map.map_prior_labels)
         budget = settings.target.cost
         self._pacer = None if budget is None else Pacer(budget, constants.budget)
+        self._options = {} if self._pacer is None else {"pacer": self._pacer}
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._trials = Trials()
         self._counters = Counters()
@@ -588,21 +601,10 @@ class Recalibrator:
             "workload": self.settings.name,
             "signal": self.settings.uncertainty,
             "basis": self._basis_mark,
-            "window": self._labels.state(),
-            "traffic": self._traffic.state(),
-            **self._monitor.state(),
-            "published": self._published.state(),
-            "holds": {name: hold.model_dump(mode="json") for name, hold in self._published.holds.items()},
-            "trials": self._trials.state(),
-            "counters": asdict(self._counters),
-            "handoff": self._handoff.state(),
-            "now_us": self._now_us,
-            "labels_until_fit": self._labels_until_fit,
-            "queries_until_fit": self._queries_until_fit,
-            "refits_put_off": self._put_off,
-            **({} if self._pacer is None else {"pacer": self._pacer.state()}),
+            "handoff": dump(self._handoff),
+            "state": dump(self),
         }
-        return json.dumps(state, separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(state, separators=(",", ":")).encode()
 
     @classmethod
     def restore(cls, settings: WorkloadSettings, snapshot: bytes, constants: MethodConstants = DEFAULT) -> Self:
@@ -629,29 +631,17 @@ class Recalibrator:
             raise ValueError(f"snapshot: format is {state.get('format')!r}, this release reads {_SNAPSHOT_FORMAT}")
         if state["workload"] != settings.name:
             raise ValueError(f"snapshot: is of workload {state['workload']!r}, not {settings.name!r}")
-        core = cls(settings, constants)
-        core._published.holds = {name: Hold.model_validate(one) for name, one in state["holds"].items()}
-        is_same_handoff = core._handoff.load(state["handoff"])
+        core, kept = cls(settings, constants), state["state"]
+        is_alike = state["signal"] == settings.uncertainty and is_of_basis(state["basis"], core._basis_mark)
+        goes_on = core._handoff.take_back(state["handoff"])
         core._published.handoff = core._handoff.in_versions
-        is_same_signal = state["signal"] == settings.uncertainty
-        if not (is_same_signal and is_same_handoff and is_of_basis(state["basis"], core._basis_mark)):
-            core._published.take_floor(state["published"])
-            core._published.holds.pop(PINNED, None)
-            core._now_us = state["now_us"]
+        if not (is_alike and goes_on):
+            load(core._published, kept["_published"])
+            core._published.forget()
+            core._now_us = kept["_now_us"]
             return core
-        core._labels.load(state["window"])
-        core._traffic.load(state["traffic"])
-        core._monitor.load(state)
-        core._published.load(state["published"])
+        load(core, kept)
         core._labels.retarget(reference(settings.target, core.current))
-        if core._pacer is not None and "pacer" in state:
-            core._pacer.load(state["pacer"])
-        core._trials.load(state["trials"])
-        core._counters = Counters(**state["counters"])
-        core._now_us = state["now_us"]
-        core._labels_until_fit = state["labels_until_fit"]
-        core._queries_until_fit = state["queries_until_fit"]
-        core._put_off = state["refits_put_off"]
         if core.current is not None and outdated(core.current, settings):
             core._labels_until_fit, core._queries_until_fit = 0, 0.0
         return core

@@ -24,8 +24,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
 
+from recalibrator.fit.codec import Kept
 from recalibrator.fit.method_constants import BudgetConstants
 from schemas.calibration import BudgetStanding
 from schemas.traffic import VersionTraffic
@@ -49,14 +49,26 @@ class Pacer:
     1.45
     """
 
+    _booked_for: Kept[float]
+    _balance: Kept[float]
+    _lag: Kept[float]
+    _lags: Kept[int]
+    _awaited: Kept[int | None]
+    _unseen: Kept[int]
+    _reported: Kept[int]
+    _orders: Kept[deque[tuple[int, float]]]
+    _recent: Kept[deque[tuple[int, float]]]
+    _queries: Kept[int]
+    _cost: Kept[float]
+
     def __init__(self, budget: float, constants: BudgetConstants) -> None:
-        self._budget, self._constants = budget, constants
+        self._budget, self._booked_for, self._constants = budget, budget, constants
         self._balance, self._lag, self._lags = 0.0, 0.0, 0
-        self._awaited: int | None = None
+        self._awaited = None
         self._unseen = 0
         self._reported = 0
-        self._orders: deque[tuple[int, float]] = deque()
-        self._recent: deque[tuple[int, float]] = deque()
+        self._orders = deque()
+        self._recent = deque()
         self._queries, self._cost = 0, 0.0
 
     def on_traffic(self, parts: Iterable[VersionTraffic]) -> None:
@@ -134,25 +146,7 @@ class Pacer:
         realised = self._cost / self._queries if self._queries else None
         return BudgetStanding(allowed=self.allowed, realised=realised, queries=self._queries)
 
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON values, exact."""
-        return {
-            "budget": self._budget,
-            "balance": self._balance,
-            "recent": [list(one) for one in self._recent],
-            "lag": [self._lag, self._awaited, self._unseen],
-            "lags": self._lags,
-            "reported": self._reported,
-            "orders": [list(one) for one in self._orders],
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back; of another budget nothing is carried over but what queries have cost."""
-        self._reported, self._lags = state["reported"], state["lags"]
-        if state["budget"] == self._budget:
-            self._balance = state["balance"]
-            self._orders = deque((since, correction) for since, correction in state["orders"])
-        self._lag, self._awaited, self._unseen = state["lag"]
-        self._recent = deque((queries, cost) for queries, cost in state["recent"])
-        self._queries = sum(queries for queries, _ in self._recent)
-        self._cost = sum(cost for _, cost in self._recent)
+    def restored(self) -> None:
+        """Carry nothing over from another budget but what queries have cost."""
+        if self._booked_for != self._budget:
+            self._booked_for, self._balance, self._orders = self._budget, 0.0, deque()

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Kept, load
 from recalibrator.fit.data.label_table import Change
 from schemas.calibration import Interval
 from schemas.event import MAX_INTEGER
@@ -59,14 +61,28 @@ class HandoffWatch:
         What labels that count are marked with; None while nothing is handed over.
     """
 
+    _configured: Kept[str | None]
+    _is_off: Kept[bool]
+    _pairs: Kept[dict[str, _Pair]]
+    _sums: Kept[Floats]
+    _squares: Kept[Floats]
+    _differing: Kept[int]
+    _loss: Kept[Interval | None]
+    _guarded: Kept[int]
+    _agreeing: Kept[int]
+    _calls: Kept[float]
+    _handed_over: Kept[float]
+    _asked_again: Kept[float]
+
     def __init__(self, settings: HandoffSettings | None) -> None:
         self._settings = settings
+        self._configured = None if settings is None else handoff_name(settings.handoff)
         self._switch(is_off=False)
-        self._pairs: dict[str, _Pair] = {}
+        self._pairs = {}
         self._sums = np.zeros(4)
         self._squares = np.zeros((4, 4))
         self._differing = 0
-        self._loss: Interval | None = None
+        self._loss = None
         self._guarded = self._agreeing = 0
         self._calls = self._handed_over = self._asked_again = 0.0
 
@@ -173,40 +189,16 @@ class HandoffWatch:
             f"{loss.upper:.3f}) on escalated queries."
         )
 
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return {
-            "name": None if self._settings is None else handoff_name(self._settings.handoff),
-            "is_off": self._is_off,
-            "pairs": [[query_id, *pair] for query_id, pair in self._pairs.items()],
-            "guarded": [self._guarded, self._agreeing],
-            "recent": [self._calls, self._handed_over, self._asked_again],
-        }
+    def take_back(self, former: dict[str, Any]) -> bool:
+        """Take a dumped state back if it is of this handoff; returns whether labels that counted then count now."""
+        if former["_configured"] == self._configured:
+            load(self, former)
+            return True
+        return self.name is None and bool(former["_is_off"])
 
-    def load(self, state: dict[str, Any] | None) -> bool:
-        """Take a former :meth:`state` back, if it is of this handoff.
-
-        Parameters
-        ----------
-        state : dict or None
-            None in the snapshots of former releases, under which nothing was handed over.
-
-        Returns
-        -------
-        bool
-            Whether labels that counted then count now.
-        """
-        former = {"name": None, "is_off": False} if state is None else state
-        counted = None if former["is_off"] else former["name"]
-        if state is not None and self._settings is not None and former["name"] == handoff_name(self._settings.handoff):
-            self._switch(is_off=state["is_off"])
-            for query_id, *pair in state["pairs"]:
-                self._pairs[query_id] = tuple(pair)
-                self._count(self._pairs[query_id], 1)
-            self._loss = self._estimated_loss()
-            self._guarded, self._agreeing = state["guarded"]
-            self._calls, self._handed_over, self._asked_again = state["recent"]
-        return bool(counted == self.name)
+    def restored(self) -> None:
+        """Compute what follows from the state."""
+        self._switch(is_off=self._is_off)
 
 
 def _pair(example: LabelledExample) -> _Pair | None:

@@ -6,12 +6,13 @@ kept from the scores of the versions in force.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.publish.evidence import micro_f1_interval
@@ -58,12 +59,19 @@ class _Tally:
 class Trials:
     """The trial under way, or the latest, of one workload; of one that goes on, what is compared is counted anew."""
 
+    _trial: Kept[CalibrationTrial | None]
+    _ended_us: Kept[int | None]
+    _ended_by: Kept[str | None]
+    _tally: Kept[_Tally]
+    _labels: Kept[dict[str, _Label]]
+    _numbers: Kept[list[int]]
+
     def __init__(self, running: CalibrationTrial | None = None) -> None:
         self._trial = running
-        self._ended_us: int | None = None
-        self._ended_by: str | None = None
+        self._ended_us = None
+        self._ended_by = None
         self._tally = _Tally()
-        self._labels: dict[str, _Label] = {}
+        self._labels = {}
         self._numbers = [] if running is None else [running.version.version]
 
     @property
@@ -216,26 +224,6 @@ class Trials:
             micro_f1=micro_f1,
             error_rate=error_rate,
         )
-
-    def state(self) -> dict[str, Any]:
-        """Return all as JSON values."""
-        return {
-            "trial": None if self._trial is None else self._trial.model_dump(mode="json"),
-            "ended_us": self._ended_us,
-            "ended_by": self._ended_by,
-            "tally": astuple(self._tally),
-            "labels": [[query_id, *label] for query_id, label in self._labels.items()],
-            "numbers": self._numbers,
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back."""
-        trial = state["trial"]
-        self._trial = None if trial is None else CalibrationTrial.model_validate(trial)
-        self._ended_us, self._ended_by = state["ended_us"], state["ended_by"]
-        self._tally = _Tally(*state["tally"])
-        self._labels = {query_id: _Label(*label) for query_id, *label in state["labels"]}
-        self._numbers = list(state["numbers"])
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -8,14 +8,14 @@ workload a shadow may run, as it acts on nothing, but no canary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
+from recalibrator.fit.codec import Kept
 from schemas.basis import Basis
 from schemas.calibration import (
     ESCALATE_ALL,
-    HIGHEST_VERSION,
     Atom,
     CalibrationMap,
     CalibrationState,
@@ -52,17 +52,23 @@ class VersionRegistry:
         Versions whose content stays known.
     """
 
+    _versions: Kept[dict[int, CalibrationVersion]]
+    floor: Kept[int]
+    current: Kept[CalibrationVersion | None]
+    inherited: Kept[int | None]
+    holds: Kept[Holds]
+
     def __init__(self, settings: WorkloadSettings, kept: int) -> None:
         self._settings = settings
         self._kept = kept
-        self._versions: dict[int, CalibrationVersion] = {}
+        self._versions = {}
         self.floor = 0
-        self.current: CalibrationVersion | None = None
+        self.current = None
         self.handoff: Handoff | None = None
         """What new versions hand over; None where none is configured."""
-        self.holds: Holds = {}
+        self.holds = {}
         """What keeps new fits from being published."""
-        self.inherited: int | None = None
+        self.inherited = None
         """The version in force, where nothing is known of what led to it."""
 
     @property
@@ -145,29 +151,10 @@ class VersionRegistry:
         if not may_decide:
             self.holds.pop(PINNED, None)
 
-    def state(self) -> dict[str, Any]:
-        """Return all as JSON values."""
-        return {
-            "floor": self.floor,
-            "inherited": self.inherited,
-            "current": None if self.current is None else self.current.version,
-            "versions": [version.model_dump(mode="json") for version in self._versions.values()],
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back."""
-        self._versions = {one["version"]: CalibrationVersion.model_validate(one) for one in state["versions"]}
-        self.current = None if state["current"] is None else self._versions[state["current"]]
-        self.inherited = state["inherited"]
-        self.take_floor(state)
-
-    def take_floor(self, state: dict[str, Any]) -> None:
-        """Take the floor of a former :meth:`state`, where its numbers leave room for the next version."""
-        floor = state["floor"]
-        # Earlier releases followed any number on the topic, up to one after which there is none.
-        if floor > HIGHEST_VERSION:
-            floor = max((one["version"] for one in state["versions"] if one["version"] <= HIGHEST_VERSION), default=0)
-        self.floor = floor
+    def forget(self) -> None:
+        """Know no version, only the number that the next one must exceed, and who has paused."""
+        self._versions, self.current, self.inherited = {}, None, None
+        self.holds.pop(PINNED, None)
 
 
 def given_threshold(command: Command, fitted: CalibrationMap) -> float:

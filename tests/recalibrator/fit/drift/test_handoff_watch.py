@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recalibrator.fit.codec import dump
 from recalibrator.fit.drift.handoff_watch import KEPT_LABELS, LEAST_DIFFERING, HandoffWatch
 from schemas import LabelledExample, OutcomeCounts, VersionTraffic
 from schemas.settings import HandoffSettings
@@ -153,7 +154,7 @@ def test_a_restored_watch_goes_on_where_it_was() -> None:
     found.on_traffic((traffic(),))
     found.end()
     again = watch(0.001)
-    assert again.load(json.loads(json.dumps(found.state())))
+    assert again.take_back(json.loads(json.dumps(dump(found))))
     assert again.status() == found.status()
     assert again.in_versions == found.in_versions
     assert again.name is None
@@ -177,17 +178,12 @@ def test_labels_count_on_only_if_as_much_is_handed_over(was_on: bool, was_ended:
     )
     if was_ended:
         former.end()
-    assert now.load(former.state()) is same
+    assert now.take_back(dump(former)) is same
 
 
 def test_another_margin_begins_switched_on() -> None:
     former = watch()
     former.end()
     now = HandoffWatch(HandoffSettings(margin=0.95))
-    assert not now.load(former.state())
+    assert not now.take_back(dump(former))
     assert now.name == "field@0.95"
-
-
-def test_a_snapshot_of_a_former_release_handed_nothing_over() -> None:
-    assert HandoffWatch(None).load(None)
-    assert not watch().load(None)
