@@ -7,7 +7,6 @@ it. The same events in the same order give byte-identical versions.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from math import inf
 from typing import Any, Self
 
@@ -22,36 +21,31 @@ from recalibrator.fit.data.label_sides import silent_side
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
 from recalibrator.fit.data.traffic_window import PAIRS, TrafficWindow
-from recalibrator.fit.decide.atoms import Drawn, choose_drawn
+from recalibrator.fit.decide.evaluate import DrawnAtom, FieldTargets, Part, Threshold, View, evaluate
 from recalibrator.fit.decide.pacer import Pacer
-from recalibrator.fit.decide.promise import Affordable, choose_for, reference
+from recalibrator.fit.decide.promise import reference
 from recalibrator.fit.decide.publish_policy import (
     Candidate,
-    FieldWeights,
     exploration_probability,
     reason_to_publish,
 )
-from recalibrator.fit.decide.threshold import Choice, Policies, safety_of_few, weigh
-from recalibrator.fit.drift.handoff_watch import HandoffWatch
+from recalibrator.fit.decide.threshold import weigh
 from recalibrator.fit.estimate.calibration_map import map_fitter
-from recalibrator.fit.estimate.estimate import Circumstances, Estimate, degraded, estimate_outcomes
+from recalibrator.fit.estimate.estimate import Estimate, degraded
 from recalibrator.fit.label_quality.state_machine import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
-from recalibrator.fit.publish.evidence import costs, evidence
-from recalibrator.fit.publish.standing import target_standing
+from recalibrator.fit.publish.evidence import costs, evidence, target_standing
+from recalibrator.fit.publish.handoff_watch import HandoffWatch
 from recalibrator.fit.publish.trial import Trials
 from recalibrator.fit.publish.versions import Content, VersionRegistry, content_of, interpret
 from recalibrator.fit.status import Counters, WorkloadFacts, workload_status
 from recalibrator.grid import Grid
 from schemas.basis import is_of_basis
 from schemas.calibration import (
-    FIELD_PREFIX,
     HIGHEST_VERSION,
-    QUALITY,
     Z95,
     CalibrationState,
     CalibrationVersion,
-    TargetStanding,
 )
 from schemas.command import Command
 from schemas.event import to_us
@@ -120,8 +114,7 @@ class Recalibrator:
     _traffic: Kept[TrafficWindow]
     _monitor: Kept[ChangeMonitor]
     _published: Kept[VersionRegistry]
-    _options: KeptEach[Pacer]
-    _trials: Kept[Trials]
+    _parts: KeptEach[Part]
     _counters: Kept[Counters]
     _now_us: Kept[int]
     _labels_until_fit: Kept[int]
@@ -133,20 +126,27 @@ class Recalibrator:
         self._basis_mark = settings.basis_mark
         self._grid, window = Grid(constants.grid), constants.window
         self._traffic = TrafficWindow(self._grid, window.window_queries)
-        self._handoff = HandoffWatch(settings.handoff)
         self._published = VersionRegistry(settings, window.kept_versions)
+        self._handoff, self._trials = HandoffWatch(settings.handoff), Trials()
         self._published.handoff = self._handoff.in_versions
+        self._parts = self._made_parts()
         self._learn_anew()
         self._map_fitter = map_fitter(settings.calibration_map, constants.map.map_prior_labels)
-        budget = settings.target.cost
-        self._pacer = None if budget is None else Pacer(budget, constants.budget)
-        self._options = {} if self._pacer is None else {"pacer": self._pacer}
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
-        self._trials = Trials()
         self._counters = Counters()
         self._now_us = 0
         self._queries_until_fit = self._queries_between_fits
         self._put_off = 0
+
+    def _made_parts(self) -> dict[str, Part]:
+        """Return what this workload has, in the order in which it adds to a candidate."""
+        target = self.settings.target
+        parts: dict[str, Part] = {"trial": self._trials, "handoff": self._handoff}
+        if target.fields:
+            parts["fields"] = FieldTargets()
+        if target.cost is not None:
+            parts["budget"] = Pacer(target.cost, self.constants.budget)
+        return parts | {"threshold": Threshold(), "atom": DrawnAtom()}
 
     def _learn_anew(self) -> None:
         """Know no label, and nothing that was concluded from any."""
@@ -165,7 +165,7 @@ class Recalibrator:
     @property
     def _queries_between_fits(self) -> float:
         most, pace = self.constants.refit.refit_queries, self.constants.budget.pace_queries
-        return float(most if self._pacer is None else min(most, pace))
+        return float(most if self.settings.target.cost is None else min(most, pace))
 
     @property
     def current(self) -> CalibrationVersion | None:
@@ -233,7 +233,7 @@ class Recalibrator:
         may_decide = misfit(version, wanted) is None
         may_try = may_decide and trial is not None and misfit(trial.version, wanted) is None
         self._published.inherit(version, may_decide=may_decide)
-        self._trials = Trials(trial if may_try else None)
+        self._trials = self._parts["trial"] = Trials(trial if may_try else None)
         if may_decide and version.handoff is not None and not version.handoff.active:
             self._handoff.end()
             self._published.handoff = self._handoff.in_versions
@@ -242,25 +242,29 @@ class Recalibrator:
     def _observe_label(self, example: LabelledExample) -> CalibrationVersion | None:
         routed_us = to_us(example.routed_at)
         self._now_us = max(self._now_us, routed_us)
-        example = self._trials.take_label(example)
+        if self._trials.hides(example):
+            example = example.model_copy(update={"error_probability": None})
         change = self._labels.offer(example)
         self._counters.count(change, example.label_requested)
+        for part in self._parts.values():
+            part.take(example, change)
         if change in ("duplicate", "too_late") or not example.label_requested:
             return None
         standing = self._labels.standing(example.query_id)
         self._labels_until_fit -= standing.counts or change == "withdrawn"
         reaction = NO_REACTION
         if change == "added":
+            former = self._published.find(example.calibration_version)
             reaction = self._monitor.on_label(
                 example,
                 standing,
                 routed_us,
                 self._now_us,
                 may_ask=self._may_ask,
-                map_labels=self._map_labels(example.calibration_version),
+                # Infinite where it is not known, or does not say so.
+                map_labels=inf if former is None else former.evidence.effective_labels or inf,
             )
         judged = self._monitor.compare_labelers(self._now_us)
-        self._handoff.on_label(example, change)
         if self._handoff.costs_too_much and self._may_ask and self._monitor.label_quality.is_trusting:
             return self._end_handoff()
         news: str | None = reaction.news or ("labelers_judged" if judged else None)
@@ -268,19 +272,12 @@ class Recalibrator:
             return self._refit(drifted=reaction.refit_now, news=news)
         return self._refit_in_turn() if self._labels_until_fit <= 0 else None
 
-    def _map_labels(self, version: int | None) -> float:
-        """Return the effective labels behind a version's map; infinite where it is not known, or does not say so."""
-        former = None if version is None else self._published.find(version)
-        return inf if former is None else former.evidence.effective_labels or inf
-
     def _observe_traffic(self, summary: TrafficSummary) -> CalibrationVersion | None:
-        self._trials.take_traffic(summary)
-        self._handoff.on_traffic(summary.versions)
-        if self._pacer is not None:
-            self._pacer.on_traffic(summary.versions)
+        for part in self._parts.values():
+            part.take(summary, None)
         batch = self._traffic.add(summary)
         self._now_us = max(self._now_us, batch.last_us)
-        self._counters.on_traffic(batch.sums["labels_requested"])
+        self._counters.requested_since_label += batch.sums["labels_requested"]
         self._queries_until_fit -= batch.sums["queries"]
         audits = self._published.audit_probabilities() if self._monitor.label_quality.audit is not None else {}
         if self._monitor.on_traffic(summary, batch, audits, self._now_us, may_ask=self._may_ask):
@@ -305,62 +302,29 @@ class Recalibrator:
 
     def evaluate(self) -> Candidate:
         """Estimate and weigh everything as it stands, without deciding anything."""
-        current, publish = self.current, self.constants.publish
+        return evaluate(self._view(), self._parts)
+
+    def _view(self) -> View:
+        current = self.current
         circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
         if self._silent_side is not None:
             # What no label shows may be as far off as after a new mix, and explored queries may be looked at.
             circumstances = circumstances._replace(is_quiet=False, is_new_mix=True)
-        most = self.settings.sampling.exploration_probability
-        exploration = exploration_probability(most, publish, is_quiet=circumstances.is_quiet)
-        estimate = estimate_outcomes(
-            self._labels, self._traffic, self._map_fitter, circumstances, self.constants.estimate
+        return View(
+            self.settings,
+            self.constants,
+            self._labels,
+            self._traffic,
+            self._map_fitter,
+            circumstances,
+            current,
+            costs(self.settings, self._traffic),
         )
-        policies = weigh(estimate, self._grid.edges, self._labels.target, exploration)
-        fields = self._weigh_fields(circumstances, exploration)
-        promised = {QUALITY: policies} | {FIELD_PREFIX + name: one.policies for name, one in fields.items()}
-        safety = safety_of_few(self.settings.target.safety, self._labels.counting)
-        target = self.settings.target.model_copy(update={"safety": safety})
-        choice = choose_for(target, promised, self._affordable(), exploration, publish.gain_least)
-        drawn = Drawn(policies, self._spare_failing(choice, policies), None)
-        if target.is_plain:
-            held = current if self._traffic.small_failures.is_out or self._traffic.large_failures.is_out else None
-            drawn = choose_drawn(estimate, self._grid.edges, exploration, safety, drawn, held)
-        return Candidate(estimate, exploration, drawn.policies, drawn.choice, safety, fields, drawn.atom)
 
     @property
     def _silent_side(self) -> SilentSide | None:
         threshold = None if self.current is None else self.current.uncertainty_threshold
         return silent_side(self._labels, self._traffic, self.settings.sampling, threshold)
-
-    def _weigh_fields(self, circumstances: Circumstances, exploration: float) -> dict[str, FieldWeights]:
-        """Weigh all thresholds for each field with a target of its own, as for all fields together."""
-        found = {}
-        for name, target in self.settings.target.fields.items():
-            labels = self._labels.of_field(name, target)
-            known = estimate_outcomes(labels, self._traffic, self._map_fitter, circumstances, self.constants.estimate)
-            found[name] = FieldWeights(weigh(known, self._grid.edges, target, exploration), known.support)
-        return found
-
-    def _affordable(self) -> Affordable | None:
-        """Return what share of queries the large model may answer within the budget; None where it is not known."""
-        budget, model_costs = self.settings.target.cost, costs(self.settings, self._traffic)
-        if budget is None or self._pacer is None or model_costs is None:
-            return None
-        now, ever = ((cost - model_costs.small) / model_costs.large for cost in (self._pacer.allowed, budget))
-        return Affordable(now, ever)
-
-    def _spare_failing(self, choice: Choice, policies: Policies) -> Choice:
-        """Return the choice, or the threshold in force where the choice would send a failing server more work.
-
-        While the large model fails, no version asks for more of its calls; while the small one is out, what is known
-        of the mix of queries stands still, and so does the threshold.
-        """
-        if self.current is None:
-            return choice
-        in_force = policies.index(self.current.uncertainty_threshold)
-        if self._traffic.small_failures.is_out:
-            return replace(choice, index=in_force)
-        return replace(choice, index=max(choice.index, in_force)) if self._traffic.large_failures.is_out else choice
 
     def _refit_in_turn(self) -> CalibrationVersion | None:
         """Refit as labels or queries are due, or leave it out where nothing moves and few were left out before."""
@@ -376,7 +340,7 @@ class Recalibrator:
 
     def _may_wait(self, current: CalibrationVersion) -> bool:
         """Whether the version in force is as good as settled, and what is known says that nothing moves."""
-        if current.state != "active" or self._pacer is not None or self._audit_changed:
+        if current.state != "active" or self.settings.target.cost is not None or self._audit_changed:
             return False
         if self._labels.counting < self.constants.refit.calm_labels or outdated(current, self.settings):
             return False
@@ -493,7 +457,7 @@ class Recalibrator:
         drift = self._monitor.drift.worst
         found = evidence(trigger, candidate, scores, model_costs, drift)
         found = found.model_copy(update={"details": {**found.details, **self._more()}})
-        standing = self._standing(candidate, candidate.choice.index, candidate.safety)
+        standing = target_standing(self.settings.target, candidate, candidate.choice.index, candidate.safety)
         if standing is not None:
             found = found.model_copy(update={"standing": standing})
         threshold = float(candidate.policies.thresholds[candidate.choice.index])
@@ -501,13 +465,9 @@ class Recalibrator:
         content = Content(candidate.estimate.map, threshold, state, found, candidate.atom)
         version = self._published.publish(self._now_us, content, model_costs, candidate.exploration, audit=self._audit)
         self._labels.retarget(reference(self.settings.target, version))
-        if self._pacer is not None:
-            self._pacer.on_published(version.version)
+        for part in self._parts.values():
+            part.published(version.version)
         return version
-
-    def _standing(self, candidate: Candidate, index: int, errors: float) -> TargetStanding | None:
-        budget = None if self._pacer is None else self._pacer.standing
-        return target_standing(self.settings.target, candidate, index, errors, budget)
 
     def _more(self) -> dict[str, JsonValue]:
         """Return what was served so far, and what there is of another map and of suspected labels."""
@@ -569,30 +529,27 @@ class Recalibrator:
 
     def status(self) -> WorkloadStatus:
         """Return how the workload keeps its promise, as of the events seen; costs about a refit, changes nothing."""
-        support = served = standing = None
-        if len(self._labels):
-            candidate = self.evaluate()
-            support, served = candidate.estimate.support, candidate.policies
-            in_force = 0 if self.current is None else served.index(self.current.uncertainty_threshold)
-            standing = self._standing(candidate, in_force, Z95)
-            failing, atom = self._traffic.large_failures.recent, None if self.current is None else self.current.atom
-            if failing > 0.0 or atom != candidate.atom:
-                estimate = degraded(candidate.estimate, failing) if failing > 0.0 else candidate.estimate
-                served = weigh(estimate, self._grid.edges, self._labels.target, candidate.exploration, atom)
         facts = WorkloadFacts(
-            self.settings,
-            self.constants,
-            self.current,
-            self._published.holds,
+            view := self._view(),
+            self._parts,
+            self._published,
+            self._monitor,
             self._counters,
-            self._trials,
-            self._handoff,
             self._now_us,
-            self._published.inherited,
             self._silent_side,
-            standing,
+            self._handoff.sentence(),
         )
-        return workload_status(facts, support, served, self._labels, self._traffic, self._monitor)
+        if not len(self._labels):
+            return workload_status(facts)
+        candidate, current = evaluate(view, self._parts), self.current
+        in_force = 0 if current is None else candidate.policies.index(current.uncertainty_threshold)
+        standing = target_standing(self.settings.target, candidate, in_force, Z95)
+        failing, atom = self._traffic.large_failures.recent, None if current is None else current.atom
+        served, estimate = candidate.policies, candidate.estimate
+        if failing > 0.0 or atom != candidate.atom:
+            estimate = degraded(estimate, failing) if failing > 0.0 else estimate
+            served = weigh(estimate, self._grid.edges, self._labels.target, candidate.exploration, atom)
+        return workload_status(facts._replace(support=candidate.estimate.support, policies=served, standing=standing))
 
     def snapshot(self) -> bytes:
         """Return everything as JSON; :meth:`restore` continues from it exactly."""
@@ -601,7 +558,6 @@ class Recalibrator:
             "workload": self.settings.name,
             "signal": self.settings.uncertainty,
             "basis": self._basis_mark,
-            "handoff": dump(self._handoff),
             "state": dump(self),
         }
         return json.dumps(state, separators=(",", ":")).encode()
@@ -633,7 +589,7 @@ class Recalibrator:
             raise ValueError(f"snapshot: is of workload {state['workload']!r}, not {settings.name!r}")
         core, kept = cls(settings, constants), state["state"]
         is_alike = state["signal"] == settings.uncertainty and is_of_basis(state["basis"], core._basis_mark)
-        goes_on = core._handoff.take_back(state["handoff"])
+        goes_on = core._handoff.take_back(kept["_parts"].pop("handoff"))
         core._published.handoff = core._handoff.in_versions
         if not (is_alike and goes_on):
             load(core._published, kept["_published"])

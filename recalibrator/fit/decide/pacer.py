@@ -24,16 +24,22 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 
 from recalibrator.fit.codec import Kept
+from recalibrator.fit.data.label_table import Change
+from recalibrator.fit.decide.evaluate import Part, View
+from recalibrator.fit.decide.promise import Affordable
+from recalibrator.fit.decide.publish_policy import Candidate
 from recalibrator.fit.method_constants import BudgetConstants
 from schemas.calibration import BudgetStanding
-from schemas.traffic import VersionTraffic
+from schemas.labelled import LabelledExample
+from schemas.traffic import TrafficSummary, VersionTraffic
 
 _LAGS_AVERAGED = 4
 
 
-class Pacer:
+class Pacer(Part):
     """The account of one workload's budget.
 
     Parameters
@@ -71,6 +77,18 @@ class Pacer:
         self._recent = deque()
         self._queries, self._cost = 0, 0.0
 
+    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:  # noqa: ARG002
+        """Book what the queries of a summary have cost."""
+        if isinstance(event, TrafficSummary):
+            self.on_traffic(event.versions)
+
+    def contribute(self, candidate: Candidate, view: View) -> Candidate:
+        """Add what share of queries the large model may answer within the budget, where costs are known."""
+        if view.costs is None:
+            return replace(candidate, budget=self.standing)
+        now, ever = ((cost - view.costs.small) / view.costs.large for cost in (self.allowed, self._budget))
+        return replace(candidate, affordable=Affordable(now, ever), budget=self.standing)
+
     def on_traffic(self, parts: Iterable[VersionTraffic]) -> None:
         """Book what queries have cost; those of a cold start, which no version decided, are outside the budget."""
         decided = [part for part in parts if part.calibration_version is not None]
@@ -88,7 +106,7 @@ class Pacer:
         while self._queries - self._recent[0][0] >= window:
             self._drop()
 
-    def on_published(self, version: int) -> None:
+    def published(self, version: int) -> None:
         """Note that a version was published for what is allowed now.
 
         How many queries pass until it shows is what a correction takes.

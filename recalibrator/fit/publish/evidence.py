@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalibrator.fit.data.traffic_window import TrafficWindow
+from recalibrator.fit.decide.promise import large_rate
 from recalibrator.fit.decide.publish_policy import Candidate
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.estimate.estimate import Support
-from schemas.calibration import Z95, Evidence, Interval
+from schemas.calibration import Z95, Evidence, Interval, Target, TargetStanding
 from schemas.costs import ModelCosts, expected_cost
 from schemas.event import from_us
 from schemas.settings import WorkloadSettings
@@ -45,6 +46,30 @@ def micro_f1_interval(policies: Policies, index: int, errors: float) -> Interval
         estimate=float(policies.micro_f1[index]),
         lower=policies.bound(index, -errors),
         upper=policies.bound(index, errors),
+    )
+
+
+def target_standing(target: Target, candidate: Candidate, index: int, errors: float) -> TargetStanding | None:
+    """Return how one policy stands to the target; None where that is a micro-F1 alone.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        By whose choice it is known what binds.
+    index : int
+        Of the policy: the one chosen, or the one in force.
+    errors : float
+        Half the width of the fields' intervals, in standard errors.
+    """
+    if target.is_plain:
+        return None
+    wanted = candidate.choice.wanted
+    rates = large_rate(candidate.policies, candidate.exploration)
+    return TargetStanding(
+        binds=candidate.choice.binds,
+        wanted_escalation=None if wanted is None else min(1.0, float(rates[wanted])),
+        fields={name: micro_f1_interval(one.policies, index, errors) for name, one in candidate.fields.items()},
+        budget=candidate.budget,
     )
 
 

@@ -81,9 +81,9 @@ class VersionRegistry:
         """What the answers behind these versions rest on, where models are named."""
         return self._settings.basis
 
-    def find(self, version: int) -> CalibrationVersion | None:
+    def find(self, version: int | None) -> CalibrationVersion | None:
         """Return a former version, or None when it is not or no longer known."""
-        return self._versions.get(version)
+        return None if version is None else self._versions.get(version)
 
     def audit_probabilities(self) -> dict[int, float]:
         """Return by number which share of the pairs that were counted the versions known have audited, if any."""

@@ -15,6 +15,8 @@ import numpy as np
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.codec import Kept, load
 from recalibrator.fit.data.label_table import Change
+from recalibrator.fit.decide.evaluate import Part, View
+from recalibrator.fit.decide.threshold import Policies
 from schemas.calibration import Interval
 from schemas.event import MAX_INTEGER
 from schemas.handoff import Handoff, handoff_name
@@ -22,7 +24,7 @@ from schemas.labelled import LabelledExample
 from schemas.routed import DecisionReason
 from schemas.settings import HandoffSettings
 from schemas.status import HandoffStatus
-from schemas.traffic import VersionTraffic
+from schemas.traffic import TrafficSummary, VersionTraffic
 
 LEAST_DIFFERING = 10
 """Labelled queries with different answers, below which a normal approximation says nothing."""
@@ -45,7 +47,7 @@ _Pair = tuple[int, int, int, int]
 """2·TP and size of the answer that the large model gave alone, and of that with handoff."""
 
 
-class HandoffWatch:
+class HandoffWatch(Part):
     """The handoff of one workload, and what is known of it.
 
     Parameters
@@ -94,15 +96,21 @@ class HandoffWatch:
         # Every event is compared with it.
         self.name = handoff_name(self.in_versions)
 
-    def on_label(self, example: LabelledExample, change: Change) -> None:
-        """Take one label in that was made under this handoff, by what became of it in the label table."""
-        if self.name is None or change not in ("added", "corrected", "withdrawn"):
+    def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:
+        """Take a label in that was made under this handoff, or the counts of one summary."""
+        if self.name is None:
             return
+        if isinstance(event, TrafficSummary):
+            self.on_traffic(event.versions)
+        elif event.label_requested and change in ("added", "corrected", "withdrawn"):
+            self._take_label(event, is_withdrawn=change == "withdrawn")
+
+    def _take_label(self, example: LabelledExample, *, is_withdrawn: bool) -> None:
         before = self._pairs.get(example.query_id)
         if before is not None:
             self._count(before, -1)
             del self._pairs[example.query_id]
-        pair = None if change == "withdrawn" else _pair(example)
+        pair = None if is_withdrawn else _pair(example)
         if pair is not None:
             self._pairs[example.query_id] = pair
             self._count(pair, 1)
@@ -120,7 +128,7 @@ class HandoffWatch:
     def on_traffic(self, parts: tuple[VersionTraffic, ...]) -> None:
         """Take one summary's counts in."""
         for part in parts:
-            if self.name is None or part.handoff != self.name or not part.large_calls:
+            if part.handoff != self.name or not part.large_calls:
                 continue
             kept = 0.5 ** (part.large_calls / _RECENT_CALLS)
             self._calls = kept * self._calls + part.large_calls
@@ -164,11 +172,11 @@ class HandoffWatch:
         """Hand nothing over from now on."""
         self._switch(is_off=True)
 
-    def status(self) -> HandoffStatus | None:
-        """Return what is known of it, for people; None where nothing is ever handed over."""
+    def status(self, view: View, policies: Policies | None) -> dict[str, Any]:  # noqa: ARG002
+        """Return what is known of it, for people; nothing where nothing is ever handed over."""
         if self._settings is None:
-            return None
-        return HandoffStatus(
+            return {}
+        found = HandoffStatus(
             name=handoff_name(self._settings.handoff) or "",
             active=not self._is_off,
             handed_over_share=min(1.0, self._handed_over / self._calls) if self._calls else None,
@@ -178,6 +186,7 @@ class HandoffWatch:
             labels=len(self._pairs),
             micro_f1_loss=self.loss,
         )
+        return {"handoff": found}
 
     def sentence(self) -> str:
         """Say that it is off, where it is, and what it cost."""
