@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from math import inf
+from operator import is_
 from typing import Any, Self
 
 import numpy as np
@@ -60,26 +61,17 @@ _SNAPSHOT_FORMAT = 7
 _DEFAULT_MAP = "isotonic"
 
 
-def _alike(summary: TrafficSummary, signal: str, mark: str | None) -> TrafficSummary | None:
+def _alike(summary: TrafficSummary, signal: str, mark: str | None, handoff: str | None) -> TrafficSummary | None:
     """Return what a summary says about u as one signal measures it, of answers that rest on what is configured.
 
-    None where it says nothing of the kind.
+    The small model answers alike under all handoffs, so that u counts; what the large one answers under another does
+    not. None where nothing is left.
     """
-    parts = tuple(part for part in summary.versions if part.signal == signal and is_of_basis(part.basis, mark))
-    if len(parts) == len(summary.versions):
+    known = (part for part in summary.versions if part.signal == signal and is_of_basis(part.basis, mark))
+    parts = tuple(part if part.handoff == handoff else _without_pairs(part) for part in known)
+    if len(parts) == len(summary.versions) and all(map(is_, parts, summary.versions)):
         return summary
     return summary.model_copy(update={"versions": parts}) if parts else None
-
-
-def _under_handoff(summary: TrafficSummary, handoff: str | None) -> TrafficSummary:
-    """Return what a summary says while this is handed over.
-
-    The small model answers alike under all handoffs, so that u counts; what the large one answers does not.
-    """
-    if all(part.handoff == handoff for part in summary.versions):
-        return summary
-    parts = (part if part.handoff == handoff else _without_pairs(part) for part in summary.versions)
-    return summary.model_copy(update={"versions": tuple(parts)})
 
 
 def _without_pairs(part: VersionTraffic) -> VersionTraffic:
@@ -126,9 +118,8 @@ class Recalibrator:
         self._basis_mark = settings.basis_mark
         self._grid, window = Grid(constants.grid), constants.window
         self._traffic = TrafficWindow(self._grid, window.window_queries)
-        self._published = VersionRegistry(settings, window.kept_versions)
         self._handoff, self._trials = HandoffWatch(settings.handoff), Trials()
-        self._published.handoff = self._handoff.in_versions
+        self._published = VersionRegistry(settings, window.kept_versions, self._handoff)
         self._parts = self._made_parts()
         self._learn_anew()
         self._map_fitter = map_fitter(settings.calibration_map, constants.map.map_prior_labels)
@@ -201,8 +192,8 @@ class Recalibrator:
             return self._observe_label(event) if self._is_alike(event) else None
         if isinstance(event, Command):
             return self._apply_command(event)
-        alike = _alike(event, self.settings.uncertainty, self._basis_mark)
-        return None if alike is None else self._observe_traffic(_under_handoff(alike, self._handoff.name))
+        alike = _alike(event, self.settings.uncertainty, self._basis_mark, self._handoff.name)
+        return None if alike is None else self._observe_traffic(alike)
 
     def _is_alike(self, example: LabelledExample) -> bool:
         """Whether u was measured, and both answers made, as they are now; counts a label of which that is not true."""
@@ -236,7 +227,6 @@ class Recalibrator:
         self._trials = self._parts["trial"] = Trials(trial if may_try else None)
         if may_decide and version.handoff is not None and not version.handoff.active:
             self._handoff.end()
-            self._published.handoff = self._handoff.in_versions
         self._labels.retarget(reference(self.settings.target, self.current))
 
     def _observe_label(self, example: LabelledExample) -> CalibrationVersion | None:
@@ -385,20 +375,22 @@ class Recalibrator:
         No label says how well it does so, hence what was learned is forgotten. Alone it is better, so that what was
         enough is enough.
         """
-        current = self.current
-        assert current is not None
         self._handoff.end()
-        self._published.handoff = self._handoff.in_versions
         self._trials.end("handoff_off", self._now_us)
         loss = self._handoff.loss
-        details = {"handoff_loss": None if loss is None else loss.model_dump()}
-        proof = current.evidence.model_copy(
-            update={"trigger": "handoff_off", "details": {**current.evidence.details, **details}}
-        )
         self._learn_anew()
         self._traffic.forget_pairs()
+        return self._carry_on("handoff_off", handoff_loss=None if loss is None else loss.model_dump())
+
+    def _carry_on(self, trigger: str, *, audit: float = 0.0, **details: JsonValue) -> CalibrationVersion:
+        """Publish what is in force again, for what follows from no fit."""
+        current = self.current
+        assert current is not None
+        update = {"trigger": trigger, "details": current.evidence.details | details}
+        proof = current.evidence.model_copy(update=update)
         content = Content(current.map, current.uncertainty_threshold, current.state, proof, current.atom)
-        return self._published.publish(self._now_us, content, current.costs, current.exploration_probability)
+        exploration = current.exploration_probability
+        return self._published.publish(self._now_us, content, current.costs, exploration, audit=audit)
 
     def _set_expectations(self, estimate: Estimate) -> None:
         """Set what detectors compare with: they see first labels, the curves are fitted to labels as they stand."""
@@ -413,13 +405,7 @@ class Recalibrator:
 
     def _emit_audit(self) -> CalibrationVersion | None:
         """Let routers begin or end an audit under what is in force, when too little is known for a new fit."""
-        current = self.current
-        if current is None or not self._audit_changed:
-            return None
-        proof = current.evidence.model_copy(update={"trigger": "audit"})
-        content = Content(current.map, current.uncertainty_threshold, current.state, proof, current.atom)
-        exploration = current.exploration_probability
-        return self._published.publish(self._now_us, content, current.costs, exploration, audit=self._audit)
+        return self._carry_on("audit", audit=self._audit) if self._audit_changed else None
 
     def _trigger(self, candidate: Candidate, *, drifted: bool, news: str | None) -> str | None:
         support, current, needed = candidate.estimate.support, self.current, self.constants.support
@@ -454,12 +440,8 @@ class Recalibrator:
     def _publish(self, candidate: Candidate, trigger: str) -> CalibrationVersion:
         model_costs = costs(self.settings, self._traffic)
         scores = calibration_error(self._labels, self.constants.estimate.decay.half_life_fast)
-        drift = self._monitor.drift.worst
-        found = evidence(trigger, candidate, scores, model_costs, drift)
-        found = found.model_copy(update={"details": {**found.details, **self._more()}})
         standing = target_standing(self.settings.target, candidate, candidate.choice.index, candidate.safety)
-        if standing is not None:
-            found = found.model_copy(update={"standing": standing})
+        found = evidence(trigger, candidate, scores, model_costs, self._monitor.drift.worst, self._more(), standing)
         threshold = float(candidate.policies.thresholds[candidate.choice.index])
         state: CalibrationState = "active" if candidate.choice.feasible else "infeasible"
         content = Content(candidate.estimate.map, threshold, state, found, candidate.atom)
@@ -488,20 +470,20 @@ class Recalibrator:
         self._published.holds = act.holds
         if act.ends_trial:
             self._trials.end(command.action, self._now_us)
-        if act.deed == "fit":
+        if act.what == "fit":
             version = self._refit(commanded=command.action)
             least, known = self.constants.support.minimum_bootstrap_labels, len(self._labels)
             refusal = f"{command.action} refused: needs {least} labels, some with both models run; {known} are known"
             self._conclude(command, refusal if version is None else act.note, is_refused=version is None)
             return version
-        former = None if act.of is None else self._published.find(act.of)
+        former = self._published.find(act.of)
         if former is None and on_trial is not None and act.of == on_trial.version.version:
             former = on_trial.version
-        if act.deed == "nothing" or (content := content_of(command, act.of, former)) is None:
+        if act.what == "nothing" or (content := content_of(command, act.of, former)) is None:
             self._conclude(command, act.note, is_refused=act.is_refused)
             return None
-        is_tried, model_costs = act.deed == "try", costs(self.settings, self._traffic)
-        if former is not None and act.deed == "hold":
+        is_tried, model_costs = act.what == "try", costs(self.settings, self._traffic)
+        if former is not None and act.what == "hold":
             version = self._published.hold(former, self._now_us, content.evidence)
         else:
             version = self._published.publish(self._now_us, content, model_costs, audit=self._audit, on_trial=is_tried)
@@ -590,7 +572,6 @@ class Recalibrator:
         core, kept = cls(settings, constants), state["state"]
         is_alike = state["signal"] == settings.uncertainty and is_of_basis(state["basis"], core._basis_mark)
         goes_on = core._handoff.take_back(kept["_parts"].pop("handoff"))
-        core._published.handoff = core._handoff.in_versions
         if not (is_alike and goes_on):
             load(core._published, kept["_published"])
             core._published.forget()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.decide.promise import large_rate
@@ -79,13 +80,12 @@ def evidence(
     scores: CalibrationError,
     model_costs: ModelCosts | None,
     drift_state: str,
+    more: dict[str, JsonValue],
+    standing: TargetStanding | None,
 ) -> Evidence:
-    """Put the evidence of a fitted version together.
+    """Put the evidence of a fitted version together; ``more`` are further details.
 
-    Returns
-    -------
-    Evidence
-        The interval of micro-F1 is as wide as the margin of the choice: the candidate's ``safety``.
+    The interval of micro-F1 is as wide as the margin of the choice: the candidate's ``safety``.
     """
     estimate, policies, choice = candidate.estimate, candidate.policies, candidate.choice
     exploration = candidate.exploration
@@ -110,7 +110,9 @@ def evidence(
             "micro_f1_95": micro_f1_interval(policies, choice.index, Z95).model_dump(),
             "frontier": frontier(policies, choice.index, model_costs, exploration).model_dump(mode="json"),
             "uncertainty": uncertainty_histogram(estimate.traffic, policies.thresholds[1:-1]).model_dump(mode="json"),
+            **more,
         },
+        **({} if standing is None else {"standing": standing}),
     )
 
 

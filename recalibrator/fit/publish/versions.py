@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from pydantic import JsonValue
 
 from recalibrator.fit.codec import Kept
+from recalibrator.fit.publish.handoff_watch import HandoffWatch
 from schemas.basis import Basis
 from schemas.calibration import (
     ESCALATE_ALL,
@@ -27,7 +28,6 @@ from schemas.calibration import (
 from schemas.command import Command
 from schemas.costs import ModelCosts
 from schemas.event import from_us
-from schemas.handoff import Handoff
 from schemas.settings import WorkloadSettings
 
 
@@ -50,6 +50,8 @@ class VersionRegistry:
         Target, sampling and signal of new versions.
     kept : int
         Versions whose content stays known.
+    handoff : HandoffWatch
+        Says what new versions hand over.
     """
 
     _versions: Kept[dict[int, CalibrationVersion]]
@@ -58,14 +60,11 @@ class VersionRegistry:
     inherited: Kept[int | None]
     holds: Kept[Holds]
 
-    def __init__(self, settings: WorkloadSettings, kept: int) -> None:
-        self._settings = settings
-        self._kept = kept
+    def __init__(self, settings: WorkloadSettings, kept: int, handoff: HandoffWatch) -> None:
+        self._settings, self._kept, self._handoff = settings, kept, handoff
         self._versions = {}
         self.floor = 0
         self.current = None
-        self.handoff: Handoff | None = None
-        """What new versions hand over; None where none is configured."""
         self.holds = {}
         """What keeps new fits from being published."""
         self.inherited = None
@@ -103,7 +102,7 @@ class VersionRegistry:
 
         It explores as configured unless ``exploration`` is given.
         """
-        sampling, parent = self._settings.sampling, self.current
+        sampling, parent, handoff = self._settings.sampling, self.current, self._handoff.in_versions
         self.floor += 1
         version = CalibrationVersion.sealed(
             workload=self._settings.name,
@@ -122,7 +121,7 @@ class VersionRegistry:
             costs=costs,
             evidence=content.evidence,
             parent_version=None if parent is None else parent.version,
-            **({} if self.handoff is None else {"handoff": self.handoff}),
+            **({} if handoff is None else {"handoff": handoff}),
             **({} if self.basis is None else {"basis": self.basis}),
             **({} if content.atom is None else {"atom": content.atom}),
             **({} if on_trial else {"holds": self.holds}),
@@ -190,7 +189,7 @@ def content_of(command: Command, of: int | None, former: CalibrationVersion | No
 PAUSED, PINNED = "paused", "pinned"
 _HOLDS = {"pause": (PAUSED, "paused"), "resume": (PAUSED, "resumed"), "unpin": (PINNED, "unpinned")}
 
-Deed = Literal["fit", "take_map", "republish", "hold", "try", "nothing"]
+What = Literal["fit", "take_map", "republish", "hold", "try", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +198,7 @@ class Act:
 
     Parameters
     ----------
-    deed : str
+    what : str
         ``fit`` from the labels, ``take_map`` from the command, ``republish`` the version ``of``, ``try`` it, ``hold``
         what is in force, or ``nothing``.
     holds : Holds
@@ -212,7 +211,7 @@ class Act:
         Whether nothing was done that was asked for.
     """
 
-    deed: Deed
+    what: What
     holds: Holds
     note: str
     of: int | None = None
@@ -281,9 +280,9 @@ def _republish(command: Command, registry: VersionRegistry) -> Act:
         return _refused(command, registry, because)
     if command.action == "pin" or command.hold:
         holds = holds | {PINNED: Hold.model_validate(command, from_attributes=True)}
-    known: Deed = "hold" if current is not None and current.version == wanted else "republish"
-    deed: Deed = known if registry.find(wanted) is not None else "take_map"
-    return Act(deed, holds, f"{command.action} of version {wanted}", wanted, ends_trial=True)
+    known: What = "hold" if current is not None and current.version == wanted else "republish"
+    what: What = known if registry.find(wanted) is not None else "take_map"
+    return Act(what, holds, f"{command.action} of version {wanted}", wanted, ends_trial=True)
 
 
 def _is_known(version: int, command: Command, registry: VersionRegistry) -> bool:
