@@ -108,10 +108,10 @@ class Recalibrator:
     _published: Kept[VersionRegistry]
     _parts: KeptEach[Part]
     _counters: Kept[Counters]
-    _now_us: Kept[int]
+    _now_us: Kept[int] = 0
     _labels_until_fit: Kept[int]
     _queries_until_fit: Kept[float]
-    _put_off: Kept[int]
+    _put_off: Kept[int] = 0
 
     def __init__(self, settings: WorkloadSettings, constants: MethodConstants = DEFAULT) -> None:
         self.settings, self.constants = settings, constants
@@ -125,9 +125,7 @@ class Recalibrator:
         self._map_fitter = map_fitter(settings.calibration_map, constants.map.map_prior_labels)
         self._map_in_force: tuple[CalibrationVersion, Floats] | None = None
         self._counters = Counters()
-        self._now_us = 0
         self._queries_until_fit = self._queries_between_fits
-        self._put_off = 0
 
     def _made_parts(self) -> dict[str, Part]:
         """Return what this workload has, in the order in which it adds to a candidate."""

@@ -98,10 +98,10 @@ class LabelTable:
     """
 
     _ids: Kept[list[str]]
-    _floor_us: Kept[int]
+    _floor_us: Kept[int] = -1
     _table: Kept[Floats]
     _per_field: Kept[Numbers]
-    _spans: Kept[tuple[Span, ...]]
+    _spans: Kept[tuple[Span, ...]] = ()
     _put_right: Kept[set[str]]
     _labelers: Kept[dict[str, int]]
     distrust: Kept[Distrust]
@@ -128,8 +128,6 @@ class LabelTable:
         self._field_row = struct.Struct(f"{self._counts_of_field * len(fields)}i")
         self._ids = []
         self._slots: dict[str, int] = {}
-        self._floor_us = -1
-        self._spans = ()
         self._put_right = set()
         self._labelers = {}
         self.distrust = {}

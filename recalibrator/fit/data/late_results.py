@@ -36,17 +36,13 @@ class LateResults:
     """
 
     _held: Kept[Floats]
-    _since_us: Kept[int | None]
-    _usual_s: Kept[float]
-    _usual_share: Kept[float | None]
-    _recent_share: Kept[float]
+    _since_us: Kept[int | None] = None
+    _usual_s: Kept[float] = 0.0
+    _usual_share: Kept[float | None] = None
+    _recent_share: Kept[float] = 0.0
 
     def __init__(self, cells: int) -> None:
         self._held = np.zeros(cells)
-        self._since_us = None
-        self._usual_s = 0.0
-        self._usual_share = None
-        self._recent_share = 0.0
 
     def take(self, batch: Batch) -> tuple[Ints, Floats] | None:
         """Take the queries of one summary in, and return what can be judged.

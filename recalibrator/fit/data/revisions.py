@@ -105,7 +105,7 @@ class Revisions:
     _standing: Kept[Bytes]
     _turned_after: Kept[Floats]
     _delays: Kept[list[float]]
-    serial: Kept[int]
+    serial: Kept[int] = 0
 
     def __init__(self, half_life: float, latest: int = _LATEST_LABELS) -> None:
         self._half_life, self._kept = half_life, latest
@@ -113,7 +113,6 @@ class Revisions:
         self._standing = np.full(latest, _UNKNOWN, np.uint8)
         self._turned_after = np.zeros(latest)
         self._delays = []
-        self.serial = 0
 
     def first(self, error: float) -> None:
         """Take the first label of a query; it gets the next serial number."""

@@ -86,10 +86,10 @@ class TrafficWindow:
     """
 
     _batches: Kept[list[Batch]]
-    _serial: Kept[int]
+    _serial: Kept[int] = 0
     recent: Kept[dict[str, float]]
     total: Kept[dict[str, float]]
-    first_us: Kept[int | None]
+    first_us: Kept[int | None] = None
     small_failures: Kept[CallFailures]
     large_failures: Kept[CallFailures]
 
@@ -97,13 +97,11 @@ class TrafficWindow:
         self.grid = grid
         self._wanted = queries
         self._batches = []
-        self._serial = 0
         self._moves: dict[GridSpec, Ints] = {}
         self.counts = np.zeros((_ROWS, grid.cells), dtype=np.int64)
         self._rows = np.arange(_ROWS)[:, None] * grid.cells
         self.recent = dict.fromkeys(_SUMS, 0.0)
         self.total = dict.fromkeys(_SUMS, 0.0)
-        self.first_us = None
         self.small_failures, self.large_failures = CallFailures(), CallFailures()
 
     def add(self, summary: TrafficSummary) -> Batch:

@@ -56,26 +56,21 @@ class Pacer(Part):
     """
 
     _booked_for: Kept[float]
-    _balance: Kept[float]
-    _lag: Kept[float]
-    _lags: Kept[int]
-    _awaited: Kept[int | None]
-    _unseen: Kept[int]
-    _reported: Kept[int]
+    _balance: Kept[float] = 0.0
+    _lag: Kept[float] = 0.0
+    _lags: Kept[int] = 0
+    _awaited: Kept[int | None] = None
+    _unseen: Kept[int] = 0
+    _reported: Kept[int] = 0
     _orders: Kept[deque[tuple[int, float]]]
     _recent: Kept[deque[tuple[int, float]]]
-    _queries: Kept[int]
-    _cost: Kept[float]
+    _queries: Kept[int] = 0
+    _cost: Kept[float] = 0.0
 
     def __init__(self, budget: float, constants: BudgetConstants) -> None:
         self._budget, self._booked_for, self._constants = budget, budget, constants
-        self._balance, self._lag, self._lags = 0.0, 0.0, 0
-        self._awaited = None
-        self._unseen = 0
-        self._reported = 0
         self._orders = deque()
         self._recent = deque()
-        self._queries, self._cost = 0, 0.0
 
     def take(self, event: LabelledExample | TrafficSummary, change: Change | None) -> None:  # noqa: ARG002
         """Book what the queries of a summary have cost."""

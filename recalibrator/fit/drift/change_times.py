@@ -17,12 +17,8 @@ class Change:
         Labels of queries routed since; None when nothing has changed.
     """
 
-    began_us: Kept[int | None]
-    _fresh: Kept[int]
-
-    def __init__(self) -> None:
-        self.began_us = None
-        self._fresh = 0
+    began_us: Kept[int | None] = None
+    _fresh: Kept[int] = 0
 
     @property
     def fresh(self) -> int | None:
@@ -43,17 +39,10 @@ class OutcomeChange(Change):
         Whether outcomes given agreement have changed as well, by what an audit says or for want of one.
     """
 
-    _seen_us: Kept[int]
-    _by_labels: Kept[bool]
-    _before_us: Kept[int | None]
-    settled: Kept[bool]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen_us = 0
-        self._by_labels = False
-        self._before_us = None
-        self.settled = True
+    _seen_us: Kept[int] = 0
+    _by_labels: Kept[bool] = False
+    _before_us: Kept[int | None] = None
+    settled: Kept[bool] = True
 
     def is_new(self, began_us: int) -> bool:
         """Whether an alarm reports another change: soon after the last, it is the same one seen once more."""
@@ -104,11 +93,7 @@ class MixChange(Change):
         and forth is no new one each time.
     """
 
-    is_lone: Kept[bool]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_lone = True
+    is_lone: Kept[bool] = True
 
     def note(self, began_us: int, fresh: int, enough: int) -> None:
         """Take a change in, with the labels known of queries routed since, and how many show all they can."""

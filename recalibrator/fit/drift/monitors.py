@@ -86,11 +86,11 @@ class DriftMonitors:
 
     _detectors: KeptEach[Detector]
     _reported_us: Kept[dict[str, int]]
-    _expected: Kept[Floats | None]
-    _error_given: Kept[Floats | None]
+    _expected: Kept[Floats | None] = None
+    _error_given: Kept[Floats | None] = None
     _flips: Kept[Flips]
-    _bounds: Kept[Floats | None]
-    _pairs: Kept[float]
+    _bounds: Kept[Floats | None] = None
+    _pairs: Kept[float] = inf
     _reference: Kept[Floats]
 
     def __init__(
@@ -111,11 +111,7 @@ class DriftMonitors:
         }
         self._given_agreement = tuple((channel, self._by_channel[channel]) for channel in (ALIKE, APART))
         self._reported_us = {}
-        self._expected = None
-        self._error_given = None
         self._flips = Flips()
-        self._bounds = None
-        self._pairs = inf
         self._given: _GivenAgreement | None = None
         self._reference = np.zeros(cells)
 

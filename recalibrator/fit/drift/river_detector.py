@@ -48,9 +48,9 @@ class RiverDetector:
 
     _inputs: Kept[list[float]]
     _times_us: Kept[list[int]]
-    _alarms: Kept[int]
-    _alarmed_us: Kept[int | None]
-    _since_alarm: Kept[int]
+    _alarms: Kept[int] = 0
+    _alarmed_us: Kept[int | None] = None
+    _since_alarm: Kept[int] = 0
 
     def __init__(
         self, kind: RiverName, arguments: RiverArguments, channel: Channel, kept_most: int = KEPT_MOST
@@ -59,9 +59,6 @@ class RiverDetector:
         self._kind, self._arguments, self._kept_most = kind, _SEEDED.get(kind, {}) | arguments, kept_most
         self._inputs = []
         self._times_us = []
-        self._alarms = 0
-        self._alarmed_us = None
-        self._since_alarm = 0
         self._river = self._built()
 
     def _built(self) -> Any:

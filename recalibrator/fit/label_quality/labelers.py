@@ -39,12 +39,11 @@ class Labelers:
         Labelers who are right by definition.
     """
 
-    _since_look: Kept[int]
+    _since_look: Kept[int] = 0
     _found: Kept[dict[str, tuple[float, float]]]
 
     def __init__(self, trusted: tuple[str, ...]) -> None:
         self._trusted = frozenset(trusted)
-        self._since_look = 0
         self._found = {}
 
     def on_label(self, labels: LabelTable) -> Distrust | None:

@@ -68,13 +68,13 @@ class HandoffWatch(Part):
     _pairs: Kept[dict[str, _Pair]]
     _sums: Kept[Floats]
     _squares: Kept[Floats]
-    _differing: Kept[int]
-    _loss: Kept[Interval | None]
-    _guarded: Kept[int]
-    _agreeing: Kept[int]
-    _calls: Kept[float]
-    _handed_over: Kept[float]
-    _asked_again: Kept[float]
+    _differing: Kept[int] = 0
+    _loss: Kept[Interval | None] = None
+    _guarded: Kept[int] = 0
+    _agreeing: Kept[int] = 0
+    _calls: Kept[float] = 0.0
+    _handed_over: Kept[float] = 0.0
+    _asked_again: Kept[float] = 0.0
 
     def __init__(self, settings: HandoffSettings | None) -> None:
         self._settings = settings
@@ -83,10 +83,6 @@ class HandoffWatch(Part):
         self._pairs = {}
         self._sums = np.zeros(4)
         self._squares = np.zeros((4, 4))
-        self._differing = 0
-        self._loss = None
-        self._guarded = self._agreeing = 0
-        self._calls = self._handed_over = self._asked_again = 0.0
 
     def _switch(self, *, is_off: bool) -> None:
         settings, self._is_off = self._settings, is_off

@@ -62,16 +62,14 @@ class Trials(Part):
     """The trial under way, or the latest, of one workload; of one that goes on, what is compared is counted anew."""
 
     _trial: Kept[CalibrationTrial | None]
-    _ended_us: Kept[int | None]
-    _ended_by: Kept[str | None]
+    _ended_us: Kept[int | None] = None
+    _ended_by: Kept[str | None] = None
     _tally: Kept[_Tally]
     _labels: Kept[dict[str, _Label]]
     _numbers: Kept[list[int]]
 
     def __init__(self, running: CalibrationTrial | None = None) -> None:
         self._trial = running
-        self._ended_us = None
-        self._ended_by = None
         self._tally = _Tally()
         self._labels = {}
         self._numbers = [] if running is None else [running.version.version]

@@ -55,20 +55,17 @@ class VersionRegistry:
     """
 
     _versions: Kept[dict[int, CalibrationVersion]]
-    floor: Kept[int]
-    current: Kept[CalibrationVersion | None]
-    inherited: Kept[int | None]
+    floor: Kept[int] = 0
+    current: Kept[CalibrationVersion | None] = None
+    inherited: Kept[int | None] = None
+    """The version in force, where nothing is known of what led to it."""
     holds: Kept[Holds]
+    """What keeps new fits from being published."""
 
     def __init__(self, settings: WorkloadSettings, kept: int, handoff: HandoffWatch) -> None:
         self._settings, self._kept, self._handoff = settings, kept, handoff
         self._versions = {}
-        self.floor = 0
-        self.current = None
         self.holds = {}
-        """What keeps new fits from being published."""
-        self.inherited = None
-        """The version in force, where nothing is known of what led to it."""
 
     @property
     def signal(self) -> str:
