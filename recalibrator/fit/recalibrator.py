@@ -197,11 +197,11 @@ class Recalibrator:
         """Whether u was measured, and both answers made, as they are now; counts a label of which that is not true."""
         # Values of u that were measured differently do not belong on one axis.
         if example.signal != self.settings.uncertainty:
-            self._counters.of_other_signal += 1
+            self._counters.count("of_other_signal")
         elif not is_of_basis(example.basis, self._basis_mark):
-            self._counters.of_other_basis += 1
+            self._counters.count("of_other_basis")
         elif example.handoff != self._handoff.name:
-            self._counters.of_other_handoff += 1
+            self._counters.count("of_other_handoff")
         else:
             return True
         return False
@@ -233,7 +233,7 @@ class Recalibrator:
         if self._trials.hides(example):
             example = example.model_copy(update={"error_probability": None})
         change = self._labels.offer(example)
-        self._counters.count(change, example.label_requested)
+        self._counters.count("unrequested" if change == "added" and not example.label_requested else change)
         for part in self._parts.values():
             part.take(example, change)
         if change in ("duplicate", "too_late") or not example.label_requested:

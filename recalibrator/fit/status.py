@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from recalibrator.fit.change_monitor import ChangeMonitor
 from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
-from recalibrator.fit.data.label_table import Change, LabelTable
+from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.evaluate import Part, View
@@ -43,44 +43,32 @@ _SECONDS_PER_HOUR = 3600.0
 _KEPT_COMMANDS = 8
 
 
+_COUNTED = ("corrected", "withdrawn", "duplicate", "overruled", "too_late", "unrequested")
+_UNLIKE = ("of_other_signal", "of_other_handoff", "of_other_basis")
+"""Labels made otherwise than is configured now; shown where there are any."""
+
+
 @dataclass(slots=True)
 class Counters:
-    """What has come in so far."""
+    """What has come in so far: labels by what became of them, and the latest commands."""
 
-    added: int = 0
-    corrected: int = 0
-    withdrawn: int = 0
-    duplicate: int = 0
-    overruled: int = 0
-    too_late: int = 0
-    unrequested: int = 0
+    labels: dict[str, int] = field(default_factory=dict)
     requested_since_label: float = 0.0
     last_command: str | None = None
-    of_other_signal: int = 0
     commands: list[dict[str, Any]] = field(default_factory=list)
-    of_other_handoff: int = 0
-    of_other_basis: int = 0
 
-    def count(self, change: Change, requested: bool) -> None:
-        """Count one labelled example by what became of it."""
-        if change == "added" and requested:
+    def count(self, what: str) -> None:
+        """Count one label."""
+        self.labels[what] = self.labels.get(what, 0) + 1
+        if what == "added":
             self.requested_since_label = 0.0
-        counted = "unrequested" if change == "added" and not requested else change
-        setattr(self, counted, getattr(self, counted) + 1)
 
     def details(self) -> dict[str, JsonValue]:
         """Return what has no place of its own in the status."""
         return {
-            "labels_corrected": self.corrected,
-            "labels_withdrawn": self.withdrawn,
-            "labels_duplicate": self.duplicate,
-            "labels_overruled": self.overruled,
-            "labels_too_late": self.too_late,
-            "labels_unrequested": self.unrequested,
+            **{f"labels_{name}": self.labels.get(name, 0) for name in _COUNTED},
             "last_command": self.last_command,
-            **({"labels_of_other_signal": self.of_other_signal} if self.of_other_signal else {}),
-            **({"labels_of_other_handoff": self.of_other_handoff} if self.of_other_handoff else {}),
-            **({"labels_of_other_basis": self.of_other_basis} if self.of_other_basis else {}),
+            **{f"labels_{name}": self.labels[name] for name in _UNLIKE if name in self.labels},
         }
 
     def on_command(self, outcome: CommandOutcome) -> None:
@@ -221,7 +209,7 @@ def _labels(labels: LabelTable, traffic: TrafficWindow, counters: Counters, effe
     return LabelStatus(
         since=None if traffic.first_us is None else from_us(traffic.first_us),
         requested=requested,
-        received=counters.added,
+        received=counters.labels.get("added", 0),
         effective=effective,
         pending=max(0, requested - answered),
         delay_s=label_delay(labels),
