@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 from recalibrator.decoding import Observation, decode_observation
 from recalibrator.fit.news import PublishedVersions, number_ignored, status_news
-from recalibrator.fit.ports import Core, FitState, SnapshotStore, VersionLog
-from recalibrator.fit.publish.version_topics import trial_records, version_records
+from recalibrator.fit.ports import FitState, SnapshotStore
+from recalibrator.fit.publish.version_topics import TopicVersionLog, trial_records, version_records
+from recalibrator.fit.recalibrator import Recalibrator
 from recalibrator.stage import TURN_S, News, NotCommitted, Stage, commit
 from schemas.calibration import CalibrationVersion
 from schemas.errors import DecodeError
@@ -81,7 +82,7 @@ class FitPorts(NamedTuple):
     log: GroupReader
     transactions: TransactionSession
     snapshots: SnapshotStore
-    versions: VersionLog
+    versions: TopicVersionLog
 
 
 @dataclass(slots=True)
@@ -97,7 +98,7 @@ class _Fold:
     limit: int
     committed: int
     stored: int | None
-    cores: dict[str, Core]
+    cores: dict[str, Recalibrator]
     history: dict[str, list[int]]
     is_live: bool = False
     touched: set[str] = field(default_factory=set)
@@ -283,7 +284,7 @@ class FitStage(Stage):
         fold.position = position
         self._due_s = min(self._due_s, self._clock.monotonic() + self._limits.commit_interval_s)
 
-    def _observe(self, fold: _Fold, core: Core, event: Observation) -> None:
+    def _observe(self, fold: _Fold, core: Recalibrator, event: Observation) -> None:
         before, version = core.trial, core.observe(event)
         fold.touched.add(event.workload)
         if fold.is_live:
@@ -358,7 +359,7 @@ class FitStage(Stage):
             self._inherit(core, workload, is_rebuilt=fold.stored is None)
         self._raise_floors_of(fold, highest)
 
-    def _inherit(self, core: Core, workload: str, *, is_rebuilt: bool) -> None:
+    def _inherit(self, core: Recalibrator, workload: str, *, is_rebuilt: bool) -> None:
         """Have a core go on from the newest version where the log does not tell how that came about.
 
         A core from a disk that knew its number knows it as foreign, and stays with its own.
@@ -368,7 +369,7 @@ class FitStage(Stage):
         if version is not None and (is_rebuilt or not mine < version.version <= core.version_floor):
             core.inherit(version, trial)
 
-    def _begin_workload(self, fold: _Fold, workload: str) -> Core:
+    def _begin_workload(self, fold: _Fold, workload: str) -> Recalibrator:
         """Make the core of a workload's first observation here, numbered above all that is published."""
         core = fold.cores[workload] = self._snapshots.new(workload)
         if fold.is_live:

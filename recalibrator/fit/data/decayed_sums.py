@@ -116,10 +116,6 @@ def recent_weight(labels: LabelTable, since_us: float, half_life: float) -> Floa
     ----------
     half_life : float
         In labels; the newest one weighs 1.
-
-    Returns
-    -------
-    ndarray, shape (2, groups)
     """
     order = _counting_by_time(labels)
     times = labels.table[order, ROUTED_US]

@@ -36,10 +36,6 @@ def silent_side(
         the other side has.
     threshold : float or None
         On u, of the version in force; None before there is one.
-
-    Returns
-    -------
-    SilentSide or None
     """
     if threshold is None or traffic.begins_us is None:
         return None

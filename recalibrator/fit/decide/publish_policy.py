@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from recalibrator.fit.decide.promise import Affordable
 from recalibrator.fit.decide.threshold import Choice, Policies, escalation_rate
 from recalibrator.fit.estimate.estimate import Estimate, Support
 from recalibrator.fit.method_constants import PublishConstants
-from schemas.calibration import Atom, CalibrationVersion
+from schemas.calibration import Atom, BudgetStanding, CalibrationVersion
 
 _DRIFT_SHARE = 0.25
 
@@ -29,7 +30,8 @@ class Candidate:
     """What a version made now would rest on: the estimate, the exploration, all policies, and the one chosen.
 
     ``safety`` is the margin of the choice, in standard errors. ``fields`` holds the same for each field with a target
-    of its own: its evidence, and the policies weighed for it. ``atom`` is what the policies cut by draw, if anything.
+    of its own: its evidence, and the policies weighed for it. ``atom`` is what the policies cut by draw, if anything;
+    ``affordable`` and ``budget`` are of a target with a budget.
     """
 
     estimate: Estimate
@@ -39,6 +41,8 @@ class Candidate:
     safety: float
     fields: dict[str, FieldWeights] = field(default_factory=dict)
     atom: Atom | None = None
+    affordable: Affordable | None = None
+    budget: BudgetStanding | None = None
 
 
 def exploration_probability(most: float, constants: PublishConstants, *, is_quiet: bool) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from recalibrator.fit.codec import Kept
 
 _FRESH_LABELS_BETWEEN_CHANGES = 200
 
@@ -17,8 +17,11 @@ class Change:
         Labels of queries routed since; None when nothing has changed.
     """
 
+    began_us: Kept[int | None]
+    _fresh: Kept[int]
+
     def __init__(self) -> None:
-        self.began_us: int | None = None
+        self.began_us = None
         self._fresh = 0
 
     @property
@@ -40,11 +43,16 @@ class OutcomeChange(Change):
         Whether outcomes given agreement have changed as well, by what an audit says or for want of one.
     """
 
+    _seen_us: Kept[int]
+    _by_labels: Kept[bool]
+    _before_us: Kept[int | None]
+    settled: Kept[bool]
+
     def __init__(self) -> None:
         super().__init__()
         self._seen_us = 0
         self._by_labels = False
-        self._before_us: int | None = None
+        self._before_us = None
         self.settled = True
 
     def is_new(self, began_us: int) -> bool:
@@ -85,25 +93,6 @@ class OutcomeChange(Change):
         """Set the labels since the change: some have been taken out, or are back."""
         self._fresh = fresh
 
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return {
-            "changed_us": self.began_us,
-            "labels_since_change": self._fresh,
-            "change_seen_us": self._seen_us,
-            "changed_by_labels": self._by_labels,
-            "changed_before_us": self._before_us,
-            "change_settled": self.settled,
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back."""
-        self.began_us, self._fresh = state["changed_us"], state["labels_since_change"]
-        self._seen_us = state["change_seen_us"]
-        self._by_labels = state["changed_by_labels"]
-        self._before_us = state["changed_before_us"]
-        self.settled = state["change_settled"]
-
 
 class MixChange(Change):
     """The last change of the mix of queries.
@@ -115,6 +104,8 @@ class MixChange(Change):
         and forth is no new one each time.
     """
 
+    is_lone: Kept[bool]
+
     def __init__(self) -> None:
         super().__init__()
         self.is_lone = True
@@ -123,11 +114,3 @@ class MixChange(Change):
         """Take a change in, with the labels known of queries routed since, and how many show all they can."""
         self.is_lone = self.fresh is None or self.fresh >= enough
         self.began_us, self._fresh = began_us, fresh
-
-    def state(self) -> list[Any]:
-        """Return everything as JSON values."""
-        return [self.began_us, self._fresh, self.is_lone]
-
-    def load(self, state: list[Any]) -> None:
-        """Take a former :meth:`state` back."""
-        self.began_us, self._fresh, self.is_lone = state

@@ -19,12 +19,13 @@ pairs and labels are as good as independent.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from recalibrator.fit.codec import Kept
 from recalibrator.fit.drift.detector import SETTLED, Alarm, Channel, Outcomes
 from recalibrator.fit.drift.overdispersion import Overdispersion
 from schemas.event import from_us
@@ -103,16 +104,16 @@ class Cusum:
     name: str
     channel: Channel
     rules: CusumRules
-    up: _Sum = field(default_factory=_Sum)
-    down: _Sum = field(default_factory=_Sum)
-    alarms: int = 0
-    alarmed_us: int | None = None
-    since_alarm: int = 0
+    up: Kept[_Sum] = field(default_factory=_Sum)
+    down: Kept[_Sum] = field(default_factory=_Sum)
+    alarms: Kept[int] = 0
+    alarmed_us: Kept[int | None] = None
+    since_alarm: Kept[int] = 0
+    _scatter: Kept[Overdispersion] = field(default_factory=Overdispersion, init=False, repr=False)
     _log_odds: float = field(init=False, repr=False)
-    _scatter: Overdispersion = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._log_odds, self._scatter = log(self.rules.odds), Overdispersion()
+        self._log_odds = log(self.rules.odds)
 
     def update(self, seen: Outcomes) -> Alarm | None:
         """Take outcomes in; return an alarm if they raise one."""
@@ -195,24 +196,3 @@ class Cusum:
             since=None if state == "ok" or since_us is None else from_us(since_us),
             alarms=self.alarms,
         )
-
-    def state(self) -> dict[str, Any]:
-        """Return sums and alarms as JSON values, exact."""
-        sums = (f"{name}{part}" for name in _SUMS for part in _PARTS)
-        return {
-            **dict(zip(sums, (*astuple(self.up), *astuple(self.down)), strict=True)),
-            "alarms": self.alarms,
-            "alarmed_us": self.alarmed_us,
-            "since_alarm": self.since_alarm,
-            "scatter": astuple(self._scatter),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back; former releases took predictions for exact, and counts for independent."""
-        before = {"up_leverage": 0.0, "down_leverage": 0.0, "up_scatter": 1.0, "down_scatter": 1.0, **state}
-        self.up, self.down = (_Sum(*(before[f"{name}{part}"] for part in _PARTS)) for name in _SUMS)
-        self.alarms, self.alarmed_us, self.since_alarm = state["alarms"], state["alarmed_us"], state["since_alarm"]
-        self._scatter = Overdispersion(*state.get("scatter", ()))
-
-
-_SUMS, _PARTS = ("up", "down"), ("", "_leverage", "_scatter", "_since_us")

@@ -7,7 +7,7 @@ what its outcomes are and what an alarm on them means.
 from __future__ import annotations
 
 from math import inf
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from recalibrator.fit.arrays import Floats
 from schemas.status import DetectorStatus, DriftState
@@ -112,12 +112,4 @@ class Detector(Protocol):
 
     def status(self) -> DetectorStatus:
         """Return its state, and its statistic beside the bound at which it fires."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Return everything as JSON values, exact."""
-        ...
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back."""
         ...

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from recalibrator.fit.arrays import Floats, pack, unpack
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Kept
 from recalibrator.fit.drift.detector import SETTLED, Alarm, Channel, Outcomes
 from schemas.detectors import RiverArguments, RiverName
 from schemas.errors import ConfigError
@@ -45,15 +46,21 @@ class RiverDetector:
         If river is not installed, or refuses the arguments.
     """
 
+    _inputs: Kept[list[float]]
+    _times_us: Kept[list[int]]
+    _alarms: Kept[int]
+    _alarmed_us: Kept[int | None]
+    _since_alarm: Kept[int]
+
     def __init__(
         self, kind: RiverName, arguments: RiverArguments, channel: Channel, kept_most: int = KEPT_MOST
     ) -> None:
         self.name, self.channel = f"river:{kind}", channel
         self._kind, self._arguments, self._kept_most = kind, _SEEDED.get(kind, {}) | arguments, kept_most
-        self._inputs: list[float] = []
-        self._times_us: list[int] = []
+        self._inputs = []
+        self._times_us = []
         self._alarms = 0
-        self._alarmed_us: int | None = None
+        self._alarmed_us = None
         self._since_alarm = 0
         self._river = self._built()
 
@@ -128,24 +135,8 @@ class RiverDetector:
             alarms=self._alarms,
         )
 
-    def state(self) -> dict[str, Any]:
-        """Return inputs and alarms as JSON values, exact."""
-        return {
-            "kept": len(self._inputs),
-            "inputs": pack(np.array(self._inputs)),
-            "times_us": pack(np.array(self._times_us, dtype=np.int64)),
-            "alarms": self._alarms,
-            "alarmed_us": self._alarmed_us,
-            "since_alarm": self._since_alarm,
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take a former :meth:`state` back, and feed river with its inputs again."""
-        kept = state["kept"]
-        self._inputs = unpack(state["inputs"], np.zeros(kept)).tolist()
-        self._times_us = unpack(state["times_us"], np.zeros(kept, dtype=np.int64)).tolist()
-        self._alarms, self._alarmed_us = state["alarms"], state["alarmed_us"]
-        self._since_alarm = state["since_alarm"]
+    def restored(self) -> None:
+        """Feed river with its inputs again."""
         self._river = self._built()
 
 

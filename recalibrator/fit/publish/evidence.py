@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
 from recalibrator.fit.data.traffic_window import TrafficWindow
+from recalibrator.fit.decide.promise import large_rate
 from recalibrator.fit.decide.publish_policy import Candidate
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.estimate.estimate import Support
-from schemas.calibration import Z95, Evidence, Interval
+from schemas.calibration import Z95, Evidence, Interval, Target, TargetStanding
 from schemas.costs import ModelCosts, expected_cost
 from schemas.event import from_us
 from schemas.settings import WorkloadSettings
@@ -48,19 +50,42 @@ def micro_f1_interval(policies: Policies, index: int, errors: float) -> Interval
     )
 
 
+def target_standing(target: Target, candidate: Candidate, index: int, errors: float) -> TargetStanding | None:
+    """Return how one policy stands to the target; None where that is a micro-F1 alone.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        By whose choice it is known what binds.
+    index : int
+        Of the policy: the one chosen, or the one in force.
+    errors : float
+        Half the width of the fields' intervals, in standard errors.
+    """
+    if target.is_plain:
+        return None
+    wanted = candidate.choice.wanted
+    rates = large_rate(candidate.policies, candidate.exploration)
+    return TargetStanding(
+        binds=candidate.choice.binds,
+        wanted_escalation=None if wanted is None else min(1.0, float(rates[wanted])),
+        fields={name: micro_f1_interval(one.policies, index, errors) for name, one in candidate.fields.items()},
+        budget=candidate.budget,
+    )
+
+
 def evidence(
     trigger: str,
     candidate: Candidate,
     scores: CalibrationError,
     model_costs: ModelCosts | None,
     drift_state: str,
+    more: dict[str, JsonValue],
+    standing: TargetStanding | None,
 ) -> Evidence:
-    """Put the evidence of a fitted version together.
+    """Put the evidence of a fitted version together; ``more`` are further details.
 
-    Returns
-    -------
-    Evidence
-        The interval of micro-F1 is as wide as the margin of the choice: the candidate's ``safety``.
+    The interval of micro-F1 is as wide as the margin of the choice: the candidate's ``safety``.
     """
     estimate, policies, choice = candidate.estimate, candidate.policies, candidate.choice
     exploration = candidate.exploration
@@ -85,7 +110,9 @@ def evidence(
             "micro_f1_95": micro_f1_interval(policies, choice.index, Z95).model_dump(),
             "frontier": frontier(policies, choice.index, model_costs, exploration).model_dump(mode="json"),
             "uncertainty": uncertainty_histogram(estimate.traffic, policies.thresholds[1:-1]).model_dump(mode="json"),
+            **more,
         },
+        **({} if standing is None else {"standing": standing}),
     )
 
 
