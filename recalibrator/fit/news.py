@@ -30,7 +30,7 @@ class PublishedVersions:
         self._last[version.workload] = version
 
     def take(self) -> Iterator[News]:
-        """Yield a line a workload, and begin to count anew."""
+        """Yield a line a workload, and begin again."""
         counted, self._triggers = self._triggers, {}
         for workload, triggers in counted.items():
             last = self._last[workload]

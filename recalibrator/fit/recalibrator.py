@@ -22,14 +22,19 @@ from recalibrator.fit.data.label_sides import silent_side
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error
 from recalibrator.fit.data.traffic_window import PAIRS, TrafficWindow
-from recalibrator.fit.decide.evaluate import DrawnAtom, FieldTargets, Part, Threshold, View, evaluate
-from recalibrator.fit.decide.pacer import Pacer
-from recalibrator.fit.decide.promise import reference
-from recalibrator.fit.decide.publish_policy import (
+from recalibrator.fit.decide.candidate import (
     Candidate,
+    DrawnAtom,
+    FieldTargets,
+    Part,
+    Threshold,
+    View,
+    evaluate,
     exploration_probability,
     reason_to_publish,
 )
+from recalibrator.fit.decide.pacer import Pacer
+from recalibrator.fit.decide.promise import reference
 from recalibrator.fit.decide.threshold import weigh
 from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Estimate, degraded

@@ -14,7 +14,7 @@ from recalibrator.fit.data.label_columns import ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.prequential import calibration_error, label_delay, served_per_field
 from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
-from recalibrator.fit.decide.evaluate import Part, View
+from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.estimate.estimate import Support
 from recalibrator.fit.label_quality.state_machine import details as label_details

@@ -405,7 +405,6 @@ class LabelTable:
         -------
         relation : ndarray of int, shape (labels,)
             0 where only one model answered, 1 where the answers differ, 2 where they are equal.
-        cell : ndarray of int, shape (labels,)
         error : ndarray, shape (labels,)
             1 where the small answer is wrong.
         """

@@ -25,17 +25,9 @@ _TINY = 1e-12
 def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
     """Return expected calibration error and Brier score of recently routed queries, with 95 % intervals.
 
-    Parameters
-    ----------
-    half_life : float
-        In labels.
-
-    Returns
-    -------
-    CalibrationError
-        Labels are weighted by inverse propensity, so that the figures are those of all routed queries with u. Ten
-        bins of equal mass; ECE is the mean over bins of |observed - predicted|, less what noise alone adds to it.
-        Empty below 20 labels.
+    Labels are weighted by inverse propensity, so that the figures are those of all routed queries with u, and by a half
+    life in labels. Ten bins of equal mass; ECE is the mean over bins of |observed - predicted|, less what noise alone
+    adds to it. Empty below 20 labels.
     """
     table = labels.table
     # One pass over the rows, which lie far apart, instead of one a column.

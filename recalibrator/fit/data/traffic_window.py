@@ -85,6 +85,7 @@ class TrafficWindow:
         Queries of known u, pairs, and agreeing pairs.
     """
 
+    counts: Kept[Counts]
     _batches: Kept[list[Batch]]
     _serial: Kept[int] = 0
     recent: Kept[dict[str, float]]
@@ -224,7 +225,7 @@ class TrafficWindow:
         return (small, large) if small > 0.0 and large > 0.0 else None
 
     def mean_tokens(self) -> tuple[TokenUse, TokenUse, TokenUse] | None:
-        """Return the mean tokens of a small call, of a large one, and of a large one that would begin anew.
+        """Return the mean tokens of a small call, of a large one, and of a large one that would begin again.
 
         Of recent traffic, where both models were called in it and count tokens, else of all; None until both did. What
         was handed over, the large model would have generated; it is assumed to have as many tokens there.
@@ -243,14 +244,6 @@ class TrafficWindow:
                 )
         return None
 
-    def restored(self) -> None:
-        """Count the batches."""
-        recent = dict(self.recent)
-        self.counts[:] = 0
-        for batch in self._batches:
-            self._count(batch, 1)
-        self.recent = recent
-
 
 def _counts(part: VersionTraffic) -> tuple[Ints, NDArray[np.int64]]:
     """Return the cells of one version's traffic, and how many queries, pairs and agreeing ones were in each."""
@@ -264,18 +257,8 @@ def _counts(part: VersionTraffic) -> tuple[Ints, NDArray[np.int64]]:
 def distribution(traffic: TrafficWindow, labelled: Floats, wanted: float) -> Floats:
     """Return the share of current queries with u in each cell, summing to 1 over queries that have a u.
 
-    Parameters
-    ----------
-    labelled : ndarray, shape (cells,)
-        The distribution of u as labels show it; fills in until ``wanted`` unlabelled queries are known, as in an
-        offline replay of labelled examples alone.
-    wanted : float
-        In queries.
-
-    Returns
-    -------
-    ndarray, shape (cells,)
-        All zero when neither is known.
+    ``labelled``, the distribution of u as labels show it, fills in until ``wanted`` unlabelled queries are known, as in
+    an offline replay of labelled examples alone. All zero when neither is known.
     """
     counted: Floats = traffic.counts[COUNT].astype(np.float64)
     known, total = counted.sum(), labelled.sum()

@@ -28,9 +28,8 @@ from dataclasses import replace
 
 from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_table import Change
-from recalibrator.fit.decide.evaluate import Part, View
+from recalibrator.fit.decide.candidate import Candidate, Part, View
 from recalibrator.fit.decide.promise import Affordable
-from recalibrator.fit.decide.publish_policy import Candidate
 from recalibrator.fit.method_constants import BudgetConstants
 from schemas.calibration import BudgetStanding
 from schemas.labelled import LabelledExample

@@ -12,7 +12,6 @@ class Change:
 
     Attributes
     ----------
-    began_us : int or None
     fresh : int or None
         Labels of queries routed since; None when nothing has changed.
     """
@@ -55,14 +54,12 @@ class OutcomeChange(Change):
 
         Parameters
         ----------
-        began_us : int
         fresh : int
             Labels that are known of queries routed since.
         now_us : int
             When it was reported.
         by_labels : bool
             Whether labels reported it, so that it is retracted when they are found to be wrong.
-        settled : bool
         """
         self._before_us, self.settled = self.began_us, settled
         self.began_us, self._fresh, self._seen_us, self._by_labels = began_us, fresh, now_us, by_labels

@@ -26,12 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from recalibrator.fit.codec import Kept
-from recalibrator.fit.drift.detector import SETTLED, Alarm, Channel, Outcomes
+from recalibrator.fit.drift.detector import SUSPECTED_SHARE, Alarm, Channel, Detector, Outcomes
 from recalibrator.fit.drift.overdispersion import Overdispersion
-from schemas.event import from_us
-from schemas.status import DetectorStatus, DriftState
-
-_SUSPECTED_SHARE = 0.6
 
 
 class CusumRules(NamedTuple):
@@ -62,7 +58,6 @@ class _Sum:
         As if what is expected were exact, and n / m.
     scatter : float
         Overdispersion when it left zero: what it gathers may be a change, and says nothing of scatter.
-    since_us : int or None
     """
 
     ratio: float = 0.0
@@ -88,8 +83,8 @@ class _Sum:
         return self.ratio / (1.0 + self.leverage) / self.scatter
 
 
-@dataclass(slots=True)
-class Cusum:
+@dataclass
+class Cusum(Detector):
     """One CUSUM in both directions.
 
     Examples
@@ -106,9 +101,6 @@ class Cusum:
     rules: CusumRules
     up: Kept[_Sum] = field(default_factory=_Sum)
     down: Kept[_Sum] = field(default_factory=_Sum)
-    alarms: Kept[int] = 0
-    alarmed_us: Kept[int | None] = None
-    since_alarm: Kept[int] = 0
     _scatter: Kept[Overdispersion] = field(default_factory=Overdispersion, init=False, repr=False)
     _log_odds: float = field(init=False, repr=False)
 
@@ -126,13 +118,10 @@ class Cusum:
             self._scatter.add(seen, observations)
         larger = self._larger
         if larger.statistic < bound:
-            self.since_alarm += observations if larger.statistic < _SUSPECTED_SHARE * bound else 0
+            self.since_alarm += observations if larger.statistic < SUSPECTED_SHARE * bound else 0
             return None
         began_us = larger.since_us
-        self.alarms += 1
-        self.alarmed_us, self.since_alarm = seen.at_us, 0
-        self.restart()
-        return Alarm(self.name, self.channel, seen.at_us if began_us is None else began_us)
+        return self.alarm(seen.at_us, seen.at_us if began_us is None else began_us)
 
     def _gains(self, seen: Outcomes) -> tuple[float, float, int]:
         """Return what both sums gain, and the number of observations."""
@@ -176,23 +165,6 @@ class Cusum:
         return self.rules.bound
 
     @property
-    def drift_state(self) -> DriftState:
-        """``drifted`` from an alarm until what is expected holds again, ``suspected`` near the bound, else ``ok``."""
-        if self.alarmed_us is not None and self.since_alarm < SETTLED:
-            return "drifted"
-        return "suspected" if self.statistic >= _SUSPECTED_SHARE * self.rules.bound else "ok"
-
-    def status(self) -> DetectorStatus:
-        """Return its state, and the larger ratio beside the bound at which it fires."""
-        state = self.drift_state
-        since_us = self.alarmed_us if state == "drifted" else self._larger.since_us
-        return DetectorStatus(
-            name=self.name,
-            watches=self.channel.watches,
-            needs_labels=self.channel.needs_labels,
-            state=state,
-            statistic=self.statistic,
-            bound=self.rules.bound,
-            since=None if state == "ok" or since_us is None else from_us(since_us),
-            alarms=self.alarms,
-        )
+    def gathering_since_us(self) -> int | None:
+        """When the larger ratio left zero."""
+        return self._larger.since_us

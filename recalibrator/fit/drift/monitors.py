@@ -70,7 +70,6 @@ class DriftMonitors:
 
     Parameters
     ----------
-    cells : int
     names : sequence of str
         Which of our detectors.
     river : mapping, optional
@@ -173,10 +172,8 @@ class DriftMonitors:
 
         Parameters
         ----------
-        cell : ndarray of int, shape (filled,)
         counts : ndarray of int, shape (2, filled)
             Pairs and agreeing pairs in each of these cells.
-        now_us : int
         """
         pairs, agreeing = counts.astype(np.float64)
         if self._expected is None or not pairs.any():
@@ -190,10 +187,8 @@ class DriftMonitors:
 
         Parameters
         ----------
-        cell : ndarray of int, shape (filled,)
         queries : ndarray of float, shape (filled,)
             In each of these cells.
-        now_us : int
         """
         if not self._watch_mix:
             return []
@@ -320,7 +315,6 @@ class _GivenAgreement:
 
     Parameters
     ----------
-    agreement : ndarray, shape (cells,)
     error_given : ndarray, shape (2, 2, cells)
         As each of them has it, where the answers differ and where they are equal.
     log_odds : ndarray, shape (2, 1, 1)
@@ -346,9 +340,6 @@ class _GivenAgreement:
 
         Parameters
         ----------
-        channel : Channel
-        error : float
-        cell, at_us : int
         behind : float
             Effective observations behind what is expected.
         known : bool

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from recalibrator.fit.data.traffic_window import TrafficWindow
+from recalibrator.fit.decide.candidate import Candidate
 from recalibrator.fit.decide.promise import large_rate
-from recalibrator.fit.decide.publish_policy import Candidate
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.estimate.estimate import Support
 from schemas.calibration import Z95, Evidence, Interval, Target, TargetStanding
@@ -51,16 +51,9 @@ def micro_f1_interval(policies: Policies, index: int, errors: float) -> Interval
 
 
 def target_standing(target: Target, candidate: Candidate, index: int, errors: float) -> TargetStanding | None:
-    """Return how one policy stands to the target; None where that is a micro-F1 alone.
+    """Return how the policy of an index stands to the target; None where that is a micro-F1 alone.
 
-    Parameters
-    ----------
-    candidate : Candidate
-        By whose choice it is known what binds.
-    index : int
-        Of the policy: the one chosen, or the one in force.
-    errors : float
-        Half the width of the fields' intervals, in standard errors.
+    ``errors`` is half the width of the fields' intervals, in standard errors. What binds, the candidate's choice tells.
     """
     if target.is_plain:
         return None
@@ -119,16 +112,9 @@ def evidence(
 def frontier(
     policies: Policies, chosen: int | None, model_costs: ModelCosts | None, exploration: float = 0.0
 ) -> CostQualityCurve:
-    """Return some 48 of all policies, evenly spaced by escalation rate, the chosen one among them.
+    """Return some 48 of all policies, evenly spaced by escalation rate, the one of index ``chosen`` among them.
 
-    Parameters
-    ----------
-    chosen : int or None
-        Index of the policy in force.
-    model_costs : ModelCosts or None
-        Without them the cost stays empty.
-    exploration : float
-        Share of the kept queries that run the large model too, in [0, 1].
+    Without costs, which hold for a share of explored queries, that of the curve stays empty.
     """
     rate = policies.escalation_rate
     # The rate falls with the threshold; of equal rates the first policy stands for all.
@@ -152,12 +138,7 @@ def frontier(
 def uncertainty_histogram(mass: NDArray[np.float64], edges: NDArray[np.float64]) -> UncertaintyHistogram:
     """Return shares of queries in 64 bins of u, made of whole cells and so spaced by the logit.
 
-    Parameters
-    ----------
-    mass : ndarray, shape (cells,)
-        Queries or shares of them; empty when all are 0.
-    edges : ndarray, shape (cells - 1,)
-        Upper edges of all cells but the last.
+    ``mass`` are queries by cell, or shares of them; ``edges`` the upper edges of all cells but the last.
     """
     total = float(mass.sum())
     if total <= 0.0:

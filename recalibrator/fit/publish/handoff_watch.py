@@ -15,7 +15,7 @@ import numpy as np
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.codec import Kept, load
 from recalibrator.fit.data.label_table import Change
-from recalibrator.fit.decide.evaluate import Part, View
+from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
 from schemas.calibration import Interval
 from schemas.event import MAX_INTEGER

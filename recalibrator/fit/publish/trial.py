@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.decayed_sums import LEAST_PROPENSITY
 from recalibrator.fit.data.label_table import Change
-from recalibrator.fit.decide.evaluate import Part, View
+from recalibrator.fit.decide.candidate import Part, View
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.publish.evidence import micro_f1_interval
 from schemas.calibration import Z95, CalibrationVersion, Interval
@@ -59,7 +59,7 @@ class _Tally:
 
 
 class Trials(Part):
-    """The trial under way, or the latest, of one workload; of one that goes on, what is compared is counted anew."""
+    """The trial under way, or the latest, of one workload; of one that goes on, what is compared is counted again."""
 
     _trial: Kept[CalibrationTrial | None]
     _ended_us: Kept[int | None] = None
@@ -80,15 +80,7 @@ class Trials(Part):
         return self._trial if self._ended_us is None else None
 
     def begin(self, command: Command, version: CalibrationVersion, now_us: int) -> None:
-        """Begin a trial, in place of the one under way.
-
-        Parameters
-        ----------
-        command : Command
-            ``shadow`` or ``canary``.
-        version : CalibrationVersion
-            What is tried, under a number of its own.
-        """
+        """Begin a trial (``shadow`` or ``canary``), in place of the one under way; its version has its own number."""
         self._trial = CalibrationTrial(
             workload=command.workload,
             mode="canary" if command.action == "canary" else "shadow",
@@ -166,7 +158,7 @@ class Trials(Part):
         return {} if self._trial is None else {"trial": self._status(self._trial, view, policies)}
 
     def _status(self, trial: CalibrationTrial, view: View, policies: Policies | None) -> TrialStatus:
-        tally, costs = self._tally, view.costs
+        tally = self._tally
         # What is in force by now is not what a trial that has ended was compared with.
         current = None if self.running is None else view.current
         content_of = trial.version.evidence.details.get("content_of")
@@ -183,9 +175,9 @@ class Trials(Part):
             reason=trial.reason,
             compared=tally.queries,
             agreement=_share(tally.agreeing, tally.queries),
-            trial=self._arm(trial.version, tally.escalated, tally.acted, policies, costs, on_trial=True),
+            trial=self._arm(trial.version, tally.escalated, tally.acted, view.costs, policies, on_trial=True),
             base=self._arm(
-                current, tally.base_escalated, max(0, tally.queries - tally.acted), policies, costs, on_trial=False
+                current, tally.base_escalated, max(0, tally.queries - tally.acted), view.costs, policies, on_trial=False
             ),
         )
 
@@ -194,8 +186,8 @@ class Trials(Part):
         version: CalibrationVersion | None,
         escalated: int,
         queries: int,
-        policies: Policies | None,
         costs: ModelCosts | None,
+        policies: Policies | None,
         *,
         on_trial: bool,
     ) -> TrialArm:

@@ -132,7 +132,7 @@ class VersionRegistry:
         return version
 
     def hold(self, former: CalibrationVersion, created_us: int, evidence: Evidence) -> CalibrationVersion:
-        """Publish what is in force anew, alike but for what holds it: a fit without history reads it there."""
+        """Publish what is in force again, alike but for what holds it: a fit without history reads it there."""
         self.floor += 1
         made = {"version": self.floor, "created_at": from_us(created_us), "parent_version": former.version}
         version = former.altered(**made, evidence=evidence, holds=self.holds)
@@ -163,15 +163,7 @@ def given_threshold(command: Command, fitted: CalibrationMap) -> float:
 
 
 def content_of(command: Command, of: int | None, former: CalibrationVersion | None) -> Content | None:
-    """Return the content that a command publishes: of a former version, else what the command itself carries.
-
-    Parameters
-    ----------
-    of : int or None
-        The version whose content it is.
-    former : CalibrationVersion or None
-        That version, where it is still known.
-    """
+    """Return the content that a command publishes: of the version ``of``, where that is known, else its own."""
     if former is not None:
         details = {**former.evidence.details, "content_of": former.version}
         proof = former.evidence.model_copy(update={"trigger": command.action, "details": details})
@@ -191,21 +183,10 @@ What = Literal["fit", "take_map", "republish", "hold", "try", "nothing"]
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What to do now.
+    """What to do now, and for people what was done, or why nothing was done.
 
-    Parameters
-    ----------
-    what : str
-        ``fit`` from the labels, ``take_map`` from the command, ``republish`` the version ``of``, ``try`` it, ``hold``
-        what is in force, or ``nothing``.
-    holds : Holds
-        From now on.
-    note : str
-        For people: what was done, or why nothing was done.
-    ends_trial : bool
-        Whether the trial under way ends with it.
-    is_refused : bool
-        Whether nothing was done that was asked for.
+    ``fit`` from the labels, ``take_map`` from the command, ``republish`` the version ``of``, ``try`` it, ``hold`` what
+    is in force, or ``nothing``.
     """
 
     what: What

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from recalibrator.fit.codec import dump
-from recalibrator.fit.decide.evaluate import View
+from recalibrator.fit.decide.candidate import View
 from recalibrator.fit.publish.handoff_watch import KEPT_LABELS, LEAST_DIFFERING, HandoffWatch
 from schemas import LabelledExample, OutcomeCounts, VersionTraffic
 from schemas.settings import HandoffSettings
