@@ -207,6 +207,9 @@ class LabelTable:
     def _take_another(
         self, slot: int, example: LabelledExample, routed_us: int, labelled_us: int, labeler: float
     ) -> Change:
+        # Two questions at once. Which of both labels is the query's by its number: the higher revision, of equal ones
+        # the later. And may the newer be believed: one labeler's word is not to overrule everybody else's where that
+        # labeler is set aside. What loses stays known, in case the winner is set aside later.
         *held, counts, held_labeler = self._table[slot, [REVISION, LABELLED_US, STANDING, LABELER]].tolist()
         held_routed_us = float(self._table[slot, ROUTED_US])
         revision, retracted = min(example.revision, _REVISION_MOST), example.retracted

@@ -619,6 +619,7 @@ def _answers(suspicion: Suspicion, labels: LabelFacts, since_us: int) -> tuple[C
 
 
 def _kind(suspicion: Suspicion) -> int:
+    """Return the relation code of ``errors_since`` that is suspected: 2 equal answers, 1 different; 0 may be either."""
     return 2 if suspicion.agreeing else 1
 
 
