@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-
-from pydantic_core import to_json
-from rich.console import Console
 
 from recalibrator.file_languages import language_identifier
 from recalibrator.movement import NUMBERS, Sides
@@ -34,16 +30,8 @@ def what_moved(settings: Settings, workload: str, since: datetime, until: dateti
     return sides.compared(sides.start, language_identifier())
 
 
-def show_movements(found: Mapping[str, Any], console: Console, *, as_json: bool) -> None:
-    """Print what moved, for people or for programs."""
-    if as_json:
-        sys.stdout.write(to_json(found).decode() + "\n")
-        return
-    for line in _lines(found):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _lines(found: Mapping[str, Any]) -> list[str]:
+def movement_lines(found: Mapping[str, Any]) -> list[str]:
+    """Return what moved for people."""
     before, after = found["before"], found["after"]
     head = (
         f"{found['workload']}: {before['results']} results from {before['since']}, {after['results']} from "
