@@ -256,14 +256,14 @@ def what_moved(
     Example: ucci-stream what-moved --workload photo-search --since 2026-01-31T02:10:00Z
     """
     require_extra("what-moved", "ucci-stream what-moved")
-    from ucci_stream.operate.kafka_movement import movement_lines
+    from recalibrator.movement import lines
     from ucci_stream.operate.kafka_movement import what_moved as read_what_moved
 
     start, end = moment_of(since), moment_of(until) or datetime.now(UTC)
     if start is None or start >= end:
         raise ConfigError([f"--since: must lie before {rfc3339(end)}, until when results are compared (got {since})"])
     found = read_what_moved(chosen.settings, chosen.workload.name, start, end, most)
-    return Outcome(found, movement_lines(found))
+    return Outcome(found, lines(found))
 
 
 @command(acts_app, "acls")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recalibrator.api.pages.groups import LetterGroup, VersionGroup, letter_groups, version_groups
-from recalibrator.api.pages.headline import Facts, Headline, InForce, headline, in_force, urgency
+from recalibrator.api.pages.headline import Facts, Headline, InForce, alarm_since, headline, in_force, urgency
 from recalibrator.api.pages.html_environment import environment, number, percent, words
 from recalibrator.api.pages.spans import TrafficSpan, traffic_span
 from recalibrator.api.pages.sparklines import SPAN, Sparkline, sparklines
@@ -83,6 +83,7 @@ class WorkloadPanel:
 
     status: WorkloadStatus
     headline: Headline
+    alarm_since: datetime | None
     in_force: InForce
     fitted: VersionLine | None
     span: TrafficSpan | None
@@ -193,6 +194,7 @@ class Page:
         return WorkloadPanel(
             status=status,
             headline=first,
+            alarm_since=alarm_since(status),
             in_force=in_force(status, facts),
             fitted=self._cache.line(workload, status.calibration_version),
             span=traffic_span(status),
