@@ -361,7 +361,7 @@ def replay(
     if not as_json:
         out.print(table)
     if picture is not None and versions:
-        from ucci_stream.offline.version_plots import plot_versions
+        from ucci_stream.offline.pictures import plot_versions
 
         err.print(f"drawn: {plot_versions(versions, picture)}", highlight=False)
     elif picture is not None:
@@ -409,10 +409,9 @@ def bootstrap(
     (settings, workload), now, picture = chosen, datetime.now(UTC), _picture(plot)
     if picture is not None:
         from ucci_stream.offline.bootstrap import preview
-        from ucci_stream.offline.version_plots import plot_calibration
+        from ucci_stream.offline.pictures import plot_calibration
 
-        drawn = plot_calibration(*preview(workload, file, now), workload.target.micro_f1, picture)
-        err.print(f"drawn: {drawn}", highlight=False)
+        err.print(f"drawn: {plot_calibration(preview(workload, file, now), picture)}", highlight=False)
     done = bootstrap_workload(settings, file, workload.name, now)
     sent = f"{done.examples} examples" if done.examples else done.command.reason
     document = {"topic": done.topic, "examples": done.examples, "command": done.command}

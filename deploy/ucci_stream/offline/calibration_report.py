@@ -224,10 +224,10 @@ def lines(done: Calibrated, promises: Sequence[Promise]) -> list[RenderableType]
 
 def draw(done: Calibrated, path: Path) -> Path:
     """Draw the map and the frontier to a PNG or SVG, the sentence above them."""
-    from ucci_stream.offline.calibration_picture import plot_first_version
+    from ucci_stream.offline.pictures import plot_calibration
 
     said = sentence(promise_of(done.version, _in_force(done.settings)))
-    return plot_first_version(done.version, done.examples, said, path)
+    return plot_calibration(done.version, path, done.examples, said)
 
 
 def _share(value: float, digits: int = 3) -> str:
