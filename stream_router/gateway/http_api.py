@@ -45,7 +45,6 @@ from ucci_runtime.broker.ports import Publisher
 from ucci_runtime.broker.records import Header, OutputRecord
 from ucci_runtime.browser_safety import RequestHosts, is_cross_site
 from ucci_runtime.clock import Clock
-from ucci_runtime.process import WANTED_FILES, affordable_connections, raise_file_limit
 from ucci_runtime.refusals import RequestRefused
 
 _log = structlog.get_logger()
@@ -129,8 +128,7 @@ class GatewayApi:
                 *status.table(),
             ]
         )
-        raise_file_limit(max(WANTED_FILES, 2 * options.max_connections))
-        bounds = Bounds(affordable_connections(options.max_connections), STRAY_TIMEOUT_S, spares_answers=True)
+        bounds = Bounds(options.max_connections, STRAY_TIMEOUT_S, spares_answers=True)
         return HttpListener(app, options.http_host, options.http_port, bounds)
 
     def open(self, output: Output) -> None:
