@@ -20,7 +20,6 @@ from schemas.settings_recalibrator import (
     NotifySettings,
     RecalibratorSettings,
     Webhook,
-    WebhookFormat,
 )
 from schemas.settings_section import LOOPBACK_HOSTS, REREAD, Host, HostName, Integer, KeyName, Port, Seconds, Section
 from schemas.settings_workload import TEXT_PLACEHOLDER, HandoffSettings, ModelEndpoint, Sampling, WorkloadSettings
@@ -46,7 +45,6 @@ __all__ = [
     "Settings",
     "TopicSettings",
     "Webhook",
-    "WebhookFormat",
     "WorkloadSettings",
     "dotted_properties",
 ]
@@ -134,8 +132,8 @@ class GatewaySettings(Section):
     answer_timeout_s : float
         Longest time that a caller waits; then the query is given up (504), without a result.
     max_connections : int
-        Connections kept open, at most half as many as the process may open files; beyond it the one that has waited
-        longest for a request makes room.
+        Connections kept open, at most a quarter as many as the process may open files; beyond it the one that has
+        waited longest for a request makes room.
     state_dir : str, optional
         Directory in which the gateway keeps the last good calibration versions, as ``router.state_dir`` does.
     allowed_hosts : list of str

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import from_json
@@ -155,10 +155,12 @@ def handed_over(text: str, marks: Sequence[TokenMark], handoff: Handoff) -> str:
     places = _Places()
     if not places.read(certain) or not _is_beginning(certain):
         return ""
-    end = places.field
     if handoff.granularity == "token":
-        # Never less than by field, where one token holds more than a field.
-        end = max(end, _before_a_token(certain, places.anywhere, marks))
+        end = _before_a_token(certain, places.anywhere, marks)
+    else:
+        # Behind a comma that shares its token with what follows, the large model has never seen an answer go on.
+        undivided = {mark.start for mark in marks} | {len(certain)}
+        end = max((place for place in places.fields if place in undivided), default=0)
     return certain[:end].rstrip()
 
 
@@ -192,8 +194,8 @@ class _Places:
 
     Parameters
     ----------
-    field : int
-        Behind the comma of the last field that is whole; 0 where there is none.
+    fields : list of int
+        Behind the comma of each field that is whole.
     anywhere : int
         The last place of all.
     depth : int
@@ -202,7 +204,7 @@ class _Places:
         Whether the object has ended.
     """
 
-    field: int = 0
+    fields: list[int] = field(default_factory=list)
     anywhere: int = 0
 
     depth: int = 0
@@ -230,5 +232,6 @@ class _Places:
         may_go_on = found.lastgroup == "scalar" and end == len(found.string)
         if not (may_go_on or self.is_closed):
             self.anywhere = end
-            self.field = end if lexeme == "," and self.depth == 1 else self.field
+            if lexeme == "," and self.depth == 1:
+                self.fields.append(end)
         return self.depth <= _DEEPEST
