@@ -229,9 +229,9 @@ def explain(
 
     Example: ucci-stream explain q-17 --since 2026-01-31T12:00:00Z --html q-17.html
     """
+    from ucci_stream.operate.explanation import lines
     from ucci_stream.operate.explanation_page import explanation_page
     from ucci_stream.operate.kafka_traces import explain as explain_query
-    from ucci_stream.operate.kafka_traces import explanation_lines
 
     found = explain_query(settings, query_id, moment_of(since) or datetime.now(UTC) - timedelta(days=1))
     if html is not None:
@@ -239,7 +239,7 @@ def explain(
             html.write_text(explanation_page(found), encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"--html {html}: {error.strerror}; name a file that can be written") from None
-    return Outcome(found, explanation_lines(found))
+    return Outcome(found, [f"{name:>12}  {text}" for name, text in lines(found)])
 
 
 @command(acts_app, "what-moved")
