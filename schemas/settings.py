@@ -242,8 +242,8 @@ class GatewaySettings(Section):
     max_body_bytes : int
         Longest request body.
     max_connections : int
-        Connections kept open, at most half as many as the process may open files; beyond it the one that has waited
-        longest for a request makes room.
+        Connections kept open, at most a quarter as many as the process may open files; beyond it the one that has
+        waited longest for a request makes room.
     drain_timeout_s : float
         Time that SIGTERM leaves to queries in flight.
     state_dir : str, optional

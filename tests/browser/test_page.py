@@ -112,7 +112,7 @@ def live(chromium: Browser, broker: LocalBroker, tmp_path_factory: pytest.TempPa
     )
     console = Console(quiet=True)
     traffic = load_traffic()
-    scenario = Scenario(queries=4 * QUERIES_SENT, label_delay_s=0.2, late_share=0.0)
+    scenario = Scenario(queries=4 * QUERIES_SENT, label_delay=5.0, late_share=0.0)
     stream = plan_stream(traffic, scenario)
     with Stack(options, console) as stack, Watcher(stack.settings, stream, scenario) as watcher:
         publish_offline(stack, offline_set(traffic), watcher, console)
