@@ -171,10 +171,7 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         *said,
         ("query", result["text"]),
-        *(
-            (role, unanswered(result[role]) or to_json(result[role]["entities"]).decode())
-            for role in ("small", "large")
-        ),
+        *((role, _answer(result[role])) for role in ("small", "large")),
         ("decision", f"{decision['reason']}, answered by {decision['answered_by']}{_against(decision)}"),
         ("version", _version(decision)),
         (
