@@ -27,10 +27,6 @@ class Attempt(NamedTuple):
     ----------
     outcome : str
         ``refused`` for good, by an answer that a repetition would not change.
-    detail : str
-        In a few words, for people.
-    retry_after_s : float or None
-        As the receiver asks.
     """
 
     outcome: Outcome

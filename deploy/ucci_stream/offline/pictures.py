@@ -92,8 +92,6 @@ def plot_calibration(
     ----------
     examples : sequence of LabelledExample
         That it was made of; with them what was observed is drawn, and a band of maps of resampled lines.
-    sentence : str
-        Stands above.
     """
     weighed = version.evidence.details.get("frontier")
     panels = 1 if weighed is None else 2

@@ -40,8 +40,6 @@ class Traces:
     ----------
     results : list of RoutedEvent
         In the order of their topic; the first one is what the join keeps.
-    examples : list of LabelledExample
-        What the join has sent to the fit.
     is_open : bool
         Whether people are asked for its label at this moment.
     version : CalibrationVersion or None

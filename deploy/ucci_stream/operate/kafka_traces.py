@@ -46,11 +46,6 @@ class QueryNotFound(UcciError):
 def explain(settings: Settings, wanted: str, since: datetime) -> dict[str, Any]:
     """Return what the topics say of a query; blocks while they are read.
 
-    Parameters
-    ----------
-    since : datetime
-        From when on its result is looked for.
-
     Raises
     ------
     QueryNotFound, NotRead, BrokerUnreachable, AccessDenied

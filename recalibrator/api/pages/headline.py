@@ -81,12 +81,8 @@ class Facts(NamedTuple):
         leaves them out.
     last_query_at : datetime or None
         When the count of queries last grew, as far as the history goes back.
-    letters_last_hour : int
-        Dead letters of the last hour.
     expected_rate : float or None
         Share of queries that the version in force was expected to escalate when it was made, in [0, 1].
-    expected_cost : CostRate or None
-        The mean costs expected then.
     prices_tokens : bool
         Whether costs are those of tokens; else they are in calls of the small model.
     """

@@ -150,8 +150,6 @@ class Page:
         ----------
         asked : str
             The act that was just requested, to be confirmed on the page.
-        version : int, optional
-            Its version.
         """
         panel = self._panel(workload, now)
         return self._render("workload.html", now, panel=panel, asked=asked, asked_version=version)
