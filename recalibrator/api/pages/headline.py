@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
-from recalibrator.api.pages.spans import TrafficSpan, moment, traffic_span
+from recalibrator.api.pages.traffic import TrafficSpan, moment, traffic_span
 from recalibrator.api.read_model.status_documents import SILENT_AFTER
 from schemas.costs import CostRate
 from schemas.status import (
