@@ -336,9 +336,16 @@ def notify_test(
 
     Example: ucci-stream notify test --webhook ops
     """
-    from ucci_stream.operate.webhook_check import send_tests
+    from recalibrator.notify.http_webhook import post_tests
 
-    attempts = send_tests(settings, webhook)
+    known = settings.notify.webhooks
+    if not known:
+        raise ConfigError(["notify.webhooks: none is configured; add a table [notify.webhooks.NAME] with a url"])
+    if webhook is not None and webhook not in known:
+        raise ConfigError([f"--webhook: {webhook} is not configured; give one of {', '.join(known)}"])
+    names, workload = list(known) if webhook is None else [webhook], next(iter(settings.workloads), "test")
+    tests = post_tests(settings.notify, names, workload, datetime.now(UTC))
+    attempts = dict(zip(names, asyncio.run(tests), strict=True))
     document = {name: attempt._asdict() for name, attempt in attempts.items()}
     taken = {name: attempt.outcome == "delivered" for name, attempt in attempts.items()}
     lines = [f"{name}: {'' if taken[name] else 'not '}delivered ({one.detail})" for name, one in attempts.items()]

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from recalibrator.api.pages.groups import LetterGroup, VersionGroup, letter_groups, version_groups
 from recalibrator.api.pages.headline import Facts, Headline, InForce, alarm_since, headline, in_force, urgency
 from recalibrator.api.pages.html_environment import environment, number, percent, words
-from recalibrator.api.pages.sparklines import SPAN, Sparkline, sparklines
 from recalibrator.api.pages.svg_figures import Figures, FigureStore
+from recalibrator.api.pages.svg_sparklines import SPAN, Sparkline, sparklines
 from recalibrator.api.pages.traffic import Traffic, TrafficSpan, last_growth, traffic, traffic_span
 from recalibrator.api.read_model.dead_letter_log import MOST_KEPT, DeadLetterLog
 from recalibrator.api.read_model.history import begun
