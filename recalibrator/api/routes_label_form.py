@@ -53,13 +53,7 @@ class _Place(NamedTuple):
 
 
 class LabelFormRoutes:
-    """The routes of the form.
-
-    Parameters
-    ----------
-    feedback : FeedbackRoutes
-        What the form leads to.
-    """
+    """The routes of the form."""
 
     def __init__(self, context: Context, feedback: FeedbackRoutes) -> None:
         self._context = context

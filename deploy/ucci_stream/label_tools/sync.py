@@ -54,8 +54,6 @@ class SyncOptions:
 
     Parameters
     ----------
-    most : int
-        Tasks that may wait for an annotator.
     grace_s : float
         Seconds that a task stays when its request is over, since somebody may have it open.
     every_s : float, optional
@@ -76,14 +74,8 @@ class Round:
 
     Parameters
     ----------
-    pushed, removed : int
-        Tasks.
-    new, revised, skipped, retracted : int
-        Feedback sent and acknowledged.
     faults : tuple of str
         Annotations that say nothing clear, a line each; they are sent once they are corrected.
-    waiting : int
-        Tasks that wait for an annotator.
     """
 
     pushed: int = 0
@@ -120,8 +112,6 @@ class Synchroniser:
     ----------
     join_retention_s : float
         Labels of queries routed longer ago than this, in seconds, find no result.
-    now : callable
-        Returns the time.
     """
 
     def __init__(

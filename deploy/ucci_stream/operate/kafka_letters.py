@@ -72,15 +72,7 @@ def read_letters(settings: Settings, selection: Selection) -> Iterator[Letter]:
 
 @dataclass(slots=True)
 class Replay:
-    """What a replay did, or would do.
-
-    Parameters
-    ----------
-    by_topic : Counter
-        Records written, by topic.
-    skipped : Counter
-        Letters left as they are, by why.
-    """
+    """What a replay did, or would do."""
 
     is_dry: bool
     by_topic: Counter[str] = field(default_factory=Counter)
@@ -110,8 +102,6 @@ def replay_letters(
     ----------
     rate : float
         Records a second, on average over a second.
-    dry_run : bool
-        Only say what would be done.
     wait : callable
         Waits so many seconds between two transactions.
 

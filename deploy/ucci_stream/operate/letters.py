@@ -45,10 +45,6 @@ class Letter:
         Where it stands in its own topic: ``partition/offset``.
     stage, reason, error : str
         Who set the record aside, in a word why, and in a sentence.
-    topic : str
-        That the record came from.
-    partition, offset : str
-        Where it stood there.
     truncated : str
         What of the record is missing, or empty.
     """
@@ -172,8 +168,6 @@ class Past(NamedTuple):
     ----------
     replayed : frozenset of str
         Identities of letters whose record was written again.
-    answered : frozenset of str
-        Ids of queries that have a result.
     oldest : datetime or None
         Of a letter of which ``replayed`` still tells: records of that time may have expired before.
     """
@@ -184,13 +178,7 @@ class Past(NamedTuple):
 
 
 def refusal(letter: Letter, prefix: str, topic: str, past: Past) -> str | None:
-    """Return in a word why a letter is not replayed, or None.
-
-    Parameters
-    ----------
-    topic : str
-        Of the dead letters.
-    """
+    """Return in a word why a letter is not replayed, or None."""
     if letter.topic not in {QUERIES.name(prefix), FEEDBACK.name(prefix)}:
         # Results and observations are written by the services alone, in transactions with their offsets.
         return "not_replayable"
