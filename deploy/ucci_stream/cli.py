@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from schemas.calibration import CalibrationVersion
@@ -25,7 +24,7 @@ from ucci_stream.label_tools.commands import files_app, studio_app
 from ucci_stream.operate.commands import add_commands
 from ucci_stream.operate.letter_commands import letters_app
 from ucci_stream.operate.schema_commands import schemas_app
-from ucci_stream.options import STACK_DIRECTORY, ConfigOption, JsonFlag, settings_of, text_of, workload_of
+from ucci_stream.options import STACK_DIRECTORY, ConfigOption, Console, JsonFlag, settings_of, text_of, workload_of
 
 if TYPE_CHECKING:
     from ucci_stream.topics.feed import Fed

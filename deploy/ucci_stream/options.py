@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
+import rich.console
 import typer
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from schemas.errors import ConfigError
 from schemas.settings import Settings
@@ -25,6 +30,26 @@ ConfigOption = Annotated[
     typer.Option("--config", help="Path of ucci.toml; by default ./ucci.toml, else that of a running `up` or `demo`."),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+class Console(rich.console.Console):
+    """A terminal on which texts of senders, models and labelers act as nothing but text."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield what is written, with characters escaped that would steer a terminal or turn its text around."""
+        for segment in super().render(renderable, options):
+            text = segment.text
+            if segment.control or text.replace("\n", "").isprintable():
+                yield segment
+            else:
+                yield segment._replace(text="".join(map(_escaped, text)))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or character == "\n":
+        return character
+    # As JSON does, so that JSON stays what it was.
+    return json.dumps(character)[1:-1] if not "\x7f" <= character <= "\x9f" else f"\\u{ord(character):04x}"
 
 
 def settings_of(config: Path | None) -> Settings:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from ucci_stream.options import ConfigOption, JsonFlag, settings_of, workload_of
+from ucci_stream.options import ConfigOption, Console, JsonFlag, settings_of, workload_of
 
 studio_app = typer.Typer(
     help="Label with Label Studio. Example: ucci-stream label-studio setup --url http://127.0.0.1:8090",

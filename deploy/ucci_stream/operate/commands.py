@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from schemas.command import Action
 from schemas.errors import ConfigError
@@ -19,6 +18,7 @@ from ucci_stream.options import (
     KEY_VARIABLE,
     URL_VARIABLE,
     ConfigOption,
+    Console,
     JsonFlag,
     has_settings,
     moment_of,

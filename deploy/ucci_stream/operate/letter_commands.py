@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 import typer
 from pydantic_core import to_json
-from rich.console import Console
 from rich.table import Table
 
 from schemas.errors import ConfigError, UcciError
-from ucci_stream.options import ConfigOption, JsonFlag, moment_of, settings_of
+from ucci_stream.options import ConfigOption, Console, JsonFlag, moment_of, settings_of
 
 letters_app = typer.Typer(
     help="Records that were set aside. Example: ucci-stream dead-letters list", no_args_is_help=True

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 
 from schemas.schema_registry import SCHEMA_ID_KEY
 from schemas.topics import RESULTS
 from ucci_runtime.extras import require_extra
-from ucci_stream.options import ConfigOption, JsonFlag, settings_of
+from ucci_stream.options import ConfigOption, Console, JsonFlag, settings_of
 
 if TYPE_CHECKING:
     from ucci_stream.operate.schema_registry import Registered
