@@ -255,7 +255,7 @@ class GatewaySettings(Section):
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = "gateway-0"
     http_host: Host = "127.0.0.1"
     http_port: Port = 8082
-    api_keys: dict[KeyName, CallerKey] = Field(default_factory=dict)
+    api_keys: Annotated[dict[KeyName, CallerKey], REREAD] = Field(default_factory=dict)
     max_in_flight: Annotated[Integer, Field(ge=1, le=100_000)] = 1_000
     answer_timeout_s: Seconds = 60.0
     max_body_bytes: Annotated[Integer, Field(ge=1_000, le=100_000_000)] = 1_000_000
@@ -524,6 +524,8 @@ class ModelEndpoint(Section):
             raise ValueError(
                 "must be like http://host:8000/v1; in a user or password write / as %2F, : as %3A, @ as %40"
             )
+        if parts.query or parts.fragment:
+            raise ValueError("must end with its path, since that goes on: a key belongs in api_key, not after a ?")
         return value
 
     @model_validator(mode="after")

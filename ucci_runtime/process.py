@@ -130,7 +130,10 @@ def configure_logging(log_format: LogFormat) -> None:
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if log_format is LogFormat.JSON
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # The library's own tracebacks show local variables, and the settings with their secrets among them.
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     trace = [structlog.processors.format_exc_info] if log_format is LogFormat.JSON else []
     structlog.configure(
@@ -195,6 +198,8 @@ class Hangup:
         log_settings_warnings(done.settings)
         say = log.warning if done.waiting else log.info
         say("configuration read anew", applied=list(done.applied), need_restart=list(done.waiting))
+        if done.gone:
+            log.warning("the file no longer sets what it did; was it cut short?", keys=list(done.gone))
 
 
 def log_settings_warnings(settings: Settings) -> None:
