@@ -75,6 +75,10 @@ class RepeatedLines(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a line is written."""
+        fault = record.exc_info[1] if record.exc_info else None
+        if type(fault).__module__ == "aiohttp.http_exceptions":
+            # The caller's, not ours: a traceback says nothing of it.
+            record.msg, record.args, record.exc_info = "malformed HTTP request: %s", (type(fault).__name__,), None
         # The template, not the text: that of each connection's line may name its address.
         key, now_s = f"{record.name} {record.msg}", self._clock()
         since_s, suppressed = self._seen.get(key, (-math.inf, 0))

@@ -20,7 +20,7 @@ from ucci_stream.cli import app
 from ucci_stream.local.kafka_node import LocalBroker
 from ucci_stream.operate import kafka_letters
 from ucci_stream.operate.kafka_letters import replay_letters
-from ucci_stream.operate.letters import Letter, Selection, letter_of
+from ucci_stream.operate.letters import Letter, Selection, letter_of, replay_headers
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 2
@@ -57,7 +57,10 @@ class Lab:
         """Set a record aside with headers that no service writes."""
         topic = self.topic("queries").encode()
         error = "\x1b]52;c;ZWNobyBoaQ==\x07 \u202egnp.exe \x9b2J".encode()
-        headers = {"dlq.topic": topic, "dlq.partition": b"1" * 5_000, "dlq.error": error, "dlq.reason": error}
+        names = ("dlq.topic", "dlq.partition", "dlq.error", "dlq.reason")
+        headers: list[tuple[str, str | bytes | None]] = list(
+            zip(names, (topic, b"1" * 5_000, error, error), strict=True)
+        )
         producer = Producer({"bootstrap.servers": self.bootstrap})
         value = b'{"query_id": "q-8", "text": "canon"}'
         producer.produce(self.topic("dead-letters"), key=b"q-8", value=value, headers=headers, partition=1)
@@ -164,12 +167,11 @@ def test_a_letter_steers_the_operators_terminal(lab: Lab, command: list[str]) ->
 
 def test_a_replay_cut_short_keeps_its_transaction_open(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """By Ctrl-C too: what is written to the topic meanwhile would wait for its time-out."""
-    written = kafka_letters.replay_headers
 
     def interrupted(topic: str, letter: Letter) -> list[Any]:
         if letter.record.key == b"q-3":
             raise KeyboardInterrupt
-        return written(topic, letter)
+        return replay_headers(topic, letter)
 
     monkeypatch.setattr(kafka_letters, "replay_headers", interrupted)
     aborted = list[bool]()
