@@ -18,7 +18,7 @@ from aiohttp import web
 
 from schemas.routed import RoutedEvent
 from schemas.settings import Settings
-from stream_router.calibration.active_versions import trial_labels
+from stream_router.cascade.trial import trial_labels
 from stream_router.commit.outcome import TOO_LARGE
 from stream_router.errors import ModelsFailed, ServersDown
 from stream_router.gateway import openai_answer
