@@ -81,7 +81,6 @@ class LabelFormRoutes:
         labeler: Name = "",
         done: Id = "",
         said: Said | None = None,
-        unasked: Literal["1", ""] = "",
     ) -> Response:
         """Return the form of the next open request, with a note of what was just said of another one."""
         caller = self._context.authorise(request, "read")
@@ -89,7 +88,9 @@ class LabelFormRoutes:
         may_label = self._context.keys.grants(caller, "feedback")
         place = _Place(workload, reason or None, cursor, labeler)
         said = said if done else None
-        return await self._html(place, caller if may_label else "", done=done, said=said, unasked=bool(unasked))
+        return await self._html(
+            place, caller if may_label else "", done=done, said=said, unasked="unasked" in request.query_params
+        )
 
     async def take(self, request: Request, workload: str) -> Response:
         """Take what a person has filled in, and go on to the next request."""
