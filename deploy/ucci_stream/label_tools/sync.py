@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
-from rich.console import Console
-
 from recalibrator.labelling.label_tool import Interrupted, LabelTool, LabelToolFailed, Task
 from recalibrator.labelling.reconcile import Author, Plan, Sent, plan
 from schemas.errors import UcciError
@@ -27,6 +25,7 @@ from schemas.label_requested import LabelRequested
 from schemas.settings import Settings
 from ucci_runtime.broker.errors import AccessDenied, BrokerError
 from ucci_stream.label_tools.topics import SyncTopics
+from ucci_stream.options import Console
 from ucci_stream.topics.feed import FeedStopped
 
 T = TypeVar("T")

@@ -32,6 +32,9 @@ from ucci_runtime.broker.records import Header, Record
 
 _DLQ_PREFIX = "dlq."
 _MILLISECONDS = 1_000
+_LAST_MS = 253_402_214_400_000
+"""The last day of the year 9999: producers choose the times of their records."""
+
 UNKNOWN = "unknown"
 
 
@@ -89,7 +92,7 @@ def letter_of(record: Record) -> Letter:
     }
     return Letter(
         place=f"{record.source.partition}/{record.offset}",
-        at=datetime.fromtimestamp(record.timestamp_ms / _MILLISECONDS, UTC),
+        at=datetime.fromtimestamp(min(max(record.timestamp_ms, 0), _LAST_MS) / _MILLISECONDS, UTC),
         stage=texts[DLQ_STAGE] or UNKNOWN,
         reason=texts[DLQ_REASON] or UNKNOWN,
         error=texts[DLQ_ERROR],
