@@ -295,8 +295,8 @@ class Recalibrator:
         current, publish = self.current, self.constants.publish
         circumstances = self._monitor.circumstances(None if current is None else current.uncertainty_threshold)
         if self._silent_side is not None:
-            # What no label shows may be as far off as after a new mix, and explored queries may be looked at.
-            circumstances = circumstances._replace(is_quiet=False, is_new_mix=True)
+            # Explored queries may be looked at.
+            circumstances = circumstances._replace(is_quiet=False, silent_side=self._silent_side)
         most = self.settings.sampling.exploration_probability
         exploration = exploration_probability(most, publish, is_quiet=circumstances.is_quiet)
         estimate = estimate_outcomes(

@@ -23,7 +23,7 @@ def calibration_error(labels: LabelTable, half_life: float) -> CalibrationError:
     Parameters
     ----------
     half_life : float
-        In labels.
+        In queries.
 
     Returns
     -------
