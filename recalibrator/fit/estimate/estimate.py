@@ -40,7 +40,7 @@ from recalibrator.fit.estimate.outcome_curves import (
     smooth_outcomes,
     stratify,
 )
-from recalibrator.fit.estimate.rectifier import Rectifier, centred, rectify
+from recalibrator.fit.estimate.rectifier import Change, Rectifier, centred, rectify
 from recalibrator.fit.estimate.smoothing import kernel_mean
 from recalibrator.fit.method_constants import DecayConstants, EstimateConstants, TiltConstants
 from recalibrator.grid import Grid
@@ -185,7 +185,9 @@ def estimate_outcomes(
         curves = centred(curves, sums, target, split)
     absent, is_quiet = _unlabelled(labels, traffic, constants.tilt.labels_present), circumstances.is_quiet
     tilt, shift = _tilt(curves, smoothed, labels, traffic, constants.tilt, is_quiet=is_quiet, unlabelled=absent)
-    believed = constants.rectifier.unseen_scale if circumstances.is_new_mix else constants.rectifier.drift_scale
+    silent = tuple(1.0 if side == circumstances.silent_side else absent for side in ("kept", "escalated"))
+    unseen = constants.rectifier.unseen_scale
+    change = Change(unseen if circumstances.is_new_mix else constants.rectifier.drift_scale, unseen, silent)
     rectifier = rectify(
         cell_sums(groups[FAST], groups[FAST_SQUARE]),
         (curves.small.value, curves.large.value),
@@ -193,9 +195,7 @@ def estimate_outcomes(
         _tilted(labels, traffic, changed_us, constants.decay.half_life_fast),
         target=target,
         split=split,
-        drift_scale=believed,
-        unseen_scale=constants.rectifier.unseen_scale,
-        missing=tuple(1.0 if side == circumstances.silent_side else absent for side in ("kept", "escalated")),
+        change=change,
     )
     shares, failed_share = _traffic(groups[FAST_QUERIES], traffic)
     kept, escalated = _expected(curves, shift, rectifier, shares, constants.smoothing.bandwidth_cells)

@@ -47,6 +47,24 @@ class Rectifier:
     split: int
 
 
+class Change(NamedTuple):
+    """What is expected beforehand of a change that no detector has seen.
+
+    Parameters
+    ----------
+    typical, unseen : float
+        Sizes in micro-F1: the typical one, by which labels are believed, and the one that may lie in what they leave
+        unknown.
+    unlabelled : tuple of float
+        Below and above the serving threshold, the share of the labels that the current traffic should have and has
+        not, in [0, 1].
+    """
+
+    typical: float
+    unseen: float
+    unlabelled: tuple[float, ...]
+
+
 class _Model(NamedTuple):
     """The columns of one model's answers: how many there are, and the sums of a, d and z²."""
 
@@ -109,9 +127,7 @@ def rectify(
     *,
     target: float,
     split: int,
-    drift_scale: float,
-    unseen_scale: float,
-    missing: tuple[float, ...],
+    change: Change,
 ) -> Rectifier:
     """Compare recent labels with the curves.
 
@@ -129,20 +145,16 @@ def rectify(
         τ.
     split : int
         Last cell below the serving threshold, -1 when everything escalates.
-    drift_scale, unseen_scale : float
-        Of a change of micro-F1: the typical one, by which labels are believed, and the one that may lie in what they
-        leave unknown.
-    missing : tuple of float
-        Below and above the serving threshold, the share of the labels that the current traffic should have and has
-        not, in [0, 1].
+    change : Change
+        What is expected of the world beforehand.
 
     Returns
     -------
     Rectifier
-        Each mean residual with standard error s is shrunk by m² / (m² + s²), m = drift_scale·E[d] being the change of
-        E[z] that is expected beforehand: the posterior mean under a normal prior. Most changes are small, but not all,
-        so that the variance which remains is M² s² / (M² + s²), M = unseen_scale·E[d]: the fewer labels, the wider the
-        margin, and M² where none come. A cut-off at one standard error instead (James and Stein's positive part) would
+        Each mean residual with standard error s is shrunk by m² / (m² + s²), m = typical·E[d] being the change of E[z]
+        that is expected beforehand: the posterior mean under a normal prior. Most changes are small, but not all, so
+        that the variance which remains is M² s² / (M² + s²), M = unseen·E[d]: the fewer labels, the wider the margin,
+        and M² where none come. A cut-off at one standard error instead (James and Stein's positive part) would
         ignore a moderate change on all four parts at once.
     """
     pair_square = recent.square[1] + recent.square[2]
@@ -155,9 +167,9 @@ def rectify(
         rows = np.array((count, residual - shifted[place] * shifts[place], squares, kish), dtype=np.float64)
         size = float(recent.by_cell[:, model.size].sum())
         expected, unseen = (
-            (scale * size / max(float(count.sum()), 1e-12)) ** 2 for scale in (drift_scale, unseen_scale)
+            (scale * size / max(float(count.sum()), 1e-12)) ** 2 for scale in (change.typical, change.unseen)
         )
-        for side, (cells, absent) in enumerate(zip(_sides(split), missing, strict=True)):
+        for side, (cells, absent) in enumerate(zip(_sides(split), change.unlabelled, strict=True)):
             total, summed, squared, weight_square = rows[:, cells].sum(axis=1).tolist()
             if total <= _ALONE:
                 variance[place, side] = unseen

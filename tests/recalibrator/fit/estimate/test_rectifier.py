@@ -7,7 +7,7 @@ import pytest
 
 from recalibrator.fit.data.label_columns import HITS_SMALL, ONE, OUTCOMES, SIZE_SMALL, SQUARE_SMALL
 from recalibrator.fit.estimate.outcome_curves import CellSums
-from recalibrator.fit.estimate.rectifier import Rectifier, rectify
+from recalibrator.fit.estimate.rectifier import Change, Rectifier, rectify
 
 CELLS, SPLIT, TARGET, DRIFT, UNSEEN = 8, 4, 0.9, 0.01, 0.04
 SIZE = 12.0
@@ -36,9 +36,7 @@ def rectified(recent: CellSums, shift: float = 0.0, shifted: float = 0.0, missin
         weights,
         target=TARGET,
         split=SPLIT,
-        drift_scale=DRIFT,
-        unseen_scale=UNSEEN,
-        missing=(missing, 0.0),
+        change=Change(DRIFT, UNSEEN, (missing, 0.0)),
     )
 
 
