@@ -211,7 +211,7 @@ prompt = {json.dumps(small.prompt)}
 fields = {json.dumps(FIELDS)}
 small = {{ base_url = {json.dumps(small.base_url)}, model = {json.dumps(small.model)}, timeout_s = 10.0 }}
 large = {{ base_url = {json.dumps(large.base_url)}, model = {json.dumps(large.model)}, timeout_s = 30.0 }}
-target = {{ micro_f1 = {options.micro_f1}, safety = 0.5 }}
+target = {{ micro_f1 = {options.micro_f1}, safety = 0.65 }}
 sampling = {{ exploration_probability = {options.exploration}, label_probability_kept = {options.label_kept}, \
 label_probability_escalated = {options.label_escalated} }}
 # 1 is a small call of {TOKENS_OF_A_CALL} tokens, about the mean; what is never generated costs nothing
