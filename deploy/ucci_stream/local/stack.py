@@ -52,16 +52,8 @@ class StackOptions:
         ``auto``, ``kafka`` or ``HOST:PORT``.
     models : str
         ``recorded`` or ``vllm``.
-    routers : int
-        How many router instances.
     micro_f1, exploration, label_kept, label_escalated : float
         The workload's target and sampling.
-    prefix : str
-        Of the topics.
-    trusted_labelers : tuple of str
-        Whose answers to audits decide.
-    handoff : bool
-        Whether the workload hands over.
     """
 
     directory: Path

@@ -146,12 +146,9 @@ def _thresholds(edges: bytes) -> Floats:
 
 
 def _correction_variance(estimate: Estimate, level: Floats, slope: Floats, below: Floats) -> Floats:
-    """Return what the rectifier and the agreement tilt add to Var F(t).
+    """Return what the rectifier and the agreement tilt add to Var F(t) of each policy.
 
-    Parameters
-    ----------
-    level, slope, below : ndarray, shape (cells + 1,)
-        Of each policy: how F changes with the tilt's two parameters, and the share of queries kept.
+    ``level`` and ``slope`` say how F changes with the tilt's parameters, ``below`` is the share of queries kept.
     """
     rectifier, whole = estimate.rectifier, float(below[-1])
     near = float(below[rectifier.split + 1])
@@ -208,21 +205,11 @@ def safety_of_few(safety: float, labels: float) -> float:
 
 
 def choose(policies: Policies, safety: float, gain_least: float = 0.0) -> Choice:
-    """Choose the largest threshold that meets the target with a margin.
+    """Choose the largest threshold that meets the target with a margin, in standard errors of F.
 
-    Parameters
-    ----------
-    safety : float
-        Margin, in standard errors of F.
-    gain_least : float
-        Of micro-F1.
-
-    Returns
-    -------
-    Choice
-        When none does with the margin, the one that comes nearest to it; when the best is not even expected to
-        (infeasible), the one that gains most, which escalates where escalating helps. In both cases the largest
-        threshold within ``gain_least`` of it: the top is flat, and calls that gain next to nothing are not paid for.
+    When none does with the margin, the one that comes nearest to it; when the best is not even expected to
+    (infeasible), the one that gains most, which escalates where escalating helps. In both cases the largest threshold
+    within ``gain_least`` of it, in micro-F1: the top is flat, and calls that gain next to nothing are not paid for.
     """
     secured = policies.value - safety * policies.error
     met = np.flatnonzero(secured >= 0.0)
