@@ -107,7 +107,8 @@ def label_weights(labels: LabelTable, half_life: float) -> Floats:
         In queries.
     """
     order, weight = _counting_by_time(labels), np.zeros(len(labels.table))
-    weight[order] = _recency(*labels.table[order][:, (ROUTED_US, LABEL_PROBABILITY)].T, half_life)
+    routed_us, probability = labels.table[order][:, (ROUTED_US, LABEL_PROBABILITY)].T
+    weight[order] = _recency(routed_us, probability, half_life)
     return weight
 
 
