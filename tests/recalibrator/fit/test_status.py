@@ -87,6 +87,18 @@ def test_labels_of_one_side_alone_were_taken_for_all(silent: str) -> None:
     assert core.status().state == "active"
 
 
+def test_margin_stayed_narrow_when_labels_stopped_coming() -> None:
+    """Labels of long ago stayed recent for want of newer ones, and the error of the estimate what it was."""
+    core, calm = Recalibrator(settings()), typo_world(8_000, 8_999, seed=13)
+    drive(core, calm.draw, 2_500)
+    assert core.current is not None
+    at = core.current.uncertainty_threshold
+    before = core.evaluate().policies
+    drive(core, calm.draw, 5_500, first=2_500, mean_delay=1e9)
+    after = core.evaluate().policies
+    assert after.error[after.index(at)] > 1.5 * before.error[before.index(at)]
+
+
 def test_unanswered_requests_make_the_status_stale() -> None:
     """Requests that no label answers make it stale and one label heals it."""
     core = Recalibrator(settings())
