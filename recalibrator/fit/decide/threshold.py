@@ -11,7 +11,7 @@ from recalibrator.fit.arrays import Floats
 from recalibrator.fit.estimate.estimate import Estimate
 from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE, Atom
 
-_FEW_LABELS, _MANY_LABELS = 800.0, 4_000.0
+_FEW_LABELS, _MANY_LABELS = 300.0, 4_000.0
 """The margin of n labels is wider by ``_FEW_LABELS`` / n, less what that is of many, from which on it is as configured:
 measured on cold starts with 8, 2 and .5 % of queries labelled (docs/method.md)."""
 
@@ -198,8 +198,8 @@ def safety_of_few(safety: float, labels: float) -> float:
 
     Examples
     --------
-    >>> safety_of_few(0.5, 250.0), safety_of_few(0.5, 50_000.0)
-    (2.0, 0.5)
+    >>> safety_of_few(1.0, 300.0), safety_of_few(1.0, 50_000.0)
+    (1.925, 1.0)
     """
     return safety * (1.0 + max(0.0, _FEW_LABELS / max(labels, 1.0) - _FEW_LABELS / _MANY_LABELS))
 
