@@ -107,8 +107,8 @@ def label_weights(labels: LabelTable, half_life: float) -> Floats:
         In queries.
     """
     order, weight = _counting_by_time(labels), np.zeros(len(labels.table))
-    times, probability = labels.table[order, ROUTED_US], labels.table[order, LABEL_PROBABILITY]
-    weight[order] = _recency(times, probability, half_life)
+    routed_us, probability = labels.table[order][:, (ROUTED_US, LABEL_PROBABILITY)].T
+    weight[order] = _recency(routed_us, probability, half_life)
     return weight
 
 
@@ -135,8 +135,8 @@ def _counting_by_time(labels: LabelTable) -> Ints:
     return counting[np.argsort(labels.table[counting, ROUTED_US], kind="stable")]
 
 
-# Age is counted in labels, not in time: what makes a label old is that others have come since, at night as by day. Of
-# equal times all have the same age, so that the order in which they came changes no weight.
+# For the curves age is counted in labels, not in time: what makes a label old is that others have come since. Of equal
+# times all have the same age, so that the order in which they came changes no weight.
 def _newer(times: Floats, routed_us: Floats) -> Ints:
     """Return how many of some ordered times lie after each of others: labels of equal times are equally old."""
     return len(times) - np.searchsorted(times, routed_us, side="right")

@@ -113,7 +113,7 @@ def test_no_valid_event_breaks_the_core(events: list[LabelledExample | TrafficSu
     core.observe(Command(workload="w", action="refit", issued_by="x", issued_at=START))
     core.status()
     state = core.snapshot()
-    assert all(math.isfinite(value) for value in _numbers(json.loads(state)["traffic"]))
+    assert all(math.isfinite(value) for value in _numbers(json.loads(state)["state"]["_traffic"]))
     assert Recalibrator.restore(settings(), state).snapshot() == state
 
 
