@@ -242,8 +242,8 @@ class GatewaySettings(Section):
     max_body_bytes : int
         Longest request body.
     max_connections : int
-        Connections kept open, at most half as many as the process may open files; beyond it the one that has waited
-        longest for a request makes room.
+        Connections kept open, at most a quarter as many as the process may open files; beyond it the one that has
+        waited longest for a request makes room.
     drain_timeout_s : float
         Time that SIGTERM leaves to queries in flight.
     state_dir : str, optional
@@ -409,7 +409,6 @@ class CalibrationSettings(Section):
 
 
 NoticeKind = Literal["state", "drift", "labels", "outage"]
-WebhookFormat = Literal["json", "slack", "alertmanager"]
 
 
 class Webhook(Section):
@@ -419,8 +418,6 @@ class Webhook(Section):
     ----------
     url : str
         Where notifications are posted to; never shown, since it may hold a token.
-    format : str
-        Body: ``json``, a message for an incoming webhook of ``slack``, or what ``alertmanager`` posts to its webhooks.
     secret : str, optional
         Signs each notification (Standard Webhooks: ``webhook-id``, ``webhook-timestamp``, ``webhook-signature``); at
         least 16 characters, or base64 after ``whsec_``.
@@ -434,7 +431,6 @@ class Webhook(Section):
     """
 
     url: SecretStr
-    format: WebhookFormat = "json"
     secret: SecretStr | None = None
     kinds: frozenset[NoticeKind] = frozenset(get_args(NoticeKind))
     workloads: tuple[KeyName, ...] = ()

@@ -209,9 +209,6 @@ class RefitConstants:
 
     Parameters
     ----------
-    refit_share : float
-    refit_labels_least, refit_labels_most : int
-    refit_queries : int
     refits_put_off : int
         Refits in a row that are due and may be left out while nothing moves.
     calm_labels : int

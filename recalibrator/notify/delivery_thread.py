@@ -127,7 +127,7 @@ class DeliveryThread(Thread):
         facts = {"webhook": name, "workload": notice.workload, "kind": notice.kind, "notice_id": notice.notice_id}
         wait_s = settings.first_retry_s
         while not self._is_closing.is_set():
-            attempt = await post(session, name, webhook, notice, settings.page_url, self._clock.now())
+            attempt = await post(session, webhook, notice, settings.page_url, self._clock.now())
             is_late = self._clock.monotonic() - began_s + wait_s > settings.retry_for_s
             outcome = "given_up" if attempt.outcome == "retried" and is_late else attempt.outcome
             self._count("notifications", webhook=name, outcome=outcome)

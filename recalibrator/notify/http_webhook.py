@@ -39,10 +39,10 @@ class Attempt(NamedTuple):
 
 
 async def post(
-    session: aiohttp.ClientSession, name: str, webhook: Webhook, notice: Notice, page_url: str | None, now: datetime
+    session: aiohttp.ClientSession, webhook: Webhook, notice: Notice, page_url: str | None, now: datetime
 ) -> Attempt:
     """Send a notice once; takes no longer than the webhook's time-out, and raises nothing."""
-    body = body_of(notice, webhook.format, name, page_url)
+    body = body_of(notice, page_url)
     secret = None if webhook.secret is None else webhook.secret.get_secret_value()
     headers = headers_of(notice, body, secret, int(now.timestamp()))
     limit = aiohttp.ClientTimeout(total=webhook.timeout_s)

@@ -46,6 +46,7 @@ from stream_router.model_client.retry_budget import RetryBudget
 from stream_router.model_client.server_health import Breaker, HealthEvent, HealthState, LatencyWindow
 from stream_router.ports import Answered, ModelCallMetrics, Reply, ServerName
 from ucci_runtime.clock import Clock
+from ucci_runtime.process import affordable_connections
 
 _log = structlog.get_logger()
 
@@ -147,7 +148,8 @@ class ModelClient:
         # Silence takes the limit back to 1 when a call has timed out. A time-out later the calls sent before that are
         # gone from the server, and another one later a probe has had its time at a server without load.
         self._breaker = Breaker(patience_s=2.0 * endpoint.timeout_s)
-        self._limit = limit or ConcurrencyLimit(endpoint.max_concurrency, endpoint.timeout_s)
+        most = affordable_connections(endpoint.max_concurrency)
+        self._limit = limit or ConcurrencyLimit(most, endpoint.timeout_s)
         self._slots = CallSlots(self._limit.current)
         self._retries = RetryBudget()
         self._connection: ModelConnection | None = None

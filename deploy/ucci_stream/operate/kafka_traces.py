@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic_core import to_json
-from rich.console import Console
 
 from recalibrator.decoding import decode_observation
 from schemas.calibration import CalibrationVersion
@@ -137,13 +135,9 @@ def _decoded(kind: Any, record: Record) -> Any:
         return None
 
 
-def show_explanation(found: Mapping[str, Any], console: Console, *, as_json: bool) -> None:
-    """Print an explanation, for people or for programs."""
-    if as_json:
-        sys.stdout.write(to_json(found).decode() + "\n")
-        return
-    for name, text in _lines(found):
-        console.print(f"{name:>12}  {text}", highlight=False, markup=False, soft_wrap=True)
+def explanation_lines(found: Mapping[str, Any]) -> list[str]:
+    """Return an explanation for people."""
+    return [f"{name:>12}  {text}" for name, text in _lines(found)]
 
 
 def _lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -34,9 +34,6 @@ async def _send(settings: Settings, names: list[str]) -> dict[str, Attempt]:
     workload = next(iter(settings.workloads), "test")
     async with aiohttp.ClientSession() as session:
         attempts = await asyncio.gather(
-            *(
-                post(session, name, notify.webhooks[name], trial_notice(now, workload), notify.page_url, now)
-                for name in names
-            )
+            *(post(session, notify.webhooks[name], trial_notice(now, workload), notify.page_url, now) for name in names)
         )
     return dict(zip(names, attempts, strict=True))

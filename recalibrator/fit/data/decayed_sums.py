@@ -122,10 +122,6 @@ def recent_weight(labels: LabelTable, since_us: float, half_life: float) -> Floa
     ----------
     half_life : float
         In labels; the newest one weighs 1.
-
-    Returns
-    -------
-    ndarray, shape (2, groups)
     """
     order = _counting_by_time(labels)
     times = labels.table[order, ROUTED_US]
@@ -142,6 +138,8 @@ def _counting_by_time(labels: LabelTable) -> Ints:
     return counting[np.argsort(labels.table[counting, ROUTED_US], kind="stable")]
 
 
+# Age is counted in labels, not in time: what makes a label old is that others have come since, at night as by day. Of
+# equal times all have the same age, so that the order in which they came changes no weight.
 def _newer(times: Floats, routed_us: Floats) -> Ints:
     """Return how many of some ordered times lie after each of others: labels of equal times are equally old."""
     return len(times) - np.searchsorted(times, routed_us, side="right")

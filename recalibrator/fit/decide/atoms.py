@@ -65,9 +65,6 @@ def choose_drawn(
 
     Parameters
     ----------
-    estimate : Estimate
-    edges : ndarray, shape (cells - 1,)
-    exploration : float
     safety : float
         Margin, in standard errors of F.
     whole : Drawn

@@ -9,7 +9,6 @@ import numpy as np
 
 from recalibrator.fit.arrays import Floats
 from recalibrator.fit.estimate.estimate import Estimate
-from recalibrator.fit.micro_f1 import micro_f1
 from schemas.calibration import ESCALATE_ALL, ESCALATE_NONE, Atom
 
 _FEW_LABELS, _MANY_LABELS = 800.0, 4_000.0
@@ -44,8 +43,13 @@ class Policies:
 
     @cached_property
     def micro_f1(self) -> Floats:
-        """Expected micro-F1 of each policy."""
-        return micro_f1(self.value, self.size, self.target)
+        """Expected micro-F1 of each policy, τ + E[z] / E[d]; where there is nothing to find, it is 1.
+
+        With a = 2·TP and d = predicted + gold, micro-F1 of many answers is Σa / Σd, and z = a - τ·d has Σz ≥ 0 exactly
+        when micro-F1 ≥ τ: the target on a ratio is one on a mean of scores.
+        """
+        safe = np.where(self.size > 0.0, self.size, 1.0)
+        return np.where(self.size > 0.0, np.clip(self.target + self.value / safe, 0.0, 1.0), 1.0)
 
     def bound(self, index: int, errors: float) -> float:
         """Return a policy's micro-F1 moved by a number of standard errors (ratio of means, by the delta method)."""
@@ -194,7 +198,6 @@ def safety_of_few(safety: float, labels: float) -> float:
     ----------
     safety : float
         Margin where labels are many.
-    labels : float
 
     Examples
     --------

@@ -9,13 +9,13 @@ those of the present world, but like earlier blocks, labels of these count again
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln, gammaln, xlogy
 
-from recalibrator.fit.arrays import Floats, pack, unpack
+from recalibrator.fit.arrays import Floats
+from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import ERROR, GROUP, ROUTED_US, STANDING
 from recalibrator.fit.data.label_table import LabelTable, Span, are_in
 from recalibrator.fit.data.traffic_window import AGREEING, COUNT, PAIRS, Batch, TrafficWindow
@@ -69,14 +69,17 @@ class KnownWorlds:
         When it began, or came back; and when one came back last.
     """
 
+    spans: Kept[tuple[Span, ...] | None] = None
+    since_us: Kept[int] = 0
+    back_us: Kept[int] = 0
+    _blocks: Kept[list[Block]]
+    _left: Kept[tuple[Span, ...]] = ()
+    _by_labels: Kept[bool] = False
+    _unseen: Kept[float] = 0.0
+
     def __init__(self, cells: int) -> None:
         self._cells = cells
-        self.spans: tuple[Span, ...] | None = None
-        self.since_us = self.back_us = 0
-        self._blocks: list[Block] = []
-        self._left: tuple[Span, ...] = ()
-        self._by_labels = False
-        self._unseen = 0.0
+        self._blocks = []
 
     def on_traffic(self, batch: Batch) -> None:
         """Take one summary in."""
@@ -155,18 +158,6 @@ class KnownWorlds:
         groups = labels.groups - 1
         by_labels = _outcomes(*_errors(_rows(labels, ((since_us, None),)), groups), *_errors(rows, groups))
         return spans if by_labels >= _BY_LABELS_LEAST and as_known + by_labels >= least else None
-
-    def state(self) -> list[Any]:
-        """Return everything as JSON values, exact."""
-        blocks = [[one.begins_us, one.ends_us, pack(one.table)] for one in self._blocks]
-        return [blocks, self.spans, self.since_us, self.back_us, self._left, self._by_labels, self._unseen]
-
-    def load(self, state: list[Any]) -> None:
-        """Take a former :meth:`state` back."""
-        blocks, spans, self.since_us, self.back_us, left, self._by_labels, self._unseen = state
-        self.spans = None if spans is None else tuple((begins, ends) for begins, ends in spans)
-        self._left = tuple((begins, ends) for begins, ends in left)
-        self._blocks = [Block(begins, ends, unpack(table, np.zeros((3, _BINS)))) for begins, ends, table in blocks]
 
 
 def _is_in(block: Block, spans: tuple[Span, ...]) -> bool:

@@ -74,10 +74,8 @@ def log_likelihood_ratios(chances: Chances, errors: Floats, log_odds: Floats) ->
 
     Parameters
     ----------
-    chances : Chances
     errors : ndarray, shape (labels,)
         0 or 1.
-    log_odds : ndarray, shape (factors,)
 
     Examples
     --------
@@ -99,8 +97,6 @@ def odds_posterior(chances: Chances, errors: Floats, *, rising: bool) -> OddsPos
 
     Parameters
     ----------
-    chances : Chances
-    errors : ndarray, shape (labels,)
     rising : bool
         Whether errors are suspected to be too many, rather than too few.
 
@@ -129,12 +125,10 @@ def verdict(
 
     Parameters
     ----------
-    chances : Chances
     errors : ndarray, shape (answers,)
         By trusted answers.
     posterior : OddsPosterior
         Of the factor, given the suspected labels.
-    rules : AuditRules
     ended : bool
         Whether to wait for no more answers.
     carried : float

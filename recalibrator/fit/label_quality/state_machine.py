@@ -24,7 +24,7 @@ applies the effects to the label table and to what it knows of changes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from math import exp
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -32,7 +32,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 from pydantic import JsonValue
 
-from recalibrator.fit.arrays import Floats, Ints, pack, unpack
+from recalibrator.fit.arrays import Floats, Ints
 from recalibrator.fit.data.revisions import Flips
 from recalibrator.fit.estimate.agreement import Chances, chances_of, inside
 from recalibrator.fit.label_quality.audit_test import (
@@ -619,6 +619,7 @@ def _answers(suspicion: Suspicion, labels: LabelFacts, since_us: int) -> tuple[C
 
 
 def _kind(suspicion: Suspicion) -> int:
+    """Return the relation code of ``errors_since`` that is suspected: 2 equal answers, 1 different; 0 may be either."""
     return 2 if suspicion.agreeing else 1
 
 
@@ -671,42 +672,3 @@ def details(quality: LabelQuality, labels: LabelFacts) -> dict[str, JsonValue]:
             "at": from_us(last.at_us).isoformat(),
         }
     return shown
-
-
-def dump(quality: LabelQuality) -> dict[str, Any]:
-    """Return the state as JSON values, exact."""
-    suspicion = quality.suspicion
-    return {
-        "state": quality.state.value,
-        "suspicion": None
-        if suspicion is None
-        else {
-            "agreeing": suspicion.agreeing,
-            "began_us": suspicion.began_us,
-            "expected": {name: pack(curve) for name, curve in suspicion.expected._asdict().items()},
-            "log_odds": suspicion.log_odds,
-            "evidence": suspicion.evidence,
-        },
-        "audit": None if quality.audit is None else asdict(quality.audit),
-        "quarantine": None if quality.quarantine is None else asdict(quality.quarantine),
-        "conclusion": None if quality.conclusion is None else asdict(quality.conclusion),
-    }
-
-
-def load(state: Mapping[str, Any], cells: int) -> LabelQuality:
-    """Return the state that :func:`dump` wrote, of a grid of so many cells."""
-    suspicion = state["suspicion"]
-    if suspicion is not None:
-        curves = suspicion["expected"]
-        expected = Expected(
-            unpack(curves["agreement"], np.zeros(cells)),
-            unpack(curves["error_given"], np.zeros((2, cells))),
-        )
-        suspicion = Suspicion(**{**suspicion, "expected": expected})
-    return LabelQuality(
-        LabelState(state["state"]),
-        suspicion,
-        None if state["audit"] is None else Audit(**state["audit"]),
-        None if state["quarantine"] is None else Quarantine(**state["quarantine"]),
-        None if state["conclusion"] is None else Conclusion(**state["conclusion"]),
-    )

@@ -14,7 +14,7 @@ import pytest
 
 from schemas.query import QueryEvent
 from schemas.routed import RoutedEvent
-from stream_router.gateway import http_api
+from stream_router.gateway import admission, http_api
 from tests.support.answerers import EchoAnswerer
 from tests.support.gateways import RunningGateway, cluster, echo, gateway, gateway_settings
 from tests.support.memory_broker import broker as memory
@@ -330,6 +330,55 @@ async def test_a_body_that_does_not_come_is_no_query(monkeypatch: pytest.MonkeyP
         assert (await running.complete()).status == 200
         assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"HTTP/1.1 408")
         writer.close()
+
+
+SLOW = (
+    b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{"
+)
+
+
+async def test_slow_bodies_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds a place, and so there are no more than places; the one that came first goes for the next caller."""
+    monkeypatch.setattr(http_api, "BODY_TIMEOUT_S", 2 * PATIENCE_S)
+    async with gateway(gateway_settings(gateway={"max_in_flight": 3})) as running:
+        slow = [await asyncio.open_connection("127.0.0.1", running.service.http_port) for _ in range(5)]
+        for _, writer in slow:
+            writer.write(SLOW % 100)
+        for reader, _ in slow[:2]:
+            assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"HTTP/1.1 408")
+        assert (await running.complete()).status == 200
+        assert (await asyncio.wait_for(slow[2][0].readline(), PATIENCE_S)).startswith(b"HTTP/1.1 408")
+        for _, writer in slow:
+            writer.close()
+
+
+async def test_a_few_long_bodies_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has come of all bodies is bounded in bytes too, beyond the longest that one may have."""
+    monkeypatch.setattr(admission, "COMING_BYTES", 1_500)
+    async with gateway(gateway_settings(gateway={"max_body_bytes": 1_500})) as running:
+        slow = [await asyncio.open_connection("127.0.0.1", running.service.http_port) for _ in range(2)]
+        for _, writer in slow:
+            writer.write(SLOW % 1_200 + b" " * 1_000)
+        assert (await asyncio.wait_for(slow[0][0].readline(), PATIENCE_S)).startswith(b"HTTP/1.1 408")
+        slow[1][1].write(b" " * 198 + b"}")
+        assert (await asyncio.wait_for(slow[1][0].readline(), PATIENCE_S)).startswith(b"HTTP/1.1 400")
+        for _, writer in slow:
+            writer.close()
+
+
+async def test_slow_bodies_shut_out_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection whose body has not come makes room, as a silent one does."""
+    monkeypatch.setattr(http_api, "BODY_TIMEOUT_S", 2 * PATIENCE_S)
+    async with gateway(gateway_settings(gateway={"max_connections": 4})) as running:
+        slow = [await asyncio.open_connection("127.0.0.1", running.service.http_port) for _ in range(6)]
+        for _, writer in slow:
+            writer.write(SLOW % 100)
+        assert (await running.complete()).status == 200
+        for reader, _ in slow[:2]:
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+        for _, writer in slow:
+            writer.close()
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/comp", b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
+from recalibrator.fit.codec import dump, load
 from recalibrator.fit.data.label_table import LabelTable
 from recalibrator.fit.data.traffic_window import TrafficWindow
 from recalibrator.fit.drift.known_worlds import KnownWorlds, overdispersion
@@ -100,8 +101,8 @@ def test_labels_contradict_a_way_back(drifted: Traffic) -> None:
 def test_a_snapshot_goes_on_as_if_nothing_had_happened(drifted: Traffic) -> None:
     drifted.pass_by(4_000, place=-3.0)
     restored = KnownWorlds(GRID.cells)
-    restored.load(drifted.worlds.state())
-    assert restored.state() == drifted.worlds.state()
+    load(restored, dump(drifted.worlds))
+    assert dump(restored) == dump(drifted.worlds)
     assert restored.spans == drifted.worlds.spans
 
 
