@@ -179,7 +179,7 @@ class ChangeMonitor:
             return refit_now
         self._traffic.forget_before(self.worlds.since_us)
         self.change, self.mix = OutcomeChange(), MixChange()
-        self.drift.restart(self._traffic.counts[COUNT].astype(np.float64), now_us)
+        self.drift.begin_anew(self._traffic.counts[COUNT].astype(np.float64), now_us)
         return True
 
     def _handle_alarms(self, alarms: list[Alarm], now_us: int, *, may_ask: bool) -> bool:

@@ -124,7 +124,7 @@ class KnownWorlds:
             if counts[COUNT].sum() < wanted:
                 return False
             place = np.arange(self._cells) * _BINS // self._cells
-            latest = np.stack([np.bincount(place, row, _BINS) for row in counts])
+            latest = np.stack([np.bincount(place, row, _BINS) for row in counts]).astype(np.float64)
             spans = self._found(since_us, latest, labels)
             if spans is not None:
                 self.since_us = self.back_us = since_us
@@ -185,7 +185,8 @@ def _rows(labels: LabelTable, spans: tuple[Span, ...]) -> Floats:
 def _errors(rows: Floats, groups: int) -> tuple[Floats, Floats]:
     """Return errors and labels by relation and by quarter of the grid."""
     place = rows[:, GROUP].astype(np.intp) * _PLACES // groups
-    return np.bincount(place, rows[:, ERROR], _PLACES + 1), np.bincount(place, minlength=_PLACES + 1).astype(np.float64)
+    errors, count = np.bincount(place, rows[:, ERROR], _PLACES + 1), np.bincount(place, minlength=_PLACES + 1)
+    return errors.astype(np.float64), count.astype(np.float64)
 
 
 def unlikeness(latest: Floats, tables: Floats, scatter: float) -> Floats:
