@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.answers.pairs import PAIRS
+from benchmarks.answers.reminded import Reminded
 from benchmarks.answers.streams import Judged
 from benchmarks.candidate.on_answers import OnAnswers
 from benchmarks.recorded.clairvoyant import Clairvoyant
@@ -107,8 +108,8 @@ def ours(judged: Judged, safety: float = SAFETY, kind: type[Service] = Service) 
     )
 
 
-def _clairvoyant(judged: Judged) -> Policy:
-    policy = ours(judged, kind=Clairvoyant)
+def _clairvoyant(judged: Judged, kind: type[Clairvoyant] = Clairvoyant) -> Policy:
+    policy = ours(judged, kind=kind)
     assert isinstance(policy, Clairvoyant)
     policy.foresee(judged.stream)
     return policy
@@ -149,5 +150,6 @@ ENTRIES = {
         "Candidate, safety 1", lambda judged: OnAnswers(judged.target, judged.offline, safety=1.0)
     ),
     "clairvoyant": Entry("Clairvoyant", _clairvoyant),
+    "reminded": Entry("Clairvoyant that remembers", lambda judged: _clairvoyant(judged, Reminded)),
 }
 HINDSIGHT = "static_hindsight"

@@ -9,13 +9,16 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
+
 from recalibrator.fit.codec import Kept
 from recalibrator.fit.data.label_columns import Standing
 from recalibrator.fit.data.label_table import Distrust, LabelTable
 from recalibrator.fit.data.late_results import LateResults
-from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, Batch, TrafficWindow
+from recalibrator.fit.data.traffic_window import AGREEING, COUNT, PAIRS, Batch, TrafficWindow
 from recalibrator.fit.drift.change_times import MixChange, OutcomeChange
 from recalibrator.fit.drift.detector import Alarm
+from recalibrator.fit.drift.known_worlds import KnownWorlds
 from recalibrator.fit.drift.monitors import DriftMonitors, Predicted
 from recalibrator.fit.estimate.estimate import Circumstances, errors_before
 from recalibrator.fit.label_quality.labelers import Labelers
@@ -68,6 +71,7 @@ class ChangeMonitor:
     change: Kept[OutcomeChange]
     mix: Kept[MixChange]
     _late: Kept[LateResults]
+    worlds: Kept[KnownWorlds]
 
     def __init__(
         self, settings: WorkloadSettings, constants: MethodConstants, labels: LabelTable, traffic: TrafficWindow
@@ -80,6 +84,7 @@ class ChangeMonitor:
         self.labelers = Labelers(settings.trusted_labelers)
         self.change, self.mix = OutcomeChange(), MixChange()
         self._late = LateResults(labels.grid.cells)
+        self.worlds = KnownWorlds(labels.grid.cells)
 
     def on_label(
         self,
@@ -166,15 +171,24 @@ class ChangeMonitor:
         pairs = batch.counts[PAIRS : AGREEING + 1]
         alarms = self.drift.on_pairs(batch.cell, pairs, batch.last_us)
         seen = self._late.take(batch)
+        self.worlds.on_traffic(batch)
         if seen is not None:
             alarms += self.drift.on_mix(*seen, batch.last_us)
-        return self._handle_alarms(alarms, now_us, may_ask=may_ask)
+        refit_now = self._handle_alarms(alarms, now_us, may_ask=may_ask)
+        if not self.worlds.is_back(self._labels, self._traffic):
+            return refit_now
+        self._traffic.forget_before(self.worlds.since_us)
+        self.change, self.mix = OutcomeChange(), MixChange()
+        self.drift.begin_anew(self._traffic.counts[COUNT].astype(np.float64), now_us)
+        return True
 
     def _handle_alarms(self, alarms: list[Alarm], now_us: int, *, may_ask: bool) -> bool:
         """Forget what the alarms have made obsolete, and ask about labels; returns whether there were any."""
         for alarm in alarms:
             channel = alarm.channel
             # What traffic shows from before a change would blur what it shows since; labels come too late for that.
+            if channel.meaning == "traffic":
+                self.worlds.begin(alarm.began_us, by_mix=True)
             obsolete = channel.meaning == "traffic" or (channel.meaning == "outcomes" and not channel.needs_labels)
             if obsolete and self._traffic.queries_since(alarm.began_us) >= _TRAFFIC_KEPT_LEAST:
                 self._traffic.forget_before(alarm.began_us)
@@ -204,11 +218,13 @@ class ChangeMonitor:
             self._note_change(began_us, now_us, by_labels=True, settled=False)
 
     def _note_change(self, began_us: int, now_us: int, *, by_labels: bool, settled: bool) -> None:
-        if not self.change.is_new(began_us):
+        # What was suspected of a world says nothing of the one that came back since.
+        if not self.change.is_new(began_us) or began_us < self.worlds.back_us:
             self.change.settled |= settled
             return
         fresh = self._labels.labels_since(began_us)
         self.change.note(began_us, fresh, now_us, by_labels=by_labels, settled=settled)
+        self.worlds.begin(began_us, by_labels=by_labels)
 
     def _apply(self, effects: Effects, now_us: int) -> None:
         """Apply the outcome of a suspicion of labels to the label table, and to what is known of changes."""
@@ -246,6 +262,7 @@ class ChangeMonitor:
             discounted=not by_mix,
             settled=change.settled,
             is_quiet=self.is_quiet,
+            spans=self.worlds.spans,
             is_new_mix=mix.is_lone and mix.fresh is not None and mix.fresh < constants.mix_labels,
         )
 

@@ -23,7 +23,7 @@ from recalibrator.fit.data.label_columns import (
     ROUTED_US,
     STANDING,
 )
-from recalibrator.fit.data.label_table import LabelTable
+from recalibrator.fit.data.label_table import LabelTable, Span, are_in
 
 LEAST_PROPENSITY = 1e-3
 """A label weighs no more than a thousand queries, however seldom it was asked for."""
@@ -67,15 +67,21 @@ class DecayedSums:
     window_us: tuple[int, int] | None
 
 
-def decayed_sums(labels: LabelTable, half_lives: HalfLives, changed_us: int | None) -> DecayedSums:
+def decayed_sums(
+    labels: LabelTable, half_lives: HalfLives, changed_us: int | None, spans: tuple[Span, ...] | None = None
+) -> DecayedSums:
     """Return the sums by group of all that counts, older labels weighing less.
 
     Parameters
     ----------
     changed_us : int or None
         Labels of queries routed before then are added up apart.
+    spans : tuple of Span, optional
+        Labels of queries routed at other times are left out.
     """
     rows = labels.table.take(_counting_by_time(labels), axis=0)
+    if spans is not None:
+        rows = rows[are_in(rows[:, ROUTED_US], spans)]
     columns = np.ascontiguousarray(rows.T)
     routed_us, group = columns[ROUTED_US], columns[GROUP].astype(np.intp)
     newer, fast = _newer(routed_us, routed_us), _recency(routed_us, columns[LABEL_PROBABILITY], half_lives.fast)

@@ -342,13 +342,13 @@ class LabelTable:
     def _set_standing(self) -> None:
         table = self.table
         counts, routed_us = table[:, STANDING], table[:, ROUTED_US]
-        inside = _are_in(routed_us, self._spans)
+        inside = are_in(routed_us, self._spans)
         inside[[self._slots[query_id] for query_id in self._put_right]] = False
         ordinary = (counts == Standing.COUNTED) | (counts == Standing.SET_ASIDE) | (counts == Standing.DISTRUSTED)
         counts[ordinary] = np.where(inside[ordinary], Standing.SET_ASIDE, Standing.COUNTED)
         believed = (counts > Standing.UNREQUESTED) & (counts != Standing.AUDITED)
         for labeler, spans in self.distrust.items():
-            counts[believed & (table[:, LABELER] == labeler) & _are_in(routed_us, spans)] = Standing.DISTRUSTED
+            counts[believed & (table[:, LABELER] == labeler) & are_in(routed_us, spans)] = Standing.DISTRUSTED
 
     def labels_since(self, instant_us: int) -> int:
         """Return the number of contributions that count and were routed at or after a time."""
@@ -554,7 +554,8 @@ def _is_in(instant_us: float, spans: tuple[Span, ...]) -> bool:
     return any(begins <= instant_us and (ends is None or instant_us < ends) for begins, ends in spans)
 
 
-def _are_in(instants_us: Floats, spans: tuple[Span, ...]) -> NDArray[np.bool_]:
+def are_in(instants_us: Floats, spans: tuple[Span, ...]) -> NDArray[np.bool_]:
+    """Return which times lie in some spans."""
     found = np.zeros(len(instants_us), dtype=np.bool_)
     for begins, ends in spans:
         found |= (instants_us >= begins) & (instants_us < (np.inf if ends is None else ends))

@@ -148,6 +148,21 @@ class TrafficWindow:
         """When the oldest of the recent queries were routed; None without traffic."""
         return self._batches[0].first_us if self._batches else None
 
+    def latest(self, queries: float, instant_us: int) -> tuple[int, Floats]:
+        """Return when the latest batches begin that hold so many queries, none before a time, and their counts.
+
+        Returns
+        -------
+        tuple of int and ndarray, shape (3, cells)
+        """
+        found, since_us, missing = np.zeros(self.counts.shape), instant_us, queries
+        for batch in reversed(self._batches):
+            if missing <= 0.0 or batch.last_us < instant_us:
+                break
+            found[:, batch.cell] += batch.counts
+            since_us, missing = batch.first_us, missing - float(batch.counts[COUNT].sum())
+        return since_us, found
+
     def queries_since(self, instant_us: int) -> float:
         """Return the number of recent queries in batches that ended at or after a time."""
         return sum(batch.sums["queries"] for batch in self._batches if batch.last_us >= instant_us)

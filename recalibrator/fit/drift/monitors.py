@@ -159,6 +159,21 @@ class DriftMonitors:
         bounds = min(least, cut), max(most, cut)
         return Outcomes(cut, 1.0, error, now_us, None, bounds, predicted.labels)
 
+    def begin_anew(self, reference: Floats, now_us: int) -> None:
+        """Compare with another world from now on; labels of queries that were routed before say nothing of it.
+
+        Parameters
+        ----------
+        reference : ndarray, shape (cells,)
+            Queries of that world by u.
+        now_us : int
+        """
+        self._reference = reference * min(1.0, _REFERENCE_MOST / max(1.0, float(reference.sum())))
+        for detector in self.detectors:
+            if isinstance(detector, Cusum):
+                detector.begin_anew()
+            self._reported_us[detector.name] = now_us
+
     def restart_label_channels(self) -> None:
         """Restart the detectors of labels given agreement: a suspicion has ended."""
         for detector in (*self._by_channel[ALIKE], *self._by_channel[APART]):

@@ -28,7 +28,7 @@ from recalibrator.fit.data.decayed_sums import (
     recent_weight,
 )
 from recalibrator.fit.data.label_columns import ERROR, ONE, PAIR
-from recalibrator.fit.data.label_table import LabelTable
+from recalibrator.fit.data.label_table import LabelTable, Span
 from recalibrator.fit.data.traffic_window import AGREEING, PAIRS, TrafficWindow, distribution
 from recalibrator.fit.estimate.agreement import Shift, Tilt, error_given_agreement, fit_tilt, inside, shift_by
 from recalibrator.fit.estimate.calibration_map import ErrorCells, MapFitter
@@ -149,6 +149,8 @@ class Circumstances(NamedTuple):
         Whether few labels are known of a new mix of queries.
     silent_side : {"kept", "escalated"}, optional
         The side of the serving threshold from which hardly a label comes.
+    spans : tuple of Span or None
+        When the queries were routed whose labels count; None: whenever.
     """
 
     serving_threshold: float | None
@@ -158,6 +160,7 @@ class Circumstances(NamedTuple):
     is_quiet: bool = False
     is_new_mix: bool = False
     silent_side: SilentSide | None = None
+    spans: tuple[Span, ...] | None = None
 
 
 def estimate_outcomes(
@@ -175,7 +178,7 @@ def estimate_outcomes(
         Of the map g.
     """
     changed_us, grid, target = circumstances.changed_us, labels.grid, labels.target
-    decayed = decayed_sums(labels, _half_lives(constants.decay), changed_us)
+    decayed = decayed_sums(labels, _half_lives(constants.decay), changed_us, circumstances.spans)
     groups = _discounted(decayed, constants.decay, circumstances.discounted)
     sums = cell_sums(groups[SLOW], groups[SLOW_SQUARE])
     smoothed = smooth_outcomes(sums, constants.smoothing)

@@ -1,0 +1,116 @@
+"""Traffic as it was once is told from traffic that is new; what labels say of it is heard."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+
+from recalibrator.fit.codec import dump, load
+from recalibrator.fit.data.label_table import LabelTable
+from recalibrator.fit.data.traffic_window import TrafficWindow
+from recalibrator.fit.drift.known_worlds import KnownWorlds, overdispersion
+from recalibrator.grid import Grid
+from schemas.event import to_us
+from schemas.traffic import GridSpec
+from tests.support.cascade_stream import START, Answers, example, route, routed_batch
+
+GRID, BATCH, DELAY = Grid(GridSpec()), 200, 800
+
+
+class Traffic:
+    """Queries of which the typical u, and how often the small answer errs at it, can be changed; labels come late."""
+
+    def __init__(self) -> None:
+        self.worlds, self.window = KnownWorlds(GRID.cells), TrafficWindow(GRID, 5_000)
+        self.labels = LabelTable(GRID, 0.9, ("iso",), 10_000)
+        self._rng = np.random.default_rng(1)
+        self._waiting: list[tuple[int, Answers]] = []
+        self._number = 0
+
+    def pass_by(self, queries: int, *, place: float, errors: float = 0.1) -> int | None:
+        """Let queries pass; returns after how many a world was back."""
+        for number in range(BATCH, queries + 1, BATCH):
+            drawn = [self._answers(place, errors) for _ in range(BATCH)]
+            rows = [route(one, f"q-{at}", "w", _time(at)) for at, one in enumerate(drawn, start=self._number)]
+            self.worlds.on_traffic(self.window.add(routed_batch(GRID, "w", rows)))
+            self._waiting += enumerate(drawn, start=self._number)
+            self._number += BATCH
+            while self._waiting[0][0] < self._number - DELAY:
+                at, one = self._waiting.pop(0)
+                if at % 10 == 0:
+                    self.labels.offer(example(one, f"q-{at}", "w", _time(at))[1])
+            if self.worlds.is_back(self.labels, self.window):
+                self.window.forget_before(self.worlds.since_us)
+                return number
+        return None
+
+    def _answers(self, place: float, errors: float) -> Answers:
+        u, wrong = 1.0 / (1.0 + np.exp(-self._rng.normal(place))), bool(self._rng.random() < errors)
+        right = (3, 3)
+        return Answers(float(u), (2, 3) if wrong else right, right, 3, not wrong)
+
+    @property
+    def now_us(self) -> int:
+        return to_us(_time(self._number))
+
+
+def _time(number: int) -> datetime:
+    return START + timedelta(seconds=0.1 * number)
+
+
+@pytest.fixture
+def drifted() -> Traffic:
+    """Return traffic that has just ended to drift."""
+    traffic = Traffic()
+    assert traffic.pass_by(8_000, place=-3.0) is None
+    traffic.worlds.begin(traffic.now_us)
+    assert traffic.pass_by(6_000, place=-2.0, errors=0.3) is None
+    return traffic
+
+
+@pytest.mark.parametrize("alarm", [True, False])
+def test_what_was_known_is_found_again(drifted: Traffic, *, alarm: bool) -> None:
+    """With an alarm or without; labels of the drift do not count."""
+    drift_us = to_us(_time(10_000))
+    if alarm:
+        drifted.worlds.begin(drifted.now_us)
+    after = drifted.pass_by(4_000, place=-3.0)
+    assert after is not None
+    assert after <= 2_000
+    spans = drifted.worlds.spans
+    assert spans is not None
+    assert spans[0][0] == 0
+    assert not any(begins <= drift_us and (ends is None or drift_us < ends) for begins, ends in spans)
+
+
+def test_another_drift_is_no_way_back(drifted: Traffic) -> None:
+    drifted.worlds.begin(drifted.now_us)
+    assert drifted.pass_by(4_000, place=-1.0, errors=0.4) is None
+
+
+def test_labels_contradict_a_way_back(drifted: Traffic) -> None:
+    """Where labels alone reported a change, traffic like before does not undo it."""
+    drifted.pass_by(4_000, place=-3.0)
+    drifted.worlds.begin(drifted.now_us, by_labels=True)
+    assert drifted.worlds.spans is None
+    assert drifted.pass_by(4_000, place=-3.0) is None
+
+
+def test_a_snapshot_goes_on_as_if_nothing_had_happened(drifted: Traffic) -> None:
+    drifted.pass_by(4_000, place=-3.0)
+    restored = KnownWorlds(GRID.cells)
+    load(restored, dump(drifted.worlds))
+    assert dump(restored) == dump(drifted.worlds)
+    assert restored.spans == drifted.worlds.spans
+
+
+def test_bursts_count_as_scatter_and_a_change_does_not() -> None:
+    rng = np.random.default_rng(2)
+    even, bursts = rng.multinomial(1_000, [0.25] * 4, size=60), 20 * rng.multinomial(50, [0.25] * 4, size=60)
+    tables = np.zeros((2, 60, 3, 4))
+    tables[:, :, 0] = even, bursts
+    tables[0, 30:, 0] = rng.multinomial(1_000, [0.7, 0.1, 0.1, 0.1], size=30)
+    assert overdispersion(tables[0]) < 2.0
+    assert overdispersion(tables[1]) > 8.0
