@@ -34,7 +34,7 @@ from recalibrator.fit.decide.threshold import Choice, Policies, safety_of_few, w
 from recalibrator.fit.drift.handoff_watch import HandoffWatch
 from recalibrator.fit.estimate.calibration_map import map_fitter
 from recalibrator.fit.estimate.estimate import Circumstances, Estimate, degraded, estimate_outcomes
-from recalibrator.fit.label_quality.state_machine import details as label_details
+from recalibrator.fit.label_quality.crowd import details as label_details
 from recalibrator.fit.method_constants import DEFAULT, MethodConstants
 from recalibrator.fit.publish.evidence import costs, evidence
 from recalibrator.fit.publish.standing import target_standing
@@ -504,7 +504,7 @@ class Recalibrator:
             more["handoff"] = self._handoff.name
         if self._map_fitter.name != _DEFAULT_MAP:
             more["calibration_map"] = self._map_fitter.name
-        if not quality.is_trusting or self._labels.spans:
+        if not quality.is_trusting or self._labels.slips:
             more["label_audit"] = label_details(quality, self._labels)
         return more
 

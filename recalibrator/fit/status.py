@@ -16,8 +16,8 @@ from recalibrator.fit.data.traffic_window import COUNT, TrafficWindow
 from recalibrator.fit.decide.threshold import Policies
 from recalibrator.fit.drift.handoff_watch import HandoffWatch
 from recalibrator.fit.estimate.estimate import Support
-from recalibrator.fit.label_quality.state_machine import details as label_details
-from recalibrator.fit.label_quality.state_machine import sentence as label_sentence
+from recalibrator.fit.label_quality.crowd import details as label_details
+from recalibrator.fit.label_quality.crowd import sentence as label_sentence
 from recalibrator.fit.method_constants import MethodConstants
 from recalibrator.fit.publish.evidence import costs, frontier, micro_f1_interval, uncertainty_histogram
 from recalibrator.fit.publish.trial import Trials
@@ -140,7 +140,7 @@ def workload_status(
     suspected = not trust.is_trusting or (monitor.drift.labels_suspected and trust.is_unanswered)
     state = _state(facts, effective, suspected=suspected, stale=stale)
     quality = _quality(current, support, policies)
-    said = _sentence(state, facts, quality, effective) or label_sentence(trust, labels.set_aside_since(-1))
+    said = _sentence(state, facts, quality, effective) or label_sentence(trust, labels.slipped)
     remarks = _cut(facts, traffic) + _decided(facts) + monitor.labelers.sentence(labels) + facts.handoff.sentence()
     known: DriftState | None = "insufficient_labels" if effective < needed.minimum_labels else None
     return WorkloadStatus(
@@ -242,7 +242,7 @@ def _labels(labels: LabelTable, traffic: TrafficWindow, counters: Counters, effe
     requested = min(MAX_INTEGER, int(traffic.total["labels_requested"]))
     answered = requested
     if traffic.first_us is not None:
-        answered = labels.labels_since(traffic.first_us) + labels.set_aside_since(traffic.first_us)
+        answered = labels.labels_since(traffic.first_us)
     return LabelStatus(
         since=None if traffic.first_us is None else from_us(traffic.first_us),
         requested=requested,

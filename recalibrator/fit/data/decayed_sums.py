@@ -78,7 +78,8 @@ def decayed_sums(labels: LabelTable, half_lives: HalfLives, changed_us: int | No
     columns = np.ascontiguousarray(rows.T)
     routed_us, group = columns[ROUTED_US], columns[GROUP].astype(np.intp)
     newer = _newer(routed_us, routed_us)
-    values = _weighed(columns, *(np.exp2(newer / -half_life) for half_life in half_lives))
+    worth = labels.worth(rows)
+    values = _weighed(columns, *(worth * np.exp2(newer / -half_life) for half_life in half_lives))
     old = 0 if changed_us is None else int(np.searchsorted(routed_us, changed_us))
     before, since = np.empty((2, SUMS, labels.groups))
     for row, value in enumerate(values):

@@ -376,5 +376,6 @@ class _GivenAgreement:
             Whether agreement is.
         """
         kind, said = int(channel.agreeing), int(known)
-        gain = self._gains.item(kind, said, int(error), cell)
+        right, wrong = self._gains[kind, said, :, cell].tolist()
+        gain = right + error * (wrong - right)
         return Outcomes(self._before.item(kind, said, cell), 1.0, error, at_us, gain, None, behind)
