@@ -425,8 +425,9 @@ def _keep(
     """Close an audit that leaves labels suspected."""
     most, refuted = _CARRIED_SHARE * constants.audit_bound, suspicion.evidence <= 0.0
     carried = max(-most, min(most, suspicion.evidence))
-    # Until it is decided what a fall of quality is, more answers are asked for at once.
-    ordinary = 0 if refuted else constants.audit_again_labels
+    # Until it is decided which of the two is so, more answers are asked for at once.
+    decided = suspicion.evidence <= -constants.audit_bound
+    ordinary = 0 if decided else constants.audit_again_labels
     suspicion = replace(suspicion, carried=carried, evidence=carried, audit=None, ordinary=ordinary)
     verdict = "refuted" if refuted else "undecided"
     conclusion = Conclusion(verdict, len(errors), int(errors.sum()), label.now_us)
